@@ -1,0 +1,260 @@
+"""The model folders a verdict is about: found on this machine, checked, and hashed once."""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.manifest import Model, digest_of, sha256
+from gatekeeper.terms.outcome import Finding
+
+_CHUNK = 1 << 22
+_WEIGHTS = ".safetensors"
+
+
+def find(name: str, base: Path) -> Path:
+    """Return the folder of model *name*: a path relative to *base*, else a hub id in the local cache.
+
+    Nothing is downloaded: a model that is not here is an InputError with the command that fetches it.
+    """
+    here = (base / name).expanduser()
+    if here.is_dir():
+        return here.resolve()
+    if here.exists():
+        raise InputError(f"model '{name}': {here} is not a folder", hint="name the folder that holds config.json")
+    if _looks_like_hub_id(name):
+        cached = _in_hub_cache(name)
+        if cached is not None:
+            return cached
+        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
+    raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
+
+
+def _looks_like_hub_id(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) == 2 and all(parts) and parts[0] not in {".", ".."}
+
+
+def hub_cache() -> Path:
+    """Return the folder of the Hugging Face cache, by the variables its own library reads."""
+    if explicit := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(explicit).expanduser()
+    home = os.environ.get("HF_HOME")
+    return (Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface") / "hub"
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    folder = hub_cache() / f"models--{name.replace('/', '--')}"
+    reference = folder / "refs" / "main"
+    if reference.is_file():
+        snapshot = folder / "snapshots" / reference.read_text().strip()
+        return snapshot if snapshot.is_dir() else None
+    snapshots = sorted((folder / "snapshots").glob("*")) if (folder / "snapshots").is_dir() else []
+    return snapshots[-1] if snapshots else None
+
+
+def freeze(name: str, folder: Path, hashes: "HashCache") -> Model:
+    """Check that *folder* is a whole model and return what identifies it."""
+    config = _read_json(folder / "config.json", name)
+    weights = sorted(folder.glob(f"*{_WEIGHTS}"))
+    if not weights:
+        raise InputError(f"model '{name}': no {_WEIGHTS} file in {folder}", hint="was the download finished?")
+    for path in weights:
+        check_safetensors(path, name)
+    _all_shards(folder, name)
+    files = {str(path.relative_to(folder)): hashes.sha256(path) for path in _files(folder)}
+    tokens = token_map(folder, name)
+    template = chat_template(folder, name)
+    return Model(
+        name=name,
+        digest=digest_of(files),
+        files=files,
+        bytes=sum(path.stat().st_size for path in weights),
+        quantisation=quantisation(config),
+        vocabulary=_vocabulary(config),
+        tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
+        template_sha256=sha256(template) if template is not None else None,
+        architecture=next(iter(config.get("architectures") or [config.get("model_type")]), None),
+    )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden:
+            yield path
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"model '{name}': {path} is missing", hint="name a folder mlx-lm can load") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"model '{name}': cannot read {path}: {error}", hint="fetch the model again") from error
+    if not isinstance(document, dict):
+        raise InputError(f"model '{name}': {path} holds no JSON object", hint="fetch the model again")
+    return document
+
+
+def check_safetensors(path: Path, name: str) -> None:
+    """Refuse a weights file whose length is not what its header says.
+
+    Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
+    """
+    hint = f"the file is damaged; fetch the model again, e.g. hf download {name} --force-download"
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        if len(head) < 8 or length > size - 8:
+            raise InputError(f"model '{name}': {path} is truncated inside its header ({size} bytes)", hint=hint)
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
+    expected = 8 + length + max(ends, default=0)
+    if size != expected:
+        what = "truncated" if size < expected else "longer than its header says"
+        raise InputError(f"model '{name}': {path} is {what}: {size} bytes, expected {expected}", hint=hint)
+
+
+def _all_shards(folder: Path, name: str) -> None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        wanted = set(_read_json(index, name).get("weight_map", {}).values())
+        missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
+        if missing:
+            raise InputError(f"model '{name}': {folder} lacks {', '.join(missing)}", hint="finish the download")
+
+
+def quantisation(config: Mapping[str, Any]) -> str:
+    """Return the quantisation tier that config.json declares."""
+    declared = config.get("quantization") or config.get("quantization_config") or {}
+    if declared.get("bits"):
+        group = f" g{declared['group_size']}" if declared.get("group_size") else ""
+        return f"{declared['bits']}-bit{group}"
+    return str(config.get("torch_dtype") or config.get("dtype") or "unquantised")
+
+
+def is_quantised(model: Model) -> bool:
+    """Tell whether the weights are quantised."""
+    return "-bit" in model.quantisation
+
+
+def _vocabulary(config: Mapping[str, Any]) -> int | None:
+    for place in (config, config.get("text_config") or {}):
+        if isinstance(place.get("vocab_size"), int):
+            return int(place["vocab_size"])
+    return None
+
+
+def token_map(folder: Path, name: str) -> dict[str, int] | None:
+    """Return the map from token to id, added tokens included; None where there is no tokenizer.json."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    document = _read_json(path, name)
+    vocabulary = document.get("model", {}).get("vocab", {})
+    if isinstance(vocabulary, list):  # unigram models list [token, score]
+        vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
+    added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
+    return {**vocabulary, **added}
+
+
+def chat_template(folder: Path, name: str) -> str | None:
+    """Return the chat template, from its own file or from tokenizer_config.json."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text()
+    config = folder / "tokenizer_config.json"
+    template = _read_json(config, name).get("chat_template") if config.is_file() else None
+    return None if template is None else template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+
+
+def check_pair(target: Model, draft: Model) -> list[Finding]:
+    """Refuse a draft that speaks another vocabulary; warn of one made for other weights.
+
+    A proposed token is an id: with another token map the target verifies nonsense. The embedding may be padded
+    differently, as in some model families, where the token maps are the same.
+    """
+    hint = "choose a draft of the same model family, with the same tokenizer"
+    if None not in {target.tokens_sha256, draft.tokens_sha256}:
+        if target.tokens_sha256 != draft.tokens_sha256:
+            raise InputError(
+                f"draft '{draft.name}' has another vocabulary than target '{target.name}' "
+                f"({draft.vocabulary} and {target.vocabulary} tokens, different token maps)",
+                hint=hint,
+            )
+    elif target.vocabulary != draft.vocabulary:
+        raise InputError(
+            f"draft '{draft.name}' has {draft.vocabulary} tokens, target '{target.name}' has {target.vocabulary}, "
+            "and no tokenizer.json shows that they mean the same",
+            hint=hint,
+        )
+    found = []
+    if target.vocabulary != draft.vocabulary:
+        detail = f"embeddings of {target.vocabulary} and {draft.vocabulary} rows over the same token map: padded apart"
+        found.append(Finding("vocabulary_padding", draft.name, detail, "expected in some families; nothing to do"))
+    if is_quantised(target) and not is_quantised(draft):
+        detail = (
+            f"the target is {target.quantisation}, the draft is {draft.quantisation}: a draft made for the "
+            "unquantised target guesses worse for the quantised one"
+        )
+        found.append(Finding("quantisation_mismatch", draft.name, detail, "try a draft quantised like the target"))
+    return found
+
+
+class HashCache:
+    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            known = json.loads(path.read_text())
+        except (OSError, ValueError):
+            known = {}
+        self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+
+    def sha256(self, path: Path) -> str:
+        """Return the digest of the file at *path*."""
+        real = path.resolve()
+        status = real.stat()
+        mark = [status.st_size, status.st_mtime_ns, status.st_ino]
+        known = self._known.get(str(real))
+        if isinstance(known, list) and known[:3] == mark:
+            return str(known[3])
+        digest = _hash(real)
+        self._known[str(real)] = [*mark, digest]
+        self._save()
+        return digest
+
+    def _save(self) -> None:
+        # A cache that cannot be written costs time, never the run.
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self._path.with_suffix(f".{os.getpid()}")
+            fresh.write_text(json.dumps(self._known))
+            fresh.replace(self._path)
+        except OSError:
+            return
+
+
+def _hash(path: Path) -> str:
+
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def user_cache() -> Path:
+    """Return the file of the user's hash cache."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "gatekeeper" / "hashes.json"

@@ -1,0 +1,130 @@
+"""A stored run, read back as a case to judge."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gatekeeper import inputs, store
+from gatekeeper.inputs import Inputs
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.manifest import Manifest, seed_of, sha256
+from gatekeeper.terms.outcome import Finding, Verdict
+from gatekeeper.terms.records import Event, Setting
+from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.conclude import Case, Recorded, conclude
+from gatekeeper.verdict.plan import Plan
+
+SAMPLE_S = 1.0
+"""The host is sampled at 1 Hz."""
+
+
+def load_manifest(content: bytes) -> Manifest:
+    """Parse manifest.json."""
+    return Manifest.model_validate(store.document(content, "manifest.json"))
+
+
+def lay_plan(given: Inputs, manifest: Manifest, manifest_sha256: str, fixed: Setting | None = None) -> Plan:
+    """Return the sweep's plan, which the frozen inputs decide alone; a *fixed* setting needs no sweep."""
+    if fixed is not None:
+        return Plan((), (), seed_of(manifest_sha256), fixed)
+    return planning.sweep_plan(
+        given.slo,
+        given.canaries,
+        shares_process=manifest.shares_process,
+        residence=planning.residence_by(manifest.restart_knobs),
+        seed=seed_of(manifest_sha256),
+    )
+
+
+def fixed_in(directory: store.RunDirectory) -> Setting | None:
+    """Return the setting that was soaked without a sweep, if that is what the run is."""
+    path = directory.path / "plan.json"
+    fixed = store.document(path.read_bytes(), "plan.json").get("fixed") if path.is_file() else None
+    return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
+
+
+def load_case(
+    directory: store.RunDirectory, given: Inputs, manifest: Manifest, text: str, *, live: bool = False
+) -> Case:
+    """Read everything a verdict rests on from a run directory.
+
+    While the run is still *live*, a soak that is not finished counts as not begun, and open files as whole.
+    """
+    plan = lay_plan(given, manifest, sha256(text), fixed_in(directory))
+
+    def recorded(name: str) -> Recorded:
+        loaded = store.load(directory.path / name, store.ANSWERS)
+        return Recorded(loaded.records, loaded.trouble)
+
+    soaks = {path.stem: recorded(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
+    if live:
+        soaks = {name: found for name, found in soaks.items() if found.trouble is None}
+    samples = store.load(directory.path / "host.jsonl", store.SAMPLES)
+    events = store.load(directory.path / "events.jsonl", store.EVENTS)
+    return Case(
+        slo=given.slo,
+        canaries=given.canaries,
+        plan=plan,
+        residence=planning.residence_by(manifest.restart_knobs),
+        shares_process=manifest.shares_process,
+        manifest_sha256=sha256(text),
+        seed=seed_of(sha256(text)),
+        sweep={trial.name: recorded(trial.file) for trial in plan.trials},
+        soaks=soaks,
+        host_samples=samples.records,
+        host_trouble=None if live else samples.trouble,
+        interval=SAMPLE_S,
+        findings=tuple(Finding(**finding) for finding in manifest.findings),
+        doubts=(*manifest.doubts, *_doubts_in(events.records)),
+    )
+
+
+def _doubts_in(events: Sequence[Event]) -> list[str]:
+    doubts = []
+    for event in events:
+        if event.kind == "artifact_changed":
+            doubts.append(f"'{event.detail.get('model')}' changed on disk during the run")
+        elif event.kind == "sampler_died":
+            doubts.append(f"the host sampler died: {event.detail.get('because')}")
+    return doubts
+
+
+def judge(path: Path, slo_path: Path | None = None) -> Verdict:
+    """Derive the verdict of a stored run again from its records alone; another SLO may be laid against them."""
+    directory = store.RunDirectory(path)
+    text = directory.read("manifest.json").decode()
+    manifest = load_manifest(text.encode())
+    given, broken = stored_inputs(directory, manifest)
+    if slo_path is not None:
+        given = _with_promises_of(given, inputs.read(slo_path), slo_path)
+    case = load_case(directory, given, manifest, text)
+    events = store.load(path / "events.jsonl", store.EVENTS)
+    if events.trouble is not None:
+        broken.append(f"events.jsonl: {events.trouble}")
+    if case.host_trouble is not None:
+        broken.append(f"host.jsonl: {case.host_trouble}")
+    if not (path / "plan.json").is_file():
+        broken.append("plan.json: missing")
+    seals = directory.broken_seals(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
+    broken += [f"{name} is not what {store.SUMS} says" for name in seals]
+    return conclude(replace(case, doubts=(*case.doubts, *dict.fromkeys(broken)))).verdict
+
+
+def stored_inputs(directory: store.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
+    """Read the inputs a run directory keeps."""
+    names = [inputs.SLO_NAME, inputs.PROFILE_NAME, *(inputs.canary_name(name) for name in manifest.canaries)]
+    texts = {name: directory.read(name).decode() for name in names}
+    return inputs.stored(texts, manifest, directory.path / "inputs")
+
+
+def _with_promises_of(given: Inputs, other: Inputs, path: Path) -> Inputs:
+    """Lay another SLO's promises against the same measurements; what was measured stays what it was."""
+    mine, new = given.slo, other.slo
+    same = {one.name for one in mine.workload} == {one.name for one in new.workload}
+    if not same or mine.sweep != new.sweep or mine.subject != new.subject:
+        raise InputError(
+            f"{path}: other workloads, subject or sweep than this run's",
+            hint="only promises, confidence and the ladder may differ; else certify again",
+        )
+    promises = {"objective": new.objective, "confidence": new.confidence, "fallback": new.fallback, "host": new.host}
+    return Inputs(mine.model_copy(update=promises), given.canaries, given.profile, given.base, given.texts, given.files)

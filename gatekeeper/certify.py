@@ -1,0 +1,308 @@
+"""The whole job: freeze, sweep, soak, judge, then promote or grade back; each step is stored and can be resumed."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import host, inputs, store
+from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
+from gatekeeper.desk import Desk
+from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
+from gatekeeper.reports import junit, machine
+from gatekeeper.stages.promote import POLICY, promote
+from gatekeeper.stages.soak import Soak, soak
+from gatekeeper.stages.sweep import sweep
+from gatekeeper.terms.clock import SystemClock, stamp
+from gatekeeper.terms.errors import InputError, did_you_mean
+from gatekeeper.terms.manifest import seed_of, sha256
+from gatekeeper.terms.outcome import Verdict
+from gatekeeper.terms.ports import Observer
+from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
+from gatekeeper.terms.slo import CHOSEN, Slo
+from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.choice import Choice
+from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude
+from gatekeeper.verdict.ladder import PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run ends in."""
+
+    verdict: Verdict
+    text: str
+    """The content of verdict.json."""
+    path: Path
+    promoted: bool
+    """policy.toml was written."""
+
+
+def default_path(slo_name: str, now: datetime) -> Path:
+    """Return where a run goes that was given no place."""
+    return Path("runs") / f"{now:%Y-%m-%dT%H%MZ}-{slo_name}-{secrets.token_hex(2)}"
+
+
+def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
+    """Run the whole job into *out*, or go on with the run that lies there."""
+    if resume and out is not None and (out / "verdict.json").is_file():
+        verdict = judge(out)
+        return Finished(verdict, machine.render(verdict), out, (out / POLICY).is_file())
+    with ExitStack() as stack:
+        return _open_run(stack, slo_path, out, observers, resume=resume).finish()
+
+
+def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observer]) -> dict[str, Any]:
+    """Run the sweep into a run directory and return what it would choose, per workload."""
+    with ExitStack() as stack:
+        run = _open_run(stack, slo_path, out, observers, resume=False)
+        choices = run.sweep_only()
+        found = {name: choice.document() for name, choice in choices.items()}
+        return {"schema": 1, "slo": run.slo.name, "run": str(run.directory.path), "workloads": found}
+
+
+def soak_alone(
+    slo_path: Path, out: Path | None, *, knobs: Mapping[str, Any], observers: Sequence[Observer]
+) -> Finished:
+    """Soak the SLO's default setting, with *knobs* turned, and judge that alone: no sweep, no ladder, no policy."""
+    with ExitStack() as stack:
+        return _open_run(stack, slo_path, out, observers, resume=False, knobs=knobs).finish()
+
+
+def _open_run(
+    stack: ExitStack,
+    slo_path: Path,
+    out: Path | None,
+    observers: Sequence[Observer],
+    *,
+    resume: bool,
+    knobs: Mapping[str, Any] | None = None,
+) -> "_Run":
+    given = inputs.read(slo_path)
+    fixed = None if knobs is None else fixed_setting(given.slo, knobs)
+    if resume:
+        if out is None:
+            raise InputError("--resume needs --out RUN_DIR", hint="name the folder of the run to go on with")
+        ready = prepare(given, out / "logs", refuse=False)
+        directory = store.RunDirectory.open(out, resume=True)
+        stack.callback(directory.close)
+        return _Run(_as_frozen(ready, directory), directory, observers)
+    # Nothing is written before the promises were found provable.
+    path = out or default_path(given.slo.name, SystemClock().wall())
+    ready = prepare(given, path / "logs", fixed=fixed)
+    directory = store.RunDirectory.open(path, resume=False)
+    stack.callback(directory.close)
+    for name, text in given.texts.items():
+        directory.write(name, text)
+    directory.write("manifest.json", ready.text)
+    directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
+    return _Run(ready, directory, observers)
+
+
+def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
+    """Return the SLO's default setting with *knobs* turned; refuse a knob that is not one."""
+    for knob in knobs:
+        if knob not in CHOSEN:
+            raise InputError(f"--set {knob}: not a knob of a setting", hint=did_you_mean(knob, CHOSEN))
+    turned = {**planning.defaults(slo), **knobs}
+    if turned.get("draft") not in {None, *slo.subject.drafts}:
+        raise InputError(
+            f"--set draft: '{turned['draft']}' is not one of subject.drafts",
+            hint=did_you_mean(str(turned["draft"]), slo.subject.drafts),
+        )
+    return planning.chosen_of(setting(**turned)) if turned.get("draft") is not None else PLAIN
+
+
+def _as_frozen(ready: Prepared, directory: store.RunDirectory) -> Prepared:
+    """Take up the manifest of the stored run, once everything it froze is found unchanged."""
+    text = directory.read("manifest.json").decode()
+    manifest = load_manifest(text.encode())
+    now, then = ready.manifest, manifest
+    changed = [
+        name
+        for name, before, after in (
+            ("the SLO file", then.slo.sha256, now.slo.sha256),
+            ("the soak profile", then.profile.sha256, now.profile.sha256),
+            ("the canaries", then.canaries, now.canaries),
+            ("the target", then.target and then.target.digest, now.target and now.target.digest),
+            ("the drafts", [one.digest for one in then.drafts], [one.digest for one in now.drafts]),
+            ("the versions", then.versions, now.versions),
+        )
+        if before != after
+    ]
+    if changed:
+        raise InputError(
+            f"{directory.path}: {', '.join(changed)} changed since this run began",
+            hint="start a new run: one verdict can not rest on two states",
+        )
+    plan = lay_plan(ready.inputs, manifest, sha256(text), fixed_in(directory))
+    return Prepared(ready.inputs, ready.backend, ready.models, manifest, text, plan, ready.complaints)
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+class _Run:
+    """One process's share of a run: from where the records end to the verdict."""
+
+    def __init__(self, ready: Prepared, directory: store.RunDirectory, observers: Sequence[Observer]) -> None:
+        self.ready, self.directory = ready, directory
+        self.slo, self.backend = ready.inputs.slo, ready.backend
+        self._observers = observers
+        self._open = ExitStack()
+        self._events = directory.events()
+        self._open.callback(self._events.close)
+        self.segment = 1 + max((one.detail.get("segment", 0) for one in self._events.records), default=-1)
+        self._sampler: host.Sampler | None = None
+        self._desk: Desk | None = None
+
+    def observe(self, kind: str, detail: dict[str, Any]) -> None:
+        """Tell every observer; events.jsonl keeps all but single answers."""
+        event = Event(stamp(self.backend.clock.wall()), kind, detail)
+        if kind != "answer":
+            self._events(event)
+        for observer in self._observers:
+            observer(event)
+
+    def finish(self) -> Finished:
+        """Do what is missing, then judge and promote."""
+        with self._open:
+            if not self._events.finished:
+                self._begin()
+                try:
+                    self._measure()
+                except KeyboardInterrupt:
+                    self.observe("interrupted", {"segment": self.segment})
+                    raise
+                self._check_artifacts()
+                self._events.finish()
+            return self._publish(conclude(self._load()).verdict)
+
+    def sweep_only(self) -> Mapping[str, Choice]:
+        """Run the sweep and return what it chooses."""
+        with self._open:
+            self._begin()
+            with Desk(self.backend, self.observe, self.segment) as desk, host.keep_awake():
+                self._sweep(desk)
+            self._events.finish()
+            return choices_of(self._load(live=True))[0]
+
+    def _load(self, *, live: bool = False) -> Case:
+        ready = self.ready
+        return load_case(self.directory, ready.inputs, ready.manifest, ready.text, live=live)
+
+    def _begin(self) -> None:
+        self.observe("begin", {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)})
+        for doubt in self.ready.manifest.doubts:
+            self.observe("doubt", {"because": doubt})
+        for complaint in self.ready.complaints:
+            self.observe("warning", {"about": complaint.about, "because": complaint.message})
+
+    def _measure(self) -> None:
+        samples = self.directory.samples()
+        self._open.callback(samples.close)
+        desk = self._open.enter_context(Desk(self.backend, self.observe, self.segment))
+        with self._sampling(desk, samples), host.keep_awake():
+            self._sweep(desk)
+            while needs := self._needs():
+                for leg in needs:
+                    self._soak(leg, desk)
+            desk.close()
+        if self._sampler is not None and self._sampler.fault is not None:
+            self.observe("sampler_died", {"because": self._sampler.fault})
+        samples.finish()
+
+    def _needs(self) -> Sequence[Leg]:
+        return conclude(self._load(live=True)).needs
+
+    @contextmanager
+    def _sampling(self, desk: Desk, samples: store.Appender[HostSample]) -> Iterator[None]:
+        self._sampler = host.Sampler(
+            None, clock=self.backend.clock, pids=desk.pids, record=samples, interval=SAMPLE_S, phase=""
+        )
+        self._sampler.segment = self.segment
+        with self._sampler:
+            yield
+
+    def _phase(self, name: str) -> None:
+        if self._sampler is not None:
+            self._sampler.phase = name
+
+    def _sweep(self, desk: Desk) -> None:
+        plan = self.ready.plan
+        files = {trial.name: self.directory.answers(trial.file) for trial in plan.trials}
+        for file in files.values():
+            self._open.callback(file.close)
+        done = {name: {one.key for one in file.records if one.role is not Role.WARMUP} for name, file in files.items()}
+        if all(file.finished for file in files.values()):
+            return
+        self.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
+
+        def record(made: Generation) -> None:
+            files[made.trial](made)
+
+        sweep(self.slo, plan, desk, record=record, done=done, observe=self.observe)
+        for file in files.values():
+            file.finish()
+
+    def _soak(self, leg: Leg, desk: Desk) -> None:
+        given = self.ready.inputs
+        self.observe(
+            "stage", {"stage": "soak", "soak": leg.name, "settings": {n: dict(k) for n, k in leg.settings.items()}}
+        )
+        file = self.directory.answers(leg.file)
+        self._open.callback(file.close)
+        task = Soak(
+            slo=self.slo,
+            name=leg.name,
+            settings=leg.settings,
+            resident=leg.resident,
+            canaries=given.canaries,
+            profile=given.profile,
+            woven=self.backend.shares_process and self.slo.soak.concurrency == 1,
+            seed=seed_of(self.ready.sha256),
+            segment=self.segment,
+            before=tuple(file.records),
+        )
+        desk.close()  # a soak begins with a fresh process: what the sweep left in memory is not its own
+        load = given.profile.background
+        with host.background(load.memory, load.cpu, load.disk_read):
+            try:
+                soak(
+                    task,
+                    desk,
+                    lambda: Desk(self.backend, self.observe, self.segment),
+                    self.backend.clock,
+                    record=file,
+                    phase=self._phase,
+                    observe=self.observe,
+                )
+            finally:
+                self._phase("")
+        desk.close()
+        file.finish()
+
+    def _check_artifacts(self) -> None:
+        """Hash the artifacts again: what was judged is what ships."""
+        _, target, drafts, _ = frozen_artifacts(self.ready.inputs)
+        then = (self.ready.manifest.target, *self.ready.manifest.drafts)
+        for before, after in zip(then, (target, *drafts), strict=True):
+            if before is not None and after is not None and before.digest != after.digest:
+                self.observe("artifact_changed", {"model": before.name})
+
+    def _publish(self, verdict: Verdict) -> Finished:
+        text = machine.render(verdict)
+        self.directory.write("verdict.json", text)
+        now = self.backend.clock.wall()
+        whole = self.ready.plan.fixed is None  # a soak alone promotes nothing
+        wrote = whole and promote(self.slo, verdict, verdict_sha256=sha256(text), now=now, write=self.directory.write)
+        self.directory.write("junit.xml", junit.render(verdict))
+        self.directory.seal()
+        for observer in self._observers:
+            observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
+        return Finished(verdict, text, self.directory.path, wrote)

@@ -1,0 +1,241 @@
+"""The command line: parse, call, print, exit. No decision lives here, and heavy imports wait until a command runs."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gatekeeper import __version__
+from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from gatekeeper.terms.ports import Observer
+
+SLO = click.argument("slo", type=click.Path(path_type=Path))
+RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
+OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+INTERRUPTED = 130
+BUG = 4
+
+
+class Commands(click.Group):
+    """A group that answers a mistyped command with the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which was meant."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise InputError(f"no command '{name}'", hint=did_you_mean(name, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="gatekeeper %(version)s")
+def gatekeeper() -> None:
+    """Certify speculative decoding before you deploy it.
+
+    gatekeeper measures plain decoding, sweeps one knob at a time, soaks the choice, checks every promise of an SLO
+    file, and then promotes it or grades it back, per workload.
+
+    \b
+    Exit codes:
+      0    safe to deploy policy.toml          3    unproven: evidence is missing
+      1    a promise is broken                 4    gatekeeper itself failed
+      2    the command line or a file is wrong 130  interrupted; --resume goes on
+    """  # noqa: D301 (click reads the \b)
+
+
+@gatekeeper.command()
+@SLO
+@OUT
+@click.option("--resume", is_flag=True, help="Go on with the run that lies in --out.")
+@AS_JSON
+@QUIET
+def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
+    """Do the whole job: freeze, baseline, sweep, soak, judge, promote or grade back."""
+    from gatekeeper.certify import certify as do  # noqa: PLC0415
+    from gatekeeper.reports import terminal  # noqa: PLC0415
+
+    with terminal.progress(quiet=quiet) as observer:
+        finished = do(slo, out, resume=resume, observers=_observers(observer))
+    if as_json:
+        sys.stdout.write(finished.text)
+    else:
+        terminal.summary(finished.verdict, run=finished.path, promoted=finished.promoted)
+    return finished.verdict.exit_code
+
+
+@gatekeeper.command()
+@SLO
+@AS_JSON
+def plan(slo: Path, *, as_json: bool) -> int:
+    """Show every trial, the expected duration, and what this plan can not prove. Nothing is run."""
+    from gatekeeper.prepare import foresee  # noqa: PLC0415
+    from gatekeeper.reports import forecast  # noqa: PLC0415
+
+    document, exit_code = foresee(slo)
+    _print(document, forecast.plan(document), as_json=as_json)
+    return exit_code
+
+
+@gatekeeper.command()
+@SLO
+@OUT
+@AS_JSON
+@QUIET
+def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """Run the sweep alone and say what it would choose. Exits 0 when it finished, whatever it saw."""
+    from gatekeeper.certify import sweep_alone  # noqa: PLC0415
+    from gatekeeper.reports import forecast, terminal  # noqa: PLC0415
+
+    with terminal.progress(quiet=quiet) as observer:
+        document = sweep_alone(slo, out, observers=_observers(observer))
+    _print(document, forecast.choices(document), as_json=as_json)
+    return 0
+
+
+@gatekeeper.command()
+@SLO
+@click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
+@OUT
+@AS_JSON
+@QUIET
+def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
+    from gatekeeper.certify import soak_alone  # noqa: PLC0415
+    from gatekeeper.reports import terminal  # noqa: PLC0415
+
+    with terminal.progress(quiet=quiet) as observer:
+        finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
+    if as_json:
+        sys.stdout.write(finished.text)
+    else:
+        terminal.summary(finished.verdict, run=finished.path, promoted=False)
+    return 0
+
+
+@gatekeeper.command()
+@RUN_DIR
+@click.option("--slo", type=click.Path(path_type=Path), help="Lay another SLO's promises against the records.")
+@AS_JSON
+def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
+    """Derive the verdict again from the records alone; same exit code, same bytes."""
+    from gatekeeper.casefile import judge as do  # noqa: PLC0415
+    from gatekeeper.reports import machine, plaintext  # noqa: PLC0415
+
+    verdict = do(run_dir, slo)
+    sys.stdout.write(machine.render(verdict) if as_json else plaintext.render(verdict))
+    return verdict.exit_code
+
+
+@gatekeeper.command()
+@RUN_DIR
+@click.option("--format", "form", type=click.Choice(["json", "junit", "text"]), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
+def report(run_dir: Path, form: str, output: Path | None) -> int:
+    """Render a finished or interrupted run."""
+    from gatekeeper.casefile import judge as do  # noqa: PLC0415
+    from gatekeeper.reports import FORMATS  # noqa: PLC0415
+
+    content = FORMATS[form]()(do(run_dir))
+    if output is None:
+        sys.stdout.write(content)
+        return 0
+    try:
+        output.write_text(content)
+    except OSError as error:
+        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+    return 0
+
+
+@gatekeeper.command()
+@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="How many samples to take.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between them."
+)
+@click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object a sample.")
+def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> int:
+    """Show what this host's telemetry says now: every value with its source and status."""
+    from gatekeeper.host import watch  # noqa: PLC0415
+    from gatekeeper.reports.hosttable import table  # noqa: PLC0415
+
+    watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)
+    return 0
+
+
+@gatekeeper.command()
+@AS_JSON
+def metrics(*, as_json: bool) -> int:
+    """List every metric an objective may name: unit, direction, unit of analysis, what it needs to see."""
+    from gatekeeper.reports import vocabulary  # noqa: PLC0415
+
+    _print(vocabulary.document(), vocabulary.render(), as_json=as_json)
+    return 0
+
+
+def _print(document: Any, text: str, *, as_json: bool) -> None:
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
+
+
+def _observers(observer: "Observer | None") -> "list[Observer]":
+    return [] if observer is None else [observer]
+
+
+def _knobs(written: Sequence[str]) -> dict[str, Any]:
+    """Read KNOB=VALUE pairs; a value is TOML, or else a bare word such as a draft's name."""
+    out: dict[str, Any] = {}
+    for one in written:
+        knob, equals, value = one.partition("=")
+        if not equals or not knob:
+            raise InputError(f"--set {one}: expected KNOB=VALUE", hint="for example --set num_draft_tokens=4")
+        try:
+            out[knob] = json.loads(value)
+        except ValueError:
+            out[knob] = value
+    return out
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; return the exit code. Errors go to stderr: what, where, and what to do next."""
+    signal.signal(signal.SIGTERM, _terminate)
+    command: Callable[..., Any] = gatekeeper.main
+    try:
+        return int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
+    except GatekeeperError as error:
+        _complain(error.message, error.hint)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted", "what was measured is kept; the same command with --resume --out RUN_DIR goes on")
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; Python would complain at exit
+        return BUG
+    except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        _complain(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
+        return BUG
+
+
+def _complain(message: str, hint: str) -> None:
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True)

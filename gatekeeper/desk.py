@@ -1,0 +1,187 @@
+"""The desk: where requests are put to a subject, answers become records, and a dead subject is started again."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.clock import stamp
+from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.terms.ports import Ask, Backend, Sampling, Subject
+from gatekeeper.terms.records import Answer, Generation, Role, Setting
+
+DEATHS = 3
+"""After so many deaths in a row without one sound answer, the subject is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a stage asks for: everything the record will say of it, and the prompt."""
+
+    trial: str
+    key: str
+    workload: str
+    canary: Canary
+    arm: str
+    setting: Setting
+    sampling: Sampling
+    role: Role
+    repeat: int = 0
+    pair: str = ""
+    concurrency: int = 1
+
+
+class Desk:
+    """Keeps one subject at a time, the one that can answer the setting that was opened."""
+
+    def __init__(self, backend: Backend, incident: Callable[[str, dict[str, object]], None], segment: int = 0) -> None:
+        self._backend, self._incident = backend, incident
+        self._segment = segment
+        self._subject: Subject | None = None
+        self._setting: Setting = ()
+        self._deaths = 0
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._stopping = False
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the subject was given up."""
+        return self._deaths >= DEATHS
+
+    @property
+    def subject(self) -> Subject | None:
+        """Return the subject that is resident now."""
+        return self._subject
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the root processes of the resident subject."""
+        subject = self._subject
+        return subject.pids() if subject is not None else ()
+
+    def open(self, setting: Setting) -> None:
+        """Make a subject resident that can answer *setting*; one that already can stays."""
+        if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
+            return
+        self.close()
+        self._deaths = 0
+        self._subject, self._setting = self._backend.start(setting), setting
+
+    def ask(self, request: Request) -> Generation:
+        """Ask and return the record; the subject's failure is the answer's fault."""
+        knobs = dict(request.setting)
+        if request.concurrency > 1:
+            knobs.setdefault("concurrency", request.concurrency)
+        ask = Ask(request.canary, tuple(sorted(knobs.items())), request.sampling)
+        return self._record(request, self._answer(ask))
+
+    def ask_all(
+        self, requests: Iterator[Request], streams: int, record: Callable[[Generation], None], pause_s: float = 0.0
+    ) -> None:
+        """Put *requests* to *streams* threads, one answer after the other each; record in order of completion.
+
+        *requests* may wait inside: it is asked for the next one under a lock.
+        """
+        if streams == 1 or not self._backend.realtime:
+            self._one_by_one(requests, record, pause_s)
+            return
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while not failures and self._one_of(requests, record):
+                    self._backend.clock.sleep(pause_s)
+            except BaseException as error:  # noqa: BLE001 (carried to the thread that waits)
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, name=f"stream-{number}", daemon=True) for number in range(streams)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)  # a join without limit would not let Ctrl-C through
+        except BaseException:
+            self._stopping = True
+            raise
+        if failures:
+            raise failures[0]
+
+    def _one_of(self, requests: Iterator[Request], record: Callable[[Generation], None]) -> bool:
+        with self._turn:
+            request = next(requests, None)
+        if request is None or self._stopping:
+            return False
+        made = self.ask(request)
+        with self._lock:
+            if not self._stopping:  # an answer we ended ourselves is no record
+                record(made)
+        return not self._stopping
+
+    def _one_by_one(self, requests: Iterable[Request], record: Callable[[Generation], None], pause_s: float) -> None:
+        for request in requests:
+            record(self.ask(request))
+            if pause_s:
+                self._backend.clock.sleep(pause_s)
+
+    def _answer(self, ask: Ask) -> Answer:
+        subject = self._living()
+        if subject is None:
+            now = self._backend.clock.now_ns()
+            return Answer(now, now, fault=f"not asked: the subject died {DEATHS} times in a row")
+        answer = subject.answer(ask)
+        if answer.fault is None:
+            self._deaths = 0
+        return answer
+
+    def _living(self) -> Subject | None:
+        with self._lock:
+            if self._subject is not None and self._subject.alive():
+                return self._subject
+            if self._subject is not None:
+                self._deaths += 1
+                self._incident("subject_died", {"setting": dict(self._setting), "in_a_row": self._deaths})
+                self._subject.close()
+                self._subject = None
+            if self.lost:
+                return None
+            try:
+                self._subject = self._backend.start(self._setting)
+            except GatekeeperError as error:
+                self._deaths = DEATHS
+                self._incident("subject_lost", {"because": error.message})
+            return self._subject
+
+    def _record(self, request: Request, answer: Answer) -> Generation:
+        return Generation(
+            trial=request.trial,
+            key=request.key,
+            workload=request.workload,
+            canary=request.canary.id,
+            arm=request.arm,
+            setting=request.setting,
+            role=request.role,
+            repeat=request.repeat,
+            pair=request.pair,
+            concurrency=request.concurrency,
+            answer=answer,
+            segment=self._segment,
+            at=stamp(self._backend.clock.wall()),
+        )
+
+    def close(self) -> None:
+        """End the resident subject."""
+        subject, self._subject = self._subject, None
+        if subject is not None:
+            subject.close()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self._stopping = True
+        self.close()

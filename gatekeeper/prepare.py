@@ -1,0 +1,144 @@
+"""What comes before the first token: artifacts found and hashed, the manifest frozen, the plan laid and examined."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatekeeper import __version__, artifacts, host, inputs
+from gatekeeper.backends import open_backend
+from gatekeeper.casefile import lay_plan
+from gatekeeper.inputs import Inputs
+from gatekeeper.stages.freeze import freeze
+from gatekeeper.terms.clock import stamp
+from gatekeeper.terms.errors import HostLacksError, UnprovableError
+from gatekeeper.terms.manifest import Manifest, Model, sha256
+from gatekeeper.terms.outcome import Finding
+from gatekeeper.terms.ports import Backend
+from gatekeeper.terms.records import Setting
+from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.plan import Plan
+from gatekeeper.verdict.preflight import Complaint, Kind, complaints
+
+BANDWIDTH = 100e9
+"""Bytes a second that weights are assumed to stream at, for the forecast alone: a base M4 has 120 GB/s."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A run before its first token: what was read, frozen and planned."""
+
+    inputs: Inputs
+    backend: Backend
+    models: dict[str, Path]
+    manifest: Manifest
+    text: str
+    plan: Plan
+    complaints: list[Complaint] = field(default_factory=list)
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of the manifest's file."""
+        return sha256(self.text)
+
+
+def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | None = None) -> Prepared:
+    """Find, check and hash the artifacts, freeze the manifest and lay the plan; refuse what can not be proven."""
+    slo = given.slo
+    models, target, drafts, findings = frozen_artifacts(given)
+    backend = open_backend(slo.subject, models=models, base=given.base, logs=logs)
+    conditions = host.conditions()
+    versions = {
+        "gatekeeper": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        **backend.versions(),
+    }
+    manifest = freeze(
+        slo,
+        inputs=given.files,
+        target=target,
+        drafts=drafts,
+        backend=backend,
+        versions=versions,
+        host=conditions,
+        findings=findings,
+        frozen_at=stamp(backend.clock.wall()),
+    )
+    text = manifest.text()
+    plan = lay_plan(given, manifest, sha256(text), fixed)
+    kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs)
+    found = complaints(slo, given.canaries, kind, host.lacks() if backend.realtime else {})
+    if refuse:
+        _refuse(found)
+    return Prepared(given, backend, models, manifest, text, plan, found)
+
+
+def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list[Model], list[Finding]]:
+    """Return the model folders, the target and the drafts as they lie on disk, and what is odd about the pairs."""
+    subject = given.slo.subject
+    if subject.backend == "scripted":
+        return {}, None, [], []
+    hashes = artifacts.HashCache(artifacts.user_cache())
+    models = {name: artifacts.find(name, given.base) for name in (subject.target, *subject.drafts)}
+    target = artifacts.freeze(subject.target, models[subject.target], hashes)
+    drafts = [artifacts.freeze(name, models[name], hashes) for name in subject.drafts]
+    findings = [finding for draft in drafts for finding in artifacts.check_pair(target, draft)]
+    return models, target, drafts, findings
+
+
+def _refuse(found: Sequence[Complaint]) -> None:
+    for weight, error in (("never", UnprovableError), ("not-here", HostLacksError)):
+        mine = [one for one in found if one.weight == weight]
+        if mine:
+            lines = [f"{one.about}: {one.message}; {one.hint}" for one in mine[1:8]]
+            first = f"{mine[0].about}: {mine[0].message}"
+            raise error("\n".join((first, *lines)), hint=mine[0].hint)
+
+
+def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
+    """Return the plan of an SLO file as a document, and the exit code that `certify` would refuse it with, or 0."""
+    given = inputs.read(slo_path)
+    ready = prepare(given, Path("logs"), refuse=False)
+    slo, plan = given.slo, ready.plan
+    trials = [
+        {
+            "name": trial.name,
+            "file": trial.file,
+            "arm": trial.arm,
+            "setting": dict(trial.setting),
+            "answers": sum(step.trial is trial for block in plan.blocks for step in block.steps),
+        }
+        for trial in plan.trials
+    ]
+    speed = _assumed_speed(ready.manifest)
+    tokens = sum(
+        planning.sampling_for(slo, step.canary, step.trial.setting, 1).max_tokens
+        for block in plan.blocks
+        for step in block.steps
+    )
+    weights = {one.weight for one in ready.complaints}
+    document = {
+        "schema": 1,
+        "slo": slo.name,
+        "design": slo.sweep.design,
+        "trials": trials,
+        "answers": sum(len(block.steps) for block in plan.blocks),
+        "expected_seconds": {"sweep": round(tokens / speed), "soak": slo.soak.duration},
+        "assumption": f"sweep: every answer as long as it may be, at {speed:.0f} tok/s; soak: at least, once per rung",
+        "doubts": list(ready.manifest.doubts),
+        "complaints": [
+            {"weight": one.weight, "about": one.about, "message": one.message, "hint": one.hint}
+            for one in ready.complaints
+        ],
+    }
+    return document, 2 if "never" in weights else 3 if "not-here" in weights or ready.manifest.doubts else 0
+
+
+def _assumed_speed(manifest: Manifest) -> float:
+    """Assume plain decoding at the speed memory can stream the weights, within reason."""
+    size = manifest.target.bytes if manifest.target is not None else 0
+    return max(1.0, min(500.0, BANDWIDTH / size)) if size else 500.0
