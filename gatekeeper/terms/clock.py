@@ -1,0 +1,91 @@
+"""The clock a run lives by: the machine's own, or a virtual one that only moves when it is told to."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Monotonic nanoseconds for intervals, wall time for instants, and a way to wait."""
+
+    def now_ns(self) -> int:
+        """Return monotonic nanoseconds; only differences mean anything."""
+
+    def wall(self) -> datetime:
+        """Return the time of day in UTC."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+def stamp(instant: datetime) -> str:
+    """Write an instant as `2026-11-20T09:12:00.123456Z`."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now_ns(self) -> int:
+        """Return `time.monotonic_ns()`, which every process of this machine shares."""
+        return time.monotonic_ns()
+
+    def wall(self) -> datetime:
+        """Return the time of day in UTC."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a signal ends the wait with its exception."""
+        time.sleep(max(0.0, seconds))
+
+
+class VirtualClock:
+    """A clock that moves only when somebody waits on it, so that ten minutes pass in milliseconds."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._start_s = start.timestamp()
+        self._now_ns = 0
+        self._lock = threading.Lock()
+        self._ticks: list[tuple[int, Callable[[], None]]] = []
+
+    def now_ns(self) -> int:
+        """Return nanoseconds since the clock was made."""
+        return self._now_ns
+
+    def wall(self) -> datetime:
+        """Return the start plus what has passed."""
+        return datetime.fromtimestamp(self._start_s + self._now_ns / 1e9, UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Move on by *seconds*, calling every tick that falls due on the way."""
+        self.advance(round(max(0.0, seconds) * 1e9))
+
+    def advance(self, nanoseconds: int) -> None:
+        """Move on, stopping at each due tick so that it sees its own instant."""
+        with self._lock:
+            end = self._now_ns + max(0, nanoseconds)
+            while self._ticks and self._ticks[0][0] <= end:
+                due, call = self._ticks.pop(0)
+                self._now_ns = max(self._now_ns, due)
+                call()
+            self._now_ns = end
+
+    def every(self, nanoseconds: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Call *call* each *nanoseconds* of virtual time until the returned function is called."""
+        alive = [True]
+
+        def tick() -> None:
+            if alive[0]:
+                call()
+                self._ticks.append((self._now_ns + nanoseconds, tick))
+                self._ticks.sort(key=lambda entry: entry[0])
+
+        self._ticks.append((self._now_ns + nanoseconds, tick))
+        self._ticks.sort(key=lambda entry: entry[0])
+
+        def stop() -> None:
+            alive[0] = False
+
+        return stop

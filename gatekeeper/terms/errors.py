@@ -1,0 +1,46 @@
+"""What gatekeeper itself, its user or this host got wrong; what the subject does wrong is a record instead.
+
+GatekeeperError            4   gatekeeper failed: a bug, a full disk
+├── InputError             2   a command line, an SLO, a canary or a model folder is wrong
+├── UnprovableError        2   a promise that no run could ever prove
+└── HostLacksError         3   this host lacks or denies what a promise needs
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GatekeeperError(Exception):
+    """Something that ends the command: `message` says what and where, `hint` what to do next."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InputError(GatekeeperError):
+    """The command line or an input file is wrong; nothing was run."""
+
+    exit_code = 2
+
+
+class UnprovableError(GatekeeperError):
+    """Arithmetic or the kind of backend excludes a promise everywhere; nothing was run."""
+
+    exit_code = 2
+
+
+class HostLacksError(GatekeeperError):
+    """Only this host cannot prove the promise; another could."""
+
+    exit_code = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name the nearest known word as a question, or list what is allowed."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"

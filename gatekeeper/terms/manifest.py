@@ -1,0 +1,103 @@
+"""What was frozen before the first token: everything a verdict depends on."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Model(_Frozen):
+    """One model folder, as it lies on disk."""
+
+    name: str
+    """As the SLO writes it."""
+    digest: str
+    """sha256 over the names and digests of its files."""
+    files: dict[str, str]
+    """sha256 of every file, by name."""
+    bytes: int
+    quantisation: str
+    """`4-bit g64`, or the type of unquantised weights such as `float32`."""
+    vocabulary: int | None
+    """Rows of the embedding, from config.json."""
+    tokens_sha256: str | None
+    """Digest of the token map (token to id, added tokens included)."""
+    template_sha256: str | None
+    architecture: str | None = None
+
+
+class File(_Frozen):
+    """One input file, copied into the run directory."""
+
+    name: str
+    sha256: str
+    count: int | None = None
+
+
+class Manifest(_Frozen):
+    """The content of manifest.json."""
+
+    schema_: int = Field(default=1, alias="schema", serialization_alias="schema")
+    slo: File
+    backend: str
+    shares_process: bool
+    streams: int
+    restart_knobs: tuple[str, ...]
+    """Another value of these needs another process."""
+    sight: tuple[str, ...]
+    target: Model | None
+    drafts: tuple[Model, ...] = ()
+    sampling: dict[str, Any]
+    canaries: dict[str, File]
+    profile: File
+    versions: dict[str, str]
+    host: dict[str, Any]
+    findings: tuple[dict[str, str], ...] = ()
+    """What the freeze stage noticed, as verdict.json writes findings."""
+    doubts: tuple[str, ...] = ()
+    """Why this host can not prove the SLO, whatever is measured."""
+    frozen_at: str
+
+    def text(self) -> str:
+        """Return the file's text: canonical JSON, one key order, no NaN."""
+        document = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(document, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def sha256(content: bytes | str) -> str:
+    """Return the hex digest of *content*."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """Return one digest for a folder: sha256 over `digest  name` lines in the order of the names."""
+    return sha256("".join(f"{files[name]}  {name}\n" for name in sorted(files)))
+
+
+def seed_of(manifest_sha256: str) -> int:
+    """Return the seed that every bootstrap of this run is drawn with."""
+    return int(manifest_sha256[:15], 16)
+
+
+CHECKED = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
+
+
+def differences(mine: Manifest, other: Manifest) -> list[str]:
+    """Name the parts in which two runs differ, so that nobody compares what is not comparable."""
+    before, after = mine.model_dump(mode="json"), other.model_dump(mode="json")
+    found = []
+    for part in CHECKED:
+        if before[part] == after[part]:
+            continue
+        if isinstance(before[part], dict) and isinstance(after[part], dict):
+            keys = sorted(key for key in {*before[part], *after[part]} if before[part].get(key) != after[part].get(key))
+            found += [f"{part}.{key}" for key in keys]
+        else:
+            found.append(part)
+    return found

@@ -1,0 +1,205 @@
+"""What a run concludes: outcomes, estimates, checks and the verdict."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+
+class Outcome(IntEnum):
+    """Outcome of a check, ordered best to worst, so the worst of many is simply their maximum."""
+
+    PASS = 0
+    UNPROVEN = 1
+    FAIL = 2
+
+    @property
+    def word(self) -> str:
+        """Return the word written to verdict.json."""
+        return self.name.lower()
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return the outcome of a whole: its worst part; nothing at all proves nothing."""
+    return max(outcomes, default=Outcome.UNPROVEN)
+
+
+def rounded(value: float) -> float:
+    """Round to six significant digits, so that a bound compares and prints alike on every machine."""
+    return float(f"{value:.6g}") if math.isfinite(value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with one-sided bounds, each at the check's level; `notes` travel with the number."""
+
+    center: float
+    lo: float
+    hi: float
+    n: int
+    notes: tuple[str, ...] = ()
+
+    def rounded(self) -> "Estimate":
+        """Return the estimate at the precision it is compared and written with."""
+        return Estimate(rounded(self.center), rounded(self.lo), rounded(self.hi), self.n, self.notes)
+
+
+def fact(value: float, n: int, *notes: str) -> Estimate:
+    """Return a value that was counted, not estimated: lo = center = hi."""
+    return Estimate(value, value, value, n, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """No estimate, and why: absence is never good news."""
+
+    because: str
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise against what was measured."""
+
+    metric: str
+    bound: str
+    threshold: float
+    outcome: Outcome
+    unit: str
+    because: str
+    why: str
+    center: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    n: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """Return the check as verdict.json writes it."""
+        return {
+            "metric": self.metric,
+            "bound": self.bound,
+            "threshold": self.threshold,
+            "outcome": self.outcome.word,
+            "center": self.center,
+            "lo": self.lo,
+            "hi": self.hi,
+            "n": self.n,
+            "unit": self.unit,
+            "because": self.because,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadVerdict:
+    """What a workload ends in, and the checks that prove it."""
+
+    name: str
+    outcome: str
+    """promoted | graded_back | failed | unproven"""
+    setting: dict[str, Any]
+    checks: tuple[Check, ...]
+    required: bool
+    because: str
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Figures a person wants to see beside the checks, whether promised or not."""
+    choice: dict[str, Any] = field(default_factory=dict)
+    """What the sweep saw and why it chose."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the workload as verdict.json writes it."""
+        return {
+            "name": self.name,
+            "outcome": self.outcome,
+            "setting": self.setting,
+            "speculation": "required" if self.required else "optional",
+            "because": self.because,
+            "checks": [check.document() for check in self.checks],
+            "measured": self.measured,
+            "choice": self.choice,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step down the ladder, with its time and reason."""
+
+    at: str
+    workload: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    because: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the transition as verdict.json writes it."""
+        return {
+            "at": self.at,
+            "workload": self.workload,
+            "from": self.before,
+            "to": self.after,
+            "because": self.because,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a reader must know: what was seen, about what, and what to do."""
+
+    kind: str
+    about: str
+    detail: str
+    advice: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return the finding as verdict.json writes it."""
+        return {"kind": self.kind, "about": self.about, "detail": self.detail, "advice": self.advice}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion of a run."""
+
+    slo: str
+    grade: str
+    manifest_sha256: str
+    workloads: tuple[WorkloadVerdict, ...]
+    host_checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    incomplete: str | None = None
+    """Why the records do not suffice, if they do not; then nothing may end in code 0."""
+
+    @property
+    def outcome(self) -> str:
+        """Fold the workloads and the host into the outcome of the run."""
+        outcomes = [workload.outcome for workload in self.workloads]
+        host = worst(check.outcome for check in self.host_checks) if self.host_checks else Outcome.PASS
+        if "failed" in outcomes or host is Outcome.FAIL:
+            return "failed"
+        if any(workload.required and workload.outcome == "graded_back" for workload in self.workloads):
+            return "graded_back"
+        if not outcomes or "unproven" in outcomes or host is Outcome.UNPROVEN or self.incomplete:
+            return "unproven"
+        return "promoted"
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code that belongs to the outcome."""
+        return {"promoted": 0, "failed": 1, "graded_back": 1}.get(self.outcome, 3)
+
+    def document(self) -> dict[str, Any]:
+        """Return the content of verdict.json."""
+        document = {
+            "schema": 1,
+            "slo": self.slo,
+            "grade": self.grade,
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "manifest_sha256": self.manifest_sha256,
+            "workloads": [workload.document() for workload in self.workloads],
+            "host_checks": [check.document() for check in self.host_checks],
+            "findings": [finding.document() for finding in self.findings],
+            "transitions": [transition.document() for transition in self.transitions],
+        }
+        return document | ({"incomplete": self.incomplete} if self.incomplete else {})

@@ -1,0 +1,155 @@
+"""What was seen: the raw records of a run, one JSON line each."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+Setting = tuple[tuple[str, Any], ...]
+"""Sorted (knob, value) pairs; `draft` is None for plain decoding."""
+
+
+def setting(**knobs: Any) -> Setting:
+    """Return the knobs as a sorted, hashable setting."""
+    return tuple(sorted(knobs.items()))
+
+
+class Arrival(NamedTuple):
+    """One piece of an answer: a token in process, a chunk over HTTP. Written as a JSON list."""
+
+    at_ns: int
+    """Monotonic nanoseconds, read where the piece arrived."""
+    tokens: int | None = None
+    """None: this backend cannot count them. Never 0 for unknown."""
+    drafted: bool | None = None
+    """True: proposed by the draft and accepted. None: this backend cannot tell."""
+    token_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Counters of one speculating answer, in the field's terms: acceptance rate is accepted / drafted."""
+
+    rounds: int
+    """Verify passes of the target."""
+    drafted: int
+    """Tokens the draft proposed."""
+    accepted: int
+    """Proposed tokens that were kept."""
+    tried_by_position: tuple[int, ...] = ()
+    """How often position i of a round was reached and judged."""
+    accepted_by_position: tuple[int, ...] = ()
+    """How often position i of a round was accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a server said of itself: kept beside what we saw, never mixed into it."""
+
+    drafted: int | None = None
+    accepted: int | None = None
+    rounds: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_seconds: float | None = None
+    decode_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for one request. All times are monotonic nanoseconds of this machine."""
+
+    sent_ns: int
+    ended_ns: int
+    arrivals: tuple[Arrival, ...] = ()
+    text: str = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
+    finish: str | None = None
+    """stop | length | tool_calls; None when the answer never finished."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    rounds: Rounds | None = None
+    """Counted by us, next to the tokens; None where only the server could tell, or nothing was drafted."""
+    claims: Claims = Claims()
+    memory_active: int | None = None
+    """Bytes the subject's allocator held at the end of the answer, where it tells."""
+    memory_peak: int | None = None
+    fault: str | None = None
+    """What went wrong with the subject: timeout, died, garbled stream, cut off. Data, not an exception."""
+
+
+class Role(StrEnum):
+    """Why an answer was asked for."""
+
+    WARMUP = "warmup"
+    MEASURED = "measured"
+    SENTINEL = "sentinel"
+    """A plain answer woven into a soak, beside its speculating twin."""
+    BLOCK = "block"
+    """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
+    CLOSING = "closing"
+    """A quality canary asked again when the soak is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One request and its answer."""
+
+    trial: str
+    """The trial it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
+    key: str
+    """Unique in its record file; a resumed run skips the keys it finds."""
+    workload: str
+    canary: str
+    arm: str
+    """`plain` or `candidate`."""
+    setting: Setting
+    role: Role
+    repeat: int
+    pair: str
+    """Answers of both arms that share it were asked next to each other and may be compared."""
+    concurrency: int
+    answer: Answer
+    segment: int = 0
+    """Which uninterrupted stretch of the run: a resumed run begins a new one."""
+    at: str = ""
+    """Wall time when the answer ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of the host in base units; missing is a status, never zero."""
+
+    value: float | str | None
+    unit: str
+    source: str
+    status: str
+    """ok | absent | denied | stale | parse_error"""
+    age: float | None = None
+    """Seconds since the source was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """What the host's telemetry said at one instant."""
+
+    at: str
+    at_ns: int
+    values: dict[str, Reading]
+    phase: str = ""
+    """The soak this sample belongs to, or the stage it was taken in."""
+    segment: int = 0
+    took_ns: int = 0
+    """What taking the sample cost."""
+    late_ns: int = 0
+    """How long after its deadline it was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: progress, a transition, an incident."""
+
+    at: str
+    kind: str
+    detail: dict[str, Any]

@@ -1,0 +1,334 @@
+"""What is promised: the SLO file as a person writes it."""
+
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from gatekeeper.terms.canary import Tier
+from gatekeeper.terms.errors import did_you_mean
+from gatekeeper.terms.metrics import BY_NAME, Metric
+from gatekeeper.terms.tomlfile import parse as parse_toml
+from gatekeeper.terms.units import Quantity, Seconds
+
+BackendName = Literal["mlx", "mlx-server", "scripted"]
+Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
+Bound = Literal["at_least", "at_most"]
+
+CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_p_min")
+"""Knobs the sweep chooses a value for."""
+CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
+"""Knobs swept in both arms and reported, never chosen."""
+DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
+"""Knobs that are the draft's length, for the rung `shrink-draft`."""
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class Host(_Written):
+    """What the promise was made for; another host makes the verdict unproven."""
+
+    chip: str | None = Field(default=None, description="as the system names it, e.g. Apple M4")
+    memory_gb: float | None = Field(default=None, gt=0)
+    os: str | None = Field(default=None, description="prefix of the OS version")
+    power: Literal["ac", "any"] = "any"
+
+
+class KnobPlace(_Written):
+    """Where a generic server takes a knob: pieces of its command line (a restart) or a request field."""
+
+    argv: tuple[str, ...] | None = None
+    field: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "KnobPlace":
+        if (self.argv is None) == (self.field is None):
+            raise ValueError("give exactly one of: argv, field")
+        return self
+
+
+class Subject(_Written):
+    """What is certified: a target, its drafts, and what serves them."""
+
+    backend: BackendName
+    target: str = Field(min_length=1, description="a hub id in the local cache, or a path relative to this file")
+    drafts: tuple[str, ...] = Field(default=(), description="heaviest first; later ones are the lighter tier")
+    prompt_cache: Literal["off", "as-deployed"] = "off"
+    args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
+    url: str | None = Field(default=None, description="attach to a running server")
+    plain_url: str | None = None
+    command: tuple[str, ...] | None = Field(default=None, description="start a server: {target} {draft} {port}")
+    plain_command: tuple[str, ...] | None = None
+    api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
+    script: str | None = Field(default=None, description="the truth of a scripted subject")
+    knobs: dict[str, KnobPlace] = {}
+    timeout: Seconds = Field(default=120.0, gt=0, description="longest silence inside an answer")
+    start_timeout: Seconds = Field(default=180.0, gt=0, description="longest wait until a server is healthy")
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _known(cls, backend: object) -> object:
+        if backend not in get_args(BackendName):
+            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), get_args(BackendName))}")
+        return backend
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Subject":
+        if len(set(self.drafts)) != len(self.drafts):
+            raise ValueError("a draft is listed twice")
+        if self.backend == "scripted" and self.script is None:
+            raise ValueError('the scripted backend needs script = "truth.json"')
+        return self
+
+
+class Sampling(_Written):
+    """How tokens are drawn."""
+
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int = 7
+    max_tokens: int = Field(default=256, ge=1)
+
+
+class Workload(_Written):
+    """One class of prompts; it gets its own verdict."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    tier: Tier = "short"
+    canaries: str = Field(min_length=1, description="a canary file, relative to this file")
+    speculation: Literal["required", "optional"] = "required"
+
+
+class Knobs(_Written):
+    """One value of each knob."""
+
+    draft: str | None = None
+    num_draft_tokens: int | None = Field(default=None, ge=1)
+    block_size: int | None = Field(default=None, ge=1)
+    window: int | None = Field(default=None, ge=1)
+    draft_p_min: float | None = Field(default=None, ge=0, le=1)
+    temperature: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    thinking: bool | None = None
+    concurrency: int | None = Field(default=None, ge=1)
+
+
+class Sweep(_Written):
+    """Which knobs are moved, and how far."""
+
+    design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
+    repeats: int = Field(default=3, ge=1)
+    max_runs: int = Field(default=200, ge=1)
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload")
+    warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
+    draft: tuple[str, ...] = ()
+    num_draft_tokens: tuple[int, ...] = ()
+    block_size: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    draft_p_min: tuple[float, ...] = ()
+    temperature: tuple[float, ...] = ()
+    max_tokens: tuple[int, ...] = ()
+    thinking: tuple[bool, ...] = ()
+    concurrency: tuple[int, ...] = ()
+    default: Knobs = Knobs()
+
+    @field_validator(*CHOSEN, *CONDITIONS)
+    @classmethod
+    def _sane(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value is listed twice")
+        for value in values:
+            if not isinstance(value, bool | str) and value < 0:
+                raise ValueError(f"{value} is negative")
+        return values
+
+    @field_validator("num_draft_tokens", "block_size", "concurrency", "max_tokens", "window")
+    @classmethod
+    def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if 0 in values:
+            raise ValueError("0 is not a setting: plain decoding is always measured beside the sweep")
+        return values
+
+    def values(self, knob: str) -> tuple[Any, ...]:
+        """Return the values of *knob* to sweep; empty where it is not moved."""
+        values: tuple[Any, ...] = getattr(self, knob)
+        return values
+
+
+class Soak(_Written):
+    """How long, how, and beside what the choice is proven."""
+
+    duration: Seconds = Field(default=600.0, gt=0)
+    max_duration: Seconds = Field(default=3600.0, gt=0)
+    window: Seconds | None = Field(default=None, gt=0, description="acceptance windows; default duration / 5")
+    profile: str = "steady"
+    concurrency: int = Field(default=1, ge=1, le=64)
+    sentinel_share: float = Field(default=0.2, gt=0, le=0.5)
+    sentinel_drift: float = Field(default=0.05, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Soak":
+        if "max_duration" not in self.model_fields_set and self.max_duration < self.duration:
+            object.__setattr__(self, "max_duration", self.duration)
+        if self.max_duration < self.duration:
+            raise ValueError("max_duration is shorter than duration")
+        return self
+
+    @property
+    def window_s(self) -> float:
+        """Return the length of an acceptance window in seconds."""
+        return self.window if self.window is not None else self.duration / 5
+
+
+class Fallback(_Written):
+    """Where a workload steps when a promise breaks."""
+
+    ladder: tuple[Rung, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
+
+    @field_validator("ladder")
+    @classmethod
+    def _each_once(cls, ladder: tuple[Rung, ...]) -> tuple[Rung, ...]:
+        if len(set(ladder)) != len(ladder):
+            raise ValueError("each rung once")
+        if "autoregressive" in ladder and ladder[-1] != "autoregressive":
+            raise ValueError("autoregressive is the last rung: below plain decoding there is nothing")
+        return ladder
+
+
+class Promote(_Written):
+    """How long a certificate holds."""
+
+    valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
+
+
+class Telemetry(_Written):
+    """Where OpenTelemetry data goes."""
+
+    endpoint: str | None = None
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+
+
+class Objective(_Written):
+    """One promise: a metric, one bound, and why it was made."""
+
+    metric: str
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+    workloads: tuple[str, ...] = ()
+    when: Literal["speculating", "always"] | None = None
+    scope: Literal["frozen", "population"] = "frozen"
+    source: Literal["ours", "claims"] = Field(default="ours", alias="from")
+    why: str = Field(min_length=1)
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in BY_NAME:
+            raise ValueError(f"unknown metric '{metric}'\n{did_you_mean(metric, BY_NAME)}")
+        return metric
+
+    @model_validator(mode="after")
+    def _one_possible_bound(self) -> "Objective":
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError(f"objective on '{self.metric}' needs exactly one of: at_least, at_most")
+        least, most = self.of.least, self.of.most
+        if least is not None and self.threshold < least:
+            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never below {least:g}")
+        if most is not None and self.threshold > most:
+            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never above {most:g}")
+        if self.of.host and self.workloads:
+            raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
+        if self.when == "always" and self.of.default_when == "speculating":
+            raise ValueError(f"{self.metric} has no meaning in plain decoding\nleave out `when`")
+        return self
+
+    @property
+    def of(self) -> Metric:
+        """Return the metric this promise is about."""
+        return BY_NAME[self.metric]
+
+    @property
+    def bound(self) -> Bound:
+        """Return which side is promised."""
+        return "at_least" if self.at_least is not None else "at_most"
+
+    @property
+    def threshold(self) -> float:
+        """Return the bound in base units."""
+        value = self.at_least if self.at_least is not None else self.at_most
+        return float(value) if value is not None else 0.0
+
+    @property
+    def applies_when(self) -> str:
+        """Return `speculating` or `always`."""
+        return self.when or self.of.default_when
+
+    def applies_to(self, workload: str) -> bool:
+        """Tell whether the promise is made for *workload*."""
+        return not self.workloads or workload in self.workloads
+
+
+class Slo(_Written):
+    """The whole file."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    why: str = ""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    host: Host = Host()
+    subject: Subject
+    sampling: Sampling = Sampling()
+    workload: tuple[Workload, ...] = Field(min_length=1)
+    sweep: Sweep = Sweep()
+    soak: Soak = Soak()
+    fallback: Fallback = Fallback()
+    promote: Promote = Promote()
+    telemetry: Telemetry = Telemetry()
+    objective: tuple[Objective, ...] = Field(min_length=1)
+
+    @field_validator("workload")
+    @classmethod
+    def _distinct(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [workload.name for workload in workloads]
+        if len(set(names)) != len(names):
+            raise ValueError("two workloads have the same name")
+        return workloads
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Slo":
+        names = [workload.name for workload in self.workload]
+        for number, objective in enumerate(self.objective, start=1):
+            for name in objective.workloads:
+                if name not in names:
+                    raise ValueError(
+                        f"objective[{number}].workloads: no workload '{name}'\n{did_you_mean(name, names)}"
+                    )
+        for draft in (*self.sweep.draft, *([self.sweep.default.draft] if self.sweep.default.draft else [])):
+            if draft not in self.subject.drafts:
+                raise ValueError(
+                    f"sweep.draft: '{draft}' is not one of subject.drafts\n{did_you_mean(draft, self.subject.drafts)}"
+                )
+        return self
+
+    def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
+        """Return the promises that apply to *workload* in this state, host metrics left out."""
+        return tuple(
+            objective
+            for objective in self.objective
+            if not objective.of.host
+            and objective.applies_to(workload)
+            and (speculating or objective.applies_when == "always")
+        )
+
+    @property
+    def host_objectives(self) -> tuple[Objective, ...]:
+        """Return the promises about the host."""
+        return tuple(objective for objective in self.objective if objective.of.host)
+
+
+def parse(text: str, name: str) -> Slo:
+    """Read an SLO file's *text*; raise InputError with *name*, line, key and what is allowed."""
+    return parse_toml(text, name, Slo)

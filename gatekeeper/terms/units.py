@@ -1,0 +1,82 @@
+"""Human units at the door: "900 ms" becomes 0.9, and 1.4e9 is printed as "1.4 GB"."""
+
+import math
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+# Decimal and binary prefixes are both written by people; neither is guessed from the other.
+BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "TiB": 2.0**40,
+}
+BYTE_RATES = {f"{unit}/s": factor for unit, factor in BYTES.items()} | {
+    f"{unit}/{per}": factor / SECONDS[per] for unit, factor in BYTES.items() for per in ("min", "h")
+}
+EVENT_RATES = {"/s": 1.0, "/min": 1 / 60.0, "/h": 1 / 3600.0}
+OTHERS = {"tok/s": 1.0, "W": 1.0, "mW": 1e-3, "J": 1.0, "Hz": 1.0, "MHz": 1e6, "GHz": 1e9, "rpm": 1.0, "%": 0.01}
+
+_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*$")
+
+
+def parse(written: object, units: dict[str, float]) -> float:
+    """Return *written* in SI base units; a bare number already is. Raise ValueError naming what is allowed."""
+    if isinstance(written, bool) or not isinstance(written, int | float | str):
+        raise ValueError(f"expected a number or a quantity such as '1 {next(iter(units))}', got {written!r}")
+    if not isinstance(written, str):
+        return float(written)
+    match = _QUANTITY.match(written)
+    unit = match.group(2) if match else ""
+    if match is None or (unit and unit not in units):
+        raise ValueError(f"cannot read {written!r}; write a number with one of: {', '.join(units)}")
+    value = float(match.group(1)) * units.get(unit, 1.0)
+    if not math.isfinite(value):
+        raise ValueError(f"{written!r} is not a finite quantity")
+    return value
+
+
+def _door(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
+    names = "|".join(re.escape(unit) for unit in sorted(units, key=len, reverse=True))
+    pattern = rf"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*({names})?\s*$"
+    schema = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}
+    return BeforeValidator(lambda written: parse(written, units)), WithJsonSchema(schema)
+
+
+Seconds = Annotated[float, *_door(SECONDS)]
+Bytes = Annotated[float, *_door(BYTES)]
+ByteRate = Annotated[float, *_door(BYTE_RATES)]
+EventRate = Annotated[float, *_door(EVENT_RATES)]
+Quantity = Annotated[float, *_door(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
+
+
+def show_seconds(seconds: float) -> str:
+    """Print a duration with the unit a person would use: 4.2 ms, 12 s, 10 min, 2.5 h."""
+    size = abs(seconds)
+    for unit, below in (("ms", 1.0), ("s", 120.0), ("min", 7200.0), ("h", 172800.0), ("d", math.inf)):
+        if size < below:
+            return f"{seconds / SECONDS[unit]:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def show_bytes(count: float) -> str:
+    """Print a size in decimal units: 512 B, 5.6 MB, 1.4 GB."""
+    for unit in ("TB", "GB", "MB", "kB"):
+        if abs(count) >= BYTES[unit]:
+            return f"{count / BYTES[unit]:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def show(value: float, unit: str) -> str:
+    """Print *value*, given in the base unit *unit*, for a person."""
+    if unit == "s":
+        return show_seconds(value)
+    if unit == "B":
+        return show_bytes(value)
+    if unit == "B/s":
+        return f"{show_bytes(value)}/s"
+    number = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return number if unit == "1" else f"{number} {unit}"
