@@ -1,0 +1,185 @@
+"""Which setting the sweep chooses for a workload, and why."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.outcome import Estimate, Missing, rounded
+from gatekeeper.terms.records import Generation, Setting
+from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
+from gatekeeper.verdict import derive, stats
+from gatekeeper.verdict.ladder import PLAIN, shown
+from gatekeeper.verdict.plan import Plan, Trial, chosen_of
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the sweep saw of one candidate setting."""
+
+    trial: Trial
+    ratio: Estimate | Missing
+    measure: str
+    """The ratio it was judged by."""
+    logs: Mapping[str, float]
+    """Mean log ratio per canary, to compare settings on the same canaries."""
+    acceptance: float | None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as verdict.json writes it."""
+        known = isinstance(self.ratio, Estimate)
+        return {
+            "trial": self.trial.name,
+            "setting": dict(self.trial.setting),
+            "changed": self.trial.changed,
+            "measure": self.measure,
+            "ratio": rounded(self.ratio.center) if isinstance(self.ratio, Estimate) else None,
+            "lo": rounded(self.ratio.lo) if isinstance(self.ratio, Estimate) else None,
+            "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
+            "n": self.ratio.n,
+            "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+        } | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting to soak."""
+
+    setting: Setting
+    because: str
+    seen: tuple[Seen, ...] = field(default=())
+
+    def document(self) -> dict[str, Any]:
+        """Return it as verdict.json writes it."""
+        return {
+            "setting": shown(self.setting),
+            "because": self.because,
+            "settings": [one.document() for one in self.seen],
+        }
+
+
+def measure_of(slo: Slo, trial: Trial) -> str:
+    """Return the ratio that decides: above one stream only the system's throughput counts."""
+    streams = int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
+    return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
+
+
+def look(
+    slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
+) -> tuple[Seen, ...]:
+    """Compare every candidate trial with its plain twin, on one workload."""
+    out = []
+    for trial in plan.trials:
+        if trial.arm != "candidate":
+            continue
+        mine, plain = (
+            tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
+        )
+        evidence = derive.gather(
+            derive.Evidence(
+                workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=False, drift_limit=math.inf
+            )
+        )
+        out.append(_seen(slo, trial, evidence))
+    return tuple(out)
+
+
+def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
+    measure = measure_of(slo, trial)
+    ratio = derive.estimate(measure, evidence)
+    read = derive.decode_rate if measure == "throughput_ratio" else derive.answer_rate
+    if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
+        measure, read = "answer_throughput_ratio", derive.answer_rate
+        ratio = derive.estimate(measure, evidence)
+    ratios, _ = derive.paired_ratios(evidence.pairs, read)
+    logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
+    accepted = [value for one in derive.sound(evidence.answers) if (value := derive.acceptance(one.answer)) is not None]
+    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None)
+
+
+def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
+    """Take, knob by knob, the shortest setting within noise of the best; plain decoding where nothing beats it."""
+    if not seen:
+        return Choice(PLAIN, "no draft is given: plain decoding is all there is")
+    default = seen[0]
+    plain_conditions = {knob: value for knob, value in default.trial.setting if knob in CONDITIONS}
+    usual = [one for one in seen if _conditions(one) == plain_conditions]
+    known = [one for one in usual if isinstance(one.ratio, Estimate)]
+    if not known:
+        because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
+        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen))
+    best = max(known, key=_center)
+    within = [one for one in known if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+    pick = min(within, key=lambda one: _cost(slo, one))
+    winner = pick.trial.setting
+    why = f"{_name(pick)} is {_ratio(pick)}"
+    if pick is not best:
+        why += f", within noise of the best ({_name(best)}, {_ratio(best)}) and shorter"
+    if slo.sweep.design == "one-at-a-time":
+        winner, combined = _combine(slo, plan, known, default, pick)
+        why += combined
+    beats = [one for one in known if isinstance(one.ratio, Estimate) and one.ratio.lo > 1]
+    if not beats:
+        return Choice(PLAIN, f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}", tuple(seen))
+    if pick not in beats:
+        pick = max(beats, key=_center)
+        winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
+    return Choice(chosen_of(winner), why, tuple(seen))
+
+
+def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: Seen) -> tuple[Setting, str]:
+    """Put each knob's own winner together; the combination itself is what the soak tests."""
+    turned = dict(default.trial.setting)
+    moved = []
+    for knob in CHOSEN:
+        along = [one for one in known if one is default or one.trial.changed == knob]
+        if len(along) < 2:
+            continue
+        best = max(along, key=_center)
+        within = [one for one in along if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+        turned[knob] = dict(min(within, key=lambda one: _cost(slo, one)).trial.setting)[knob]
+        moved.append(knob)
+    combined = tuple(sorted(turned.items()))
+    if combined == pick.trial.setting or len(moved) < 2:
+        return pick.trial.setting, ""
+    return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
+
+
+def _conditions(one: Seen) -> dict[str, Any]:
+    return {knob: value for knob, value in one.trial.setting if knob in CONDITIONS}
+
+
+def _center(one: Seen) -> float:
+    return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
+
+
+def _within_noise(one: Seen, best: Seen, level: float, seed: int) -> bool:
+    """Tell whether *best* is not proven faster than *one* on the canaries they share."""
+    shared = one.logs.keys() & best.logs.keys()
+    apart = stats.geometric_mean_ratio(
+        {name: [math.exp(best.logs[name] - one.logs[name])] for name in shared}, level, seed
+    )
+    return isinstance(apart, Missing) or apart.lo <= 1
+
+
+def _cost(slo: Slo, one: Seen) -> tuple[Any, ...]:
+    """Order settings from short and light to long and heavy."""
+    turned = dict(one.trial.setting)
+    lengths = tuple(turned.get(knob) or 0 for knob in DRAFT_LENGTHS)
+    drafts = slo.subject.drafts
+    weight = -drafts.index(turned["draft"]) if turned.get("draft") in drafts else 0
+    return (*lengths, weight, turned.get("window") or 0)
+
+
+def _name(one: Seen) -> str:
+    turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
+    inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
+    return inner or one.trial.name
+
+
+def _ratio(one: Seen) -> str:
+    if isinstance(one.ratio, Missing):
+        return "unmeasured"
+    return f"{one.ratio.center:.2f}x plain [{one.ratio.lo:.2f}, {one.ratio.hi:.2f}]"

@@ -1,0 +1,322 @@
+"""What the host's samples prove about a soak: an estimate of each host metric, and what a reader must know."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from gatekeeper.terms.metrics import ALL
+from gatekeeper.terms.outcome import Estimate, Finding, Missing, fact
+from gatekeeper.terms.records import HostSample
+from gatekeeper.terms.units import show
+from gatekeeper.verdict.hostseries import Series, Spans, by_segment, finite, longest, medians, series
+from gatekeeper.verdict.slope import slope
+from gatekeeper.verdict.thermal import LEAST_SHARE, backwards, contradictions, delta, throttle_time
+
+CRITICAL = 4.0
+"""The pressure level that the host itself calls critical."""
+
+HEADROOM_WINDOW = 10.0
+"""Seconds of one median of headroom: a dip shorter than half of it is not a floor."""
+
+COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
+"""Values that only grow while the host runs."""
+
+SLEPT = 2.0
+"""Seconds by which the time of day may leave the monotonic clock between two samples before the host has slept."""
+
+APART = 0.15
+"""How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
+
+BUSY_CORES = 0.25
+"""Cores that the system's own batch jobs may take on average before a reader is told."""
+
+DISQUALIFYING = frozenset(
+    {"host_slept", "power_lost", "power_mode_changed", "virtual_mac", "host_restarted", "memory_contradiction"}
+)
+"""Kinds of finding that leave a soak unproven, whatever was measured."""
+
+
+def estimates(
+    samples: Sequence[HostSample],
+    *,
+    interval: float,
+    tokens: int | None,
+    level: float,
+    seed: int,
+    spans: Spans | None = None,
+    sentinels_held: bool | None = None,
+    earlier: Sequence[HostSample] = (),
+) -> dict[str, Estimate | Missing]:
+    """Return every host metric, from the samples of one soak alone.
+
+    *spans* says when each segment began and ended, so that a sampler that died early leaves a gap; without it the
+    samples' own extent is all that can be covered. *earlier* are samples of the same run from before the soak.
+    """
+
+    def of(name: str) -> Series:
+        return series(samples, name, interval=interval, spans=spans)
+
+    contradicted = memory_contradiction(samples)
+    found: dict[str, Estimate | Missing] = {
+        "memory_headroom": Missing(contradicted) if contradicted else _headroom(of("memory_headroom")),
+        "memory_pressure_critical": _pressure(of("memory_pressure_level")),
+        "throttle_time": throttle_time(
+            samples, interval=interval, spans=spans, sentinels_held=sentinels_held, earlier=earlier
+        ),
+        "swapin_bytes": delta(of("swapin_bytes")),
+        "swapout_bytes": delta(of("swapout_bytes")),
+        "swap_growth": _growth(of("swap_used")),
+        "footprint_peak": _peak(of("subject_footprint")),
+        "footprint_growth": _slope(of("subject_footprint"), level, seed),
+        "fan_variation": _range(of("fan_speed")),
+        "power_mean": _power(of("package_power")),
+        "energy_per_token": _energy(of("package_power"), tokens),
+    }
+    return {metric.name: found[metric.name] for metric in ALL if metric.host}
+
+
+def _headroom(headroom: Series) -> Estimate | Missing:
+    """Lowest median of ten seconds, over all segments."""
+    lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
+    return headroom.uncovered() or fact(min(lows), headroom.seen)
+
+
+def _pressure(level: Series) -> Estimate | Missing:
+    """Longest continuous run of critical pressure in seconds."""
+    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
+
+
+def _growth(swap: Series) -> Estimate | Missing:
+    """Sum of last minus first of each segment if swap never fell, else 0: swap that falls again is not a leak."""
+    if missing := swap.uncovered():
+        return missing
+    if backwards(swap):
+        return fact(0.0, swap.seen, "swap fell at least once")
+    return fact(sum(part[-1].value - part[0].value for part in swap.segments), swap.seen)
+
+
+def _peak(footprint: Series) -> Estimate | Missing:
+    return footprint.uncovered() or fact(max(point.value for point in footprint.points), footprint.seen)
+
+
+def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
+    """Theil-Sen slope over the last segment, a resumed subject being a new process."""
+    if missing := footprint.uncovered():
+        return missing
+    last = footprint.segments[-1]
+    estimate = slope([point.at for point in last], [point.value for point in last], level=level, seed=seed)
+    return estimate or Missing(f"{footprint.name}: {len(last)} readings are too few for a slope", len(last))
+
+
+def _range(fan: Series) -> Estimate | Missing:
+    values = [point.value for point in fan.points]
+    return fan.uncovered() or fact(max(values) - min(values), fan.seen)
+
+
+def _power(power: Series) -> Estimate | Missing:
+    """Mean over time: each reading counts for as long as it stands."""
+    if missing := power.uncovered():
+        return missing
+    seconds = sum(point.lasts for point in power.points)
+    return fact(_joules(power) / seconds, power.seen) if seconds > 0 else Missing("no time passed", power.seen)
+
+
+def _energy(power: Series, tokens: int | None) -> Estimate | Missing:
+    if missing := power.uncovered():
+        return missing
+    if not tokens:
+        return Missing("the subject's output tokens are not known" if tokens is None else "no token was put out")
+    return fact(_joules(power) / tokens, power.seen)
+
+
+def _joules(power: Series) -> float:
+    return sum(point.value * point.lasts for point in power.points)
+
+
+def memory_contradiction(samples: Sequence[HostSample]) -> str:
+    """Say that vm_stat and memory_pressure disagree about the memory in use, as under a wrong page size; else empty."""
+    gaps = []
+    for sample in samples:
+        names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
+        share, wired, compressed, total = (finite(sample.values.get(name)) for name in names)
+        if share is not None and wired is not None and compressed is not None and total:
+            gaps.append(abs(share - (1 - (wired + compressed) / total)))
+    if not gaps or sorted(gaps)[len(gaps) // 2] <= APART:
+        return ""
+    return "vm_stat and memory_pressure disagree about the memory in use: a wrong page size, or Rosetta"
+
+
+def findings(
+    samples: Sequence[HostSample],
+    sentinels_held: bool | None,
+    *,
+    interval: float = 1.0,
+    conditions: Sequence[Mapping[str, Any]] = (),
+    level: float = 0.95,
+    seed: int = 0,
+    spans: Spans | None = None,
+    earlier: Sequence[HostSample] = (),
+) -> list[Finding]:
+    """Return what a reader must know; the kinds in DISQUALIFYING leave the soak unproven.
+
+    *conditions* are the host's facts before and after the soak, as `gatekeeper.host.conditions` gives them.
+    """
+    found = [
+        *_machine(conditions),
+        *_slept(samples),
+        *_supply(samples, conditions),
+        *_counters(samples, interval, spans),
+        *_contradicted(samples, sentinels_held, interval, earlier),
+        *_beside(samples, conditions),
+        *_forecast(samples, interval, level, seed),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _machine(conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    found = []
+    for facts in conditions:
+        mac = facts.get("platform") == "macos"
+        if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
+            advice = "certify on the machine itself"
+            found.append(Finding("virtual_mac", "host", "a virtual Mac shows the telemetry of no machine", advice))
+        elif facts.get("virtual"):
+            detail = "a virtual machine: other guests share its processor, and sensors are missing"
+            found.append(Finding("virtual_machine", "host", detail))
+        if facts.get("translated"):
+            detail = "gatekeeper runs under Rosetta, which mistranslates page sizes and speeds"
+            found.append(Finding("translated", "host", detail, "install a native Python"))
+    for before, after in pairwise(conditions):
+        for key in ("os_build", "booted_at"):
+            if before.get(key) and after.get(key) and before[key] != after[key]:
+                detail = f"{key} was {before[key]} and is {after[key]}: the host was restarted or updated"
+                found.append(Finding("host_restarted", "host", detail, "run the soak again"))
+    return found
+
+
+def _slept(samples: Sequence[HostSample]) -> list[Finding]:
+    """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
+    found = []
+    for part in by_segment(samples).values():
+        for before, after in pairwise(part):
+            try:
+                day = (datetime.fromisoformat(after.at) - datetime.fromisoformat(before.at)).total_seconds()
+            except ValueError:
+                continue  # a sample without a time of day has nothing to compare
+            ahead = day - (after.at_ns - before.at_ns) / 1e9
+            if ahead > SLEPT:
+                detail = f"between {before.at} and {after.at} the time of day ran {ahead:.0f} s ahead: the host slept"
+                found.append(Finding("host_slept", "host", detail, "keep the lid open, and run the soak again"))
+            elif ahead < -SLEPT:
+                detail = f"the time of day was set back by {-ahead:.0f} s at {after.at}"
+                found.append(Finding("clock_set", "host", detail))
+    return found
+
+
+def _texts(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """Return a text value as it was before, during and after; unknowns are left out, repeats too."""
+    before = [conditions[0].get(name)] if conditions else []
+    after = [conditions[-1].get(name)] if len(conditions) > 1 else []
+    readings = (sample.values.get(name) for sample in sorted(samples, key=lambda one: (one.segment, one.at_ns)))
+    during = [reading.value for reading in readings if reading is not None and reading.status == "ok"]
+    known = [str(value) for value in (*before, *during, *after) if value is not None]
+    return [value for place, value in enumerate(known) if place == 0 or known[place - 1] != value]
+
+
+def _supply(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    found = []
+    supplies = _texts(samples, conditions, "power_source")
+    if "battery" in supplies and "ac" in supplies:
+        detail = f"the power source changed: {', then '.join(supplies)}"
+        found.append(Finding("power_lost", "host", detail, "plug in, and run the soak again"))
+    elif "battery" in supplies:
+        found.append(Finding("on_battery", "host", "the host ran on battery", 'write power = "any", or plug in'))
+    modes = _texts(samples, conditions, "power_mode")
+    if len(modes) > 1:
+        detail = f"the power mode changed: {', then '.join(modes)}"
+        found.append(Finding("power_mode_changed", "host", detail, "run the soak again in one mode"))
+    if "low" in modes or "low-power" in modes:
+        found.append(Finding("low_power_mode", "host", "low-power mode was on: speeds are those of that mode"))
+    return found
+
+
+def _counters(samples: Sequence[HostSample], interval: float, spans: Spans | None) -> list[Finding]:
+    found = []
+    counted = {name: series(samples, name, interval=interval, spans=spans) for name in COUNTERS}
+    for name, counter in counted.items():
+        if fell := backwards(counter):
+            found.append(Finding("counter_backwards", name, f"{name} {fell}", "run the soak again"))
+    rose = {
+        name: sum(part[-1].value - part[0].value for part in counter.segments)
+        for name, counter in counted.items()
+        if counter.points and not backwards(counter)
+    }
+    if rose.get("swapout_bytes", 0) > 0:
+        detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran short"
+        found.append(Finding("swapped_out", "swapout_bytes", detail, "a smaller model, or fewer apps"))
+    elif rose.get("swapin_bytes", 0) > 0:
+        detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a softer sign"
+        found.append(Finding("swapped_in", "swapin_bytes", detail))
+    if rose.get("gpu_resets", 0) > 0:
+        found.append(Finding("gpu_reset", "gpu_resets", f"the GPU reset itself {rose['gpu_resets']:.0f} times"))
+    if rose.get("oom_kills", 0) > 0:
+        found.append(Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for memory"))
+    return found
+
+
+def _contradicted(
+    samples: Sequence[HostSample], sentinels_held: bool | None, interval: float, earlier: Sequence[HostSample]
+) -> list[Finding]:
+    found = []
+    levels = [level for sample in samples if (level := finite(sample.values.get("thermal_level"))) is not None]
+    against = contradictions(samples, sentinels_held, interval=interval, earlier=earlier)
+    if against and levels and max(levels) < 2:
+        detail = f"the thermal level was never raised, but {'; '.join(against)}"
+        advice = f"cool the host; a steady GPU keeps {LEAST_SHARE['gpu_frequency']:.0%} of its frequency"
+        found.append(Finding("thermal_contradiction", "throttle_time", detail, advice))
+    for name, sign in (("degraded", 1.0), ("throttled", 2.0)):
+        count = sum(level == sign if sign == 1.0 else level >= sign for level in levels)
+        if count:
+            least = f"{sign:.0f}" if sign == 1.0 else f"{sign:.0f} or more"
+            detail = f"the thermal level was {least} in {count} of {len(levels)} samples"
+            found.append(Finding(f"thermally_{name}", "throttle_time", detail))
+    if detail := memory_contradiction(samples):
+        found.append(Finding("memory_contradiction", "memory_headroom", detail, "use a native Python and system tools"))
+    return found
+
+
+def _beside(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    cores = [value for sample in samples if (value := finite(sample.values.get("background_cpu"))) is not None]
+    if cores and sum(cores) / len(cores) > BUSY_CORES:
+        named = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
+        who = f": {', '.join(named)}" if named else ""
+        detail = f"the system's own jobs took {sum(cores) / len(cores):.2g} cores{who}"
+        advice = "wait until Spotlight, photo analysis and Time Machine are done"
+        return [Finding("background_busy", "background_cpu", detail, advice)]
+    return []
+
+
+def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed: int) -> list[Finding]:
+    """Tell when headroom would be used up, where a slope is proven positive: headroom left / slope, bound by bound."""
+    headroom = series(samples, "memory_headroom", interval=interval)
+    if not headroom.segments:
+        return []
+    last = headroom.segments[-1]
+    left = medians(last[-10:], HEADROOM_WINDOW)[0]
+    found = []
+    for name in ("memory_uncompressed_demand", "subject_footprint"):
+        values = series(samples, name, interval=interval)
+        if not values.segments or values.uncovered():
+            continue
+        points = values.segments[-1]
+        estimate = slope([point.at for point in points], [point.value for point in points], level=level, seed=seed)
+        if estimate is None or estimate.lo <= 0 or left <= 0:
+            continue
+        center, soon, late = (left / rate for rate in (estimate.center, estimate.hi, estimate.lo))
+        detail = (
+            f"{name} grows by {show(estimate.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used up "
+            f"in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
+        )
+        found.append(Finding("memory_exhaustion", name, detail, "look for a leak before deploying"))
+    return found

@@ -1,0 +1,83 @@
+"""One promise against one estimate: pass, fail or unproven."""
+
+import math
+
+from gatekeeper.terms.metrics import BY_NAME
+from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, rounded
+from gatekeeper.terms.slo import Objective, Slo
+from gatekeeper.terms.units import show
+
+IMPLICIT: tuple[Objective, ...] = (
+    Objective(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
+    Objective(metric="speculation_engaged", at_least=1.0, why="implicit: a draft that proposes nothing earns nothing"),
+    Objective(
+        metric="truncation_rate", at_most=0.0, why="implicit: no answer is cut short that plain decoding completes"
+    ),
+)
+"""Promised of every speculating setting; an SLO relaxes one by naming its metric."""
+
+
+def implicit(slo: Slo) -> tuple[Objective, ...]:
+    """Return the implicit promises this SLO does not speak of itself."""
+    named = {objective.metric for objective in slo.objective}
+    return tuple(objective for objective in IMPLICIT if objective.metric not in named)
+
+
+def promises(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
+    """Return every promise to check for *workload*: the SLO's own, then the implicit ones."""
+    own = slo.objectives_for(workload, speculating=speculating)
+    return (*own, *implicit(slo)) if speculating else own
+
+
+def check(objective: Objective, estimate: Estimate | Missing) -> Check:
+    """Judge one promise: pass only when the whole interval keeps it, fail only when all of it breaks it."""
+    unit = BY_NAME[objective.metric].unit
+    threshold = rounded(objective.threshold)
+    if isinstance(estimate, Missing):
+        return Check(
+            objective.metric,
+            objective.bound,
+            threshold,
+            Outcome.UNPROVEN,
+            unit,
+            estimate.because,
+            objective.why,
+            n=estimate.n,
+        )
+    seen = estimate.rounded()
+    outcome, because = _compare(seen, objective.bound, threshold, unit)
+    return Check(
+        objective.metric,
+        objective.bound,
+        threshold,
+        outcome,
+        unit,
+        "; ".join((because, *seen.notes)),
+        objective.why,
+        _finite(seen.center),
+        _finite(seen.lo),
+        _finite(seen.hi),
+        seen.n,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _compare(seen: Estimate, bound: str, threshold: float, unit: str) -> tuple[Outcome, str]:
+    if any(math.isnan(value) for value in (seen.center, seen.lo, seen.hi)):
+        return Outcome.UNPROVEN, "not a number"
+    wanted = f"{'at least' if bound == 'at_least' else 'at most'} {show(threshold, unit)}"
+    kept, broken = (
+        (seen.lo >= threshold, seen.hi < threshold)
+        if bound == "at_least"
+        else (seen.hi <= threshold, seen.lo > threshold)
+    )
+    exact = seen.lo == seen.hi
+    span = show(seen.center, unit) if exact else f"[{show(seen.lo, unit)}, {show(seen.hi, unit)}]"
+    if kept:
+        return Outcome.PASS, f"{span} is {wanted}"
+    if broken:
+        return Outcome.FAIL, f"{span} is not {wanted}"
+    return Outcome.UNPROVEN, f"{span} lies on both sides of {wanted}; more canaries would narrow it"

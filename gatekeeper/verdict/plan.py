@@ -1,0 +1,302 @@
+"""What a run will do: the trials of the sweep in order, and how many answers each takes."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.ports import Sampling
+from gatekeeper.terms.records import Setting, setting
+from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo, Workload
+
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One arm at one setting; its answers go to one record file."""
+
+    name: str
+    arm: str
+    """`plain` or `candidate`."""
+    setting: Setting
+    """Chosen knobs and conditions together; draft None for plain decoding."""
+    changed: str | None = None
+    """The knob this trial moves away from the default, None for the default itself."""
+    twin: str = BASELINE
+    """The plain trial it is compared with."""
+
+    @property
+    def file(self) -> str:
+        """Return the name of its record file."""
+        return f"{self.name}.jsonl" if self.arm == "plain" else f"sweep-{self.name}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request of the sweep."""
+
+    trial: Trial
+    workload: str
+    canary: Canary
+    repeat: int
+    pair: str
+
+    @property
+    def key(self) -> str:
+        """Name the request uniquely in its record file."""
+        return f"{self.pair}:{self.workload}/{self.canary.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Requests that one process answers without a restart."""
+
+    name: str
+    resident: Setting
+    """The setting the process is started for."""
+    trials: tuple[Trial, ...]
+    steps: tuple[Step, ...]
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole sweep."""
+
+    trials: tuple[Trial, ...]
+    blocks: tuple[Block, ...]
+    seed: int
+    fixed: Setting | None = None
+    """The setting to soak without a sweep."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the record files of the sweep, in the order of the trials."""
+        return tuple(trial.file for trial in self.trials)
+
+
+def residence_by(restart_knobs: Sequence[str]) -> Callable[[Setting], str]:
+    """Return what names the process that can answer a setting: the values of the knobs that need a restart."""
+
+    def residence(knobs: Setting) -> str:
+        turned = dict(knobs)
+        if turned.get("draft") is None:
+            return "plain"
+        return "|".join(str(turned.get(knob)) for knob in restart_knobs)
+
+    return residence
+
+
+def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> Sampling:
+    """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
+
+    A seed is sent only above temperature 0 and at concurrency 1: elsewhere it changes more than the draw, because
+    mlx_lm.server stops batching when a request carries one.
+    """
+    turned = dict(knobs)
+    temperature = float(turned.get("temperature", slo.sampling.temperature))
+    return Sampling(
+        temperature=temperature,
+        top_p=slo.sampling.top_p,
+        top_k=slo.sampling.top_k,
+        min_p=slo.sampling.min_p,
+        seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
+        max_tokens=int(turned.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
+        thinking=turned.get("thinking"),
+    )
+
+
+def defaults(slo: Slo) -> dict[str, Any]:
+    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named."""
+    named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
+    for knob in (*CHOSEN, *CONDITIONS):
+        values = slo.sweep.values(knob)
+        if values and knob not in named:
+            named[knob] = values[0]
+    if slo.subject.drafts:
+        named.setdefault("draft", slo.subject.drafts[0])
+    return named
+
+
+def plain_of(candidate: Setting) -> Setting:
+    """Return plain decoding under the same conditions."""
+    return setting(draft=None, **{knob: value for knob, value in candidate if knob in CONDITIONS})
+
+
+def chosen_of(candidate: Setting) -> Setting:
+    """Return the knobs the sweep chooses, without the conditions."""
+    return tuple((knob, value) for knob, value in candidate if knob in CHOSEN)
+
+
+def settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
+    """Return every candidate setting as (name, changed knob, setting), each once, the default first."""
+    base = defaults(slo)
+    if "draft" not in base:
+        return []
+    moved = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
+    named: dict[Setting, tuple[str, str | None]] = {setting(**base): ("default", None)}
+    if slo.sweep.design == "grid":
+        for values in product(*(slo.sweep.values(knob) for knob in moved)):
+            turned = dict(zip(moved, values, strict=True))
+            name = "_".join(f"{knob}-{label(value)}" for knob, value in turned.items())
+            named.setdefault(setting(**{**base, **turned}), (name, "grid"))
+    else:
+        for knob in moved:
+            for value in slo.sweep.values(knob):
+                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{label(value)}", knob))
+    return [(name, changed, knobs) for knobs, (name, changed) in named.items()]
+
+
+def label(value: object) -> str:
+    """Return *value* as part of a file name."""
+    return "".join(char if char.isalnum() or char in ".-" else "-" for char in str(value).rsplit("/", 1)[-1])
+
+
+def trials(slo: Slo) -> tuple[Trial, ...]:
+    """Return the plain trials and the candidates; refuse more runs than the SLO allows."""
+    base = defaults(slo)
+    conditions = {knob: base[knob] for knob in CONDITIONS if knob in base}
+    plain = {setting(draft=None, **conditions): BASELINE}
+    candidates = []
+    for name, changed, knobs in settings(slo):
+        twin = plain.setdefault(plain_of(knobs), f"plain-{name}")
+        candidates.append(Trial(name, "candidate", knobs, changed, twin))
+    arms = (*(Trial(name, "plain", knobs) for knobs, name in plain.items()), *candidates)
+    runs = len(candidates) * len(slo.workload)
+    if runs > slo.sweep.max_runs:
+        raise InputError(
+            f"the {slo.sweep.design} sweep has {runs} runs ({len(candidates)} settings x "
+            f"{len(slo.workload)} workloads), more than sweep.max_runs = {slo.sweep.max_runs}",
+            hint='raise max_runs, sweep fewer values, or use design = "one-at-a-time"',
+        )
+    return arms
+
+
+def share_of_budget(slo: Slo, canaries: Sequence[Canary]) -> tuple[int, int]:
+    """Return how many canaries and repeats fit the budget of answers per arm and workload; canaries go first."""
+    count = min(len(canaries), slo.sweep.budget)
+    return count, max(1, min(slo.sweep.repeats, slo.sweep.budget // count))
+
+
+def sweep_plan(
+    slo: Slo,
+    canaries: Mapping[str, Sequence[Canary]],
+    *,
+    shares_process: bool,
+    residence: Callable[[Setting], str],
+    seed: int,
+) -> Plan:
+    """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
+
+    The order inside a block is random, but drawn from *seed* and recorded, so that a drift of the host falls on all
+    settings alike.
+    """
+    shuffle = random.Random(seed)
+    every = trials(slo)
+    by_name = {trial.name: trial for trial in every}
+    groups: dict[tuple[str, int], list[Trial]] = {}
+    for trial in every:
+        if trial.arm == "candidate":
+            groups.setdefault((residence(trial.setting), concurrency_of(slo, trial)), []).append(trial)
+    if not groups:
+        groups[residence(every[0].setting), concurrency_of(slo, every[0])] = []
+    blocks: list[Block] = []
+    for number, ((_, streams), candidates) in enumerate(groups.items(), start=1):
+        twins = tuple(by_name[name] for name in dict.fromkeys(trial.twin for trial in candidates)) or (every[0],)
+        units = _units(slo, slo.workload, canaries, shuffle)
+        arms = tuple(candidates)
+        if shares_process and streams == 1:
+            resident = arms[0].setting if arms else twins[0].setting
+            steps = _interleaved((*twins, *arms), units, number, shuffle)
+            blocks.append(Block(f"{number}", resident, (*twins, *arms), steps, streams))
+            continue
+        half = _halves(units)
+        spans = [("a", twins, half[0]), ("b", arms, half[0]), ("c", arms, half[1]), ("d", twins, half[1])]
+        for letter, side, part in spans:
+            if side and part:
+                steps = _interleaved(side, part, number, shuffle) if streams == 1 else _batched(side, part, number)
+                blocks.append(Block(f"{number}{letter}", side[0].setting, side, steps, streams))
+    return Plan(every, tuple(blocks), seed)
+
+
+def concurrency_of(slo: Slo, trial: Trial) -> int:
+    """Return how many answers of this trial are under way at once."""
+    return int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
+
+
+Unit = tuple[str, Canary, int]
+
+
+def _units(
+    slo: Slo, workloads: Sequence[Workload], canaries: Mapping[str, Sequence[Canary]], shuffle: random.Random
+) -> list[Unit]:
+    units: list[Unit] = []
+    counts = {workload.name: share_of_budget(slo, canaries[workload.name]) for workload in workloads}
+    for repeat in range(max(repeats for _, repeats in counts.values())):
+        once = [
+            (workload.name, canary, repeat)
+            for workload in workloads
+            if repeat < counts[workload.name][1]
+            for canary in canaries[workload.name][: counts[workload.name][0]]
+        ]
+        shuffle.shuffle(once)
+        units += once
+    return units
+
+
+def _halves(units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """Split so that, with two repeats or more, every canary is in both halves."""
+    if any(repeat for _, _, repeat in units):
+        return [one for one in units if one[2] % 2 == 0], [one for one in units if one[2] % 2]
+    return units[::2], units[1::2]
+
+
+def _interleaved(arms: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random) -> tuple[Step, ...]:
+    steps = []
+    for workload, canary, repeat in units:
+        order = list(arms)
+        shuffle.shuffle(order)
+        steps += [Step(trial, workload, canary, repeat, f"{number}.{repeat}") for trial in order]
+    return tuple(steps)
+
+
+def _batched(arms: Sequence[Trial], units: Sequence[Unit], number: int) -> tuple[Step, ...]:
+    """Keep the streams to one trial at a time: answers under way together disturb each other."""
+    return tuple(
+        Step(trial, workload, canary, repeat, f"{number}.{repeat}")
+        for trial in arms
+        for workload, canary, repeat in units
+    )
+
+
+def document(slo: Slo, plan: Plan) -> dict[str, Any]:
+    """Return the content of plan.json."""
+    return {
+        "schema": 1,
+        "slo": slo.name,
+        "design": slo.sweep.design,
+        "seed": plan.seed,
+        "fixed": dict(plan.fixed) if plan.fixed is not None else None,
+        "trials": [
+            {
+                "name": trial.name,
+                "file": trial.file,
+                "arm": trial.arm,
+                "setting": dict(trial.setting),
+                "changed": trial.changed,
+                "twin": trial.twin if trial.arm == "candidate" else None,
+                "answers": sum(step.trial is trial for block in plan.blocks for step in block.steps),
+            }
+            for trial in plan.trials
+        ],
+        "order": [
+            {"block": block.name, "resident": dict(block.resident), "concurrency": block.concurrency}
+            | {"answers": [f"{step.trial.name}/{step.workload}/{step.canary.id}/{step.repeat}" for step in block.steps]}
+            for block in plan.blocks
+        ],
+        "records": [*plan.files, "soak-1*.jsonl", "host.jsonl", "events.jsonl"],
+    }

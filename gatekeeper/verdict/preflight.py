@@ -1,0 +1,174 @@
+"""What a plan can not prove, said before the first token, with the number that would make it provable."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.metrics import PASS_DELTAS, Metric, Per, Sight
+from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Objective, Slo, Workload
+from gatekeeper.verdict import stats
+from gatekeeper.verdict.conclude import CERTIFICATION_S
+from gatekeeper.verdict.judge import promises
+from gatekeeper.verdict.ladder import level, rungs
+from gatekeeper.verdict.plan import share_of_budget
+
+LEAST_PAIRS = 5
+"""Fewer canaries give a bootstrap nothing to resample."""
+
+Weight = Literal["never", "not-here", "weak"]
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing the plan can not prove: `never` by arithmetic or backend, `not-here` on this host, `weak` a warning."""
+
+    weight: Weight
+    about: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What preflight must know of a backend."""
+
+    name: str
+    sight: Sight
+    streams: int
+    knobs: frozenset[str]
+
+
+def complaints(
+    slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: Kind, host_lacks: Mapping[str, str]
+) -> list[Complaint]:
+    """Return every complaint about the plan, the hopeless ones first."""
+    found = [*_backend(slo, kind), *_contradictions(slo)]
+    for workload in slo.workload:
+        for objective in promises(slo, workload.name, speculating=bool(slo.subject.drafts)):
+            found += _objective(slo, workload, objective, canaries[workload.name], kind)
+    for objective in slo.host_objectives:
+        if objective.metric in host_lacks:
+            about, why = f"objective {objective.metric}", host_lacks[objective.metric]
+            found.append(Complaint("not-here", about, f"this host cannot show it: {why}", "or leave the promise out"))
+    if slo.soak.duration < CERTIFICATION_S:
+        message = f"a soak of {slo.soak.duration:g} s is a demo; a certificate needs {CERTIFICATION_S:g} s"
+        found.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
+    order = {"never": 0, "not-here": 1, "weak": 2}
+    return sorted(dict.fromkeys(found), key=lambda one: order[one.weight])
+
+
+def _backend(slo: Slo, kind: Kind) -> list[Complaint]:
+    found = []
+    swept = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
+    for knob in swept:
+        if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
+            message = f"backend {kind.name} has no knob {knob}"
+            found.append(Complaint("never", f"sweep.{knob}", message, f"it has: {', '.join(sorted(kind.knobs))}"))
+    for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
+        if streams > kind.streams:
+            message = f"backend {kind.name} answers {kind.streams} at once, the SLO asks for {streams}"
+            found.append(Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server"))
+    if not slo.subject.drafts:
+        required = [workload.name for workload in slo.workload if workload.speculation == "required"]
+        if required:
+            message = f"{', '.join(required)} requires speculation, but subject.drafts is empty"
+            found.append(Complaint("never", "subject.drafts", message, 'name a draft, or set speculation = "optional"'))
+    if not slo.fallback.ladder:
+        message = "without a rung a broken promise can not be graded back, only failed"
+        found.append(Complaint("weak", "fallback.ladder", message, 'add at least "autoregressive"'))
+    return found
+
+
+def _contradictions(slo: Slo) -> list[Complaint]:
+    found = []
+    bounds: dict[str, list[Objective]] = defaultdict(list)
+    for objective in slo.objective:
+        bounds[objective.metric].append(objective)
+    for metric, same in bounds.items():
+        for floor in same:
+            for roof in same:
+                if floor.bound == "at_most" or roof.bound == "at_least" or floor.threshold <= roof.threshold:
+                    continue
+                if any(floor.applies_to(one.name) and roof.applies_to(one.name) for one in slo.workload):
+                    message = f"at_least {floor.threshold:g} and at_most {roof.threshold:g} exclude each other"
+                    found.append(Complaint("never", f"objective {metric}", message, "drop one of the two"))
+    return found
+
+
+def _objective(
+    slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: Kind
+) -> list[Complaint]:
+    metric = objective.of
+    about = f"objective {metric.name}, workload {workload.name}"
+    unseen = metric.needs & ~kind.sight
+    if unseen and not (unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight and objective.source == "claims"):
+        names = ", ".join(str(flag.name).lower() for flag in unseen)
+        return [
+            Complaint(
+                "never", about, f"backend {kind.name} does not show: {names}", "drop it, or use a backend that does"
+            )
+        ]
+    if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
+        message = f"three windows of {slo.soak.window_s:g} s do not fit into a soak of {slo.soak.duration:g} s"
+        hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
+        return [Complaint("never", about, message, hint)]
+    return [*_wrong_conditions(slo, metric, about), *_too_few(slo, objective, about, canaries)]
+
+
+def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
+    if metric.name == "token_agreement" and slo.sampling.temperature > 0:
+        return [Complaint("never", about, "tokens agree one by one at temperature 0 only", "set temperature = 0")]
+    if metric.name == "warm_cache_agreement":
+        message = "this version does not measure agreement with a warm prompt cache"
+        return [Complaint("never", about, message, "leave the promise out")]
+    if metric.name == "throughput_ratio" and slo.soak.concurrency > 1:
+        message = f"at concurrency {slo.soak.concurrency} the speed of single answers hides queueing"
+        return [Complaint("weak", about, message, "promise system_throughput_ratio as well")]
+    return []
+
+
+def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Canary]) -> list[Complaint]:
+    metric, have = objective.of, len(canaries)
+    if metric.name in PASS_DELTAS:
+        return _pass_delta(slo, objective, about, canaries)
+    if metric.quantile is not None:
+        need = stats.samples_needed(metric.quantile, level(slo))
+        if have < need:
+            message = (
+                f"a bound on the {metric.quantile:.0%} quantile at {slo.confidence:.0%} confidence, split over "
+                f"{rungs(slo)} rungs, needs {need} distinct canaries; there are {have}"
+            )
+            return [Complaint("never", about, message, f"add {need - have} canaries, or promise a lower quantile")]
+    elif metric.per is Per.PAIR and not metric.census and have < LEAST_PAIRS:
+        message = f"needs {LEAST_PAIRS} distinct canaries; there are {have}"
+        return [Complaint("never", about, message, f"add {LEAST_PAIRS - have} canaries")]
+    if metric.against_plain and (swept := share_of_budget(slo, canaries)[0]) < LEAST_PAIRS <= have:
+        message = (
+            f"sweep.budget = {slo.sweep.budget} leaves {swept} canaries in the sweep; choosing needs {LEAST_PAIRS}"
+        )
+        return [Complaint("never", about, message, f"set budget = {LEAST_PAIRS} or more")]
+    return []
+
+
+def _pass_delta(slo: Slo, objective: Objective, about: str, canaries: Sequence[Canary]) -> list[Complaint]:
+    kind = PASS_DELTAS[objective.metric]
+    marked = [canary for canary in canaries if canary.expect and kind in {None, canary.expect.kind}]
+    if not marked:
+        wanted = "an `expect`" if kind is None else f"a {kind} expectation"
+        if objective.workloads:
+            return [Complaint("never", about, f"no canary has {wanted}", "add `expect`, or narrow `workloads`")]
+        message = f"no canary has {wanted}, so the promise can not be checked here"
+        return [Complaint("never", about, message, "name the workloads it is made for: workloads = [...]")]
+    if objective.scope == "frozen" and slo.sampling.temperature == 0:
+        return []
+    edge = abs(objective.threshold)
+    half = 1 - (1 - level(slo)) / 2
+    bound = stats.proportion_bounds(0, len(marked), half)[1]
+    if bound > edge:
+        need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
+        message = f"even with no flip in {len(marked)} canaries the bound is {bound:.2%}, wider than {edge:.2%}"
+        hint = f"needs about {need} canaries" if need else 'use scope = "frozen" at temperature 0'
+        return [Complaint("never", about, message, hint)]
+    return []
