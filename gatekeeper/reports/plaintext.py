@@ -1,0 +1,78 @@
+"""The verdict as plain lines, for logs and pipes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.terms.units import show
+
+MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
+
+
+def render(verdict: Verdict) -> str:
+    """Return the verdict: the outcome, then each workload with its figures and the promises it does not keep."""
+    lines = [f"{verdict.slo}: {verdict.outcome} (exit code {verdict.exit_code}, grade {verdict.grade})"]
+    if verdict.incomplete:
+        lines.append(f"  not proven: {verdict.incomplete}")
+    for workload in verdict.workloads:
+        lines += ["", headline(workload)]
+        lines += [f"    {figures(workload)}"] if figures(workload) else []
+        lines += check_lines(workload.checks)
+        if workload.outcome != "promoted":
+            lines.append(f"    because {workload.because}")
+    if verdict.host_checks:
+        lines += ["", "  host", *check_lines(verdict.host_checks)]
+    for step in verdict.transitions:
+        lines += ["", f"  {step.workload}: {setting(step.before)} -> {setting(step.after)} ({step.because})"]
+    for finding in verdict.findings:
+        lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
+        lines += [f"    {finding.advice}"] if finding.advice else []
+    return "\n".join(lines) + "\n"
+
+
+def headline(workload: WorkloadVerdict) -> str:
+    """Name a workload, what it ends in and its setting."""
+    return f"  {workload.name}: {workload.outcome.replace('_', ' ')}, {setting(workload.setting)}"
+
+
+def setting(knobs: Mapping[str, Any]) -> str:
+    """Write a setting as people say it."""
+    if knobs.get("draft") is None:
+        return "plain decoding"
+    rest = {knob: value for knob, value in knobs.items() if knob != "draft"}
+    return " ".join(
+        (f"draft {knobs['draft'].rsplit('/', 1)[-1]}", *(f"{knob} {value}" for knob, value in rest.items()))
+    )
+
+
+def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:
+    """Write a measured figure with its interval, or nothing."""
+    seen = measured.get(metric)
+    if not seen:
+        return ""
+    return f"{show(seen['center'], unit)} [{show(seen['lo'], unit)}, {show(seen['hi'], unit)}]"
+
+
+def figures(workload: WorkloadVerdict) -> str:
+    """Write the figures a person looks for first."""
+    found = []
+    for metric, name, unit in (
+        ("throughput_ratio", "ratio", "1"),
+        ("answer_throughput_ratio", "whole-answer ratio", "1"),
+        ("acceptance_rate", "acceptance", "1"),
+        ("ttft_delta", "TTFT delta", "1"),
+        ("decode_throughput", "decode", "tok/s"),
+    ):
+        if written := interval(workload.measured, metric, unit):
+            found.append(f"{name} {written}")
+    return "; ".join(found)
+
+
+def check_lines(checks: tuple[Check, ...]) -> list[str]:
+    """Write each promise; one that is not kept with the reason it was made for."""
+    lines = []
+    for check in checks:
+        lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}")
+        if check.outcome is not Outcome.PASS:
+            lines.append(f"             why: {check.why}")
+    return lines
