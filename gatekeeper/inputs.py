@@ -56,7 +56,7 @@ def read(path: Path) -> Inputs:
         source = base / workload.canaries
         line = tomlfile.line_of(text, ("workload", number, "canaries"))
         content = read_text(source, f"{path}: line {line}: workload[{number + 1}].canaries: canary file")
-        canaries[workload.name] = canary.parse(content, str(source))
+        canaries[workload.name] = canary.parse(content, str(source))[: workload.first]
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
         files[f"workload {workload.name}"] = File(name=source.name, sha256=sha256(content), count=count)
@@ -107,7 +107,7 @@ def stored(texts: dict[str, str], manifest: Manifest, base: Path) -> tuple[Input
     expected = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
     for workload in promised.workload:
         name = canary_name(workload.name)
-        canaries[workload.name] = canary.parse(texts[name], name)
+        canaries[workload.name] = canary.parse(texts[name], name)[: workload.first]
         if workload.name in manifest.canaries:
             expected[name] = manifest.canaries[workload.name]
     for name, text in texts.items():

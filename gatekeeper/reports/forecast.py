@@ -10,8 +10,11 @@ WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak":
 
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan can not prove."""
-    lines = [f"{document['slo']}: {len(document['trials'])} trials, {document['answers']} answers in the sweep"]
-    lines += [f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]]
+    trials = document["trials"]
+    lines = [f"{document['slo']}: {len(trials)} trials, {document['answers']} answers in the sweep"]
+    lines += [
+        f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
+    ]
     expected = document["expected_seconds"].items()
     lines += [f"expected {stage}: about {show_seconds(seconds)}" for stage, seconds in expected]
     lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]

@@ -8,6 +8,9 @@ from gatekeeper.terms.units import show
 
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
+WORDS = {"num_draft_tokens": "draft length"}
+"""Knobs whose name a reader of a summary would trip over."""
+
 
 def render(verdict: Verdict) -> str:
     """Return the verdict: the outcome, then each workload with its figures and the promises it does not keep."""
@@ -39,10 +42,18 @@ def setting(knobs: Mapping[str, Any]) -> str:
     """Write a setting as people say it."""
     if knobs.get("draft") is None:
         return "plain decoding"
-    rest = {knob: value for knob, value in knobs.items() if knob != "draft"}
-    return " ".join(
-        (f"draft {knobs['draft'].rsplit('/', 1)[-1]}", *(f"{knob} {value}" for knob, value in rest.items()))
-    )
+    rest = [f"{WORDS.get(knob, knob)} {value}" for knob, value in knobs.items() if knob != "draft"]
+    return ", ".join((str(knobs["draft"]).rsplit("/", 1)[-1], *rest))
+
+
+def against_plain(workload: WorkloadVerdict) -> str:
+    """Write the speed against plain decoding: of the soak, or, for a plain route, the best the sweep saw."""
+    for metric in ("throughput_ratio", "answer_throughput_ratio"):
+        if written := interval(workload.measured, metric, "1"):
+            return written
+    seen = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
+    best = max(seen, key=lambda one: float(one["ratio"]), default=None)
+    return f"{best['ratio']:.3g} [{best['lo']:.3g}, {best['hi']:.3g}] in the sweep" if best else "-"
 
 
 def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,24 +58,13 @@ class _State:
             case "stage":
                 self.stage, self.about = str(detail["stage"]), str(detail.get("soak", ""))
                 self.begun, self.answered, self.of, self.seconds = time.monotonic(), 0, None, None
-                return f"{self.stage} {self.about}".rstrip() + _settings(detail)
             case "soaking":
                 self.begun, self.seconds, self.of = time.monotonic(), float(detail["seconds"]), None
-                return f"{detail['soak']}: at least {show_seconds(self.seconds)}"
             case "block" | "closing":
                 self.about = f"{detail.get('soak', '')} block {detail.get('block', 'closing')}".strip()
-                return None
             case "answer":
                 self._answer(detail)
-                return None
-            case "begin":
-                return f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else "")
-            case "doubt" | "warning":
-                return f"{event.kind}: {': '.join(str(value) for value in detail.values())}"
-            case "subject_died" | "subject_lost" | "sampler_died" | "artifact_changed" | "interrupted":
-                return f"{event.kind.replace('_', ' ')}: {detail}"
-            case _:
-                return None
+        return _line(event)
 
     def _answer(self, detail: dict[str, Any]) -> None:
         made: Generation = detail["generation"]
@@ -107,6 +96,21 @@ class _State:
         words += [f"subject {show_bytes(self.memory)}"] if self.memory else []
         words += [f"{self.faults} faults"] if self.faults else []
         return words
+
+
+def _line(event: Event) -> str | None:
+    """Return the line that stays on the screen, for an event that is worth one."""
+    detail = event.detail
+    lines: dict[str, Callable[[], str]] = {
+        "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
+        "stage": lambda: f"{detail['stage']} {detail.get('soak', '')}".rstrip() + _settings(detail),
+        "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
+        "doubt": lambda: f"not comparable: {detail['because']}",
+        "warning": lambda: f"note: {detail['about']}: {detail['because']}",
+    }
+    if event.kind in {"subject_died", "subject_lost", "sampler_died", "artifact_changed", "interrupted"}:
+        return f"{event.kind.replace('_', ' ')}: {detail}"
+    return lines[event.kind]() if event.kind in lines else None
 
 
 def _settings(detail: dict[str, Any]) -> str:
@@ -171,32 +175,31 @@ def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
         console.print(f"not proven: {verdict.incomplete}", style="magenta")
     console.print(_table(verdict))
     for workload in verdict.workloads:
-        console.print(Text.assemble((workload.name, "bold"), f": {workload.because}"))
+        console.print(
+            Text.assemble("\n", (workload.name, "bold"), f": {plaintext.setting(workload.setting)}; {workload.because}")
+        )
         _print_checks(console, workload.checks)
     if verdict.host_checks:
-        console.print(Text("host", style="bold"))
+        kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
+        console.print(Text.assemble("\n", ("host", "bold"), f": {kept}/{len(verdict.host_checks)} promises kept"))
         _print_checks(console, verdict.host_checks)
     for finding in verdict.findings:
         console.print(Text(f"{finding.kind}, {finding.about}: {finding.detail}; {finding.advice}", style="yellow"))
-    console.print(f"run: {run}")
+    console.print(f"\nrun: {run}")
     console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written")
 
 
 def _table(verdict: Verdict) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("workload", "outcome", "setting", "ratio", "acceptance", "TTFT delta", "promises"):
-        table.add_column(name, overflow="fold")
+    for name in ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises"):
+        table.add_column(name, no_wrap=True)
     for workload in verdict.workloads:
         measured = workload.measured
-        ratio = plaintext.interval(measured, "throughput_ratio", "1") or plaintext.interval(
-            measured, "answer_throughput_ratio", "1"
-        )
         kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
         table.add_row(
             workload.name,
             Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome]),
-            plaintext.setting(workload.setting),
-            ratio or "-",
+            plaintext.against_plain(workload),
             _center(measured, "acceptance_rate", "{:.2f}"),
             _center(measured, "ttft_delta", "{:+.1%}"),
             f"{kept}/{len(workload.checks)}",

@@ -99,6 +99,7 @@ class Workload(_Written):
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     tier: Tier = "short"
     canaries: str = Field(min_length=1, description="a canary file, relative to this file")
+    first: int | None = Field(default=None, ge=1, description="use only the first so many canaries of the file")
     speculation: Literal["required", "optional"] = "required"
 
 

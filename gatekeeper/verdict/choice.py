@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean, median
 from typing import Any
 
@@ -89,7 +90,8 @@ def look(
 def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
     measure = measure_of(slo, trial)
     ratio = derive.estimate(measure, evidence)
-    read = derive.decode_rate if measure == "throughput_ratio" else derive.answer_rate
+    together = derive.BURST * derive.plain_gap(evidence)
+    read = partial(derive.decode_rate, together_s=together) if measure == "throughput_ratio" else derive.answer_rate
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", derive.answer_rate
         ratio = derive.estimate(measure, evidence)

@@ -5,6 +5,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from statistics import fmean, median
 
 from gatekeeper.terms.canary import Canary
@@ -84,19 +86,38 @@ def ttft(answer: Answer) -> float | None:
     return (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
 
 
-def decode_rate(answer: Answer) -> float | None:
-    """Return tokens per second after the first arrival; None with fewer than two arrivals or uncounted tokens."""
-    if len(answer.arrivals) < 2:
+def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
+    """Return tokens per second after the first burst; None with fewer than two bursts or uncounted tokens.
+
+    The first burst ends the prefill. While speculating it holds a whole round, whose time lies before the first
+    arrival: counting its tokens as decoded would flatter speculation, the more the shorter the answer.
+    """
+    first = _first_burst(answer, together_s)
+    later = answer.arrivals[first:]
+    if not later:
         return None
-    seconds = (answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
-    counted = [arrival.tokens for arrival in answer.arrivals]
+    seconds = (later[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
+    counted = [arrival.tokens for arrival in later]
     if all(tokens is not None for tokens in counted):
-        tokens = sum(tokens or 0 for tokens in counted[1:])
-    elif answer.output_tokens is not None:
-        tokens = answer.output_tokens - 1
+        tokens = float(sum(tokens or 0 for tokens in counted))
+    elif answer.output_tokens is not None:  # chunks of unknown size: each stands for its share of the tokens
+        tokens = answer.output_tokens * len(later) / len(answer.arrivals)
     else:
         return None
     return tokens / seconds if seconds > 0 and tokens > 0 else None
+
+
+def _first_burst(answer: Answer, together_s: float) -> int:
+    """Count the arrivals of the first burst: a round up to the target's own token, or what arrives together."""
+    size = 0
+    for before, arrival in pairwise((None, *answer.arrivals)):
+        inside = before is not None and (
+            before.drafted is True or (arrival is not None and (arrival.at_ns - before.at_ns) / 1e9 < together_s)
+        )
+        if size and not inside:
+            break
+        size += 1
+    return size
 
 
 def answer_rate(answer: Answer) -> float | None:
@@ -263,7 +284,8 @@ def _ratio(metric: str, evidence: Evidence) -> Estimate | Missing:
         )
     if metric == "system_throughput_ratio":
         return _system_ratio(evidence)
-    read = decode_rate if metric == "throughput_ratio" else answer_rate
+    together = BURST * plain_gap(evidence)
+    read = partial(decode_rate, together_s=together) if metric == "throughput_ratio" else answer_rate
     ratios, lost = paired_ratios(evidence.pairs, read)
     if (why := lost_too_many(lost, len(evidence.pairs))) is not None:
         return Missing(why, len(evidence.pairs))

@@ -315,8 +315,8 @@ def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed
             continue
         center, soon, late = (left / rate for rate in (estimate.center, estimate.hi, estimate.lo))
         detail = (
-            f"{name} grows by {show(estimate.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used up "
-            f"in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
+            f"{name} grows by {show(estimate.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
+            f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
         )
         found.append(Finding("memory_exhaustion", name, detail, "look for a leak before deploying"))
     return found
