@@ -1,0 +1,84 @@
+"""What the backends' tests share: the little pair, opened backends, and helper programs."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends import open_backend
+from gatekeeper.terms.canary import Canary, parse
+from gatekeeper.terms.ports import Ask, Backend, Sampling, Subject
+from gatekeeper.terms.records import setting
+from gatekeeper.terms.slo import Subject as Written
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {name: ROOT / "models" / name for name in ("little-target", "little-draft", "little-draft-lite")}
+
+# Tests import their helpers as `tests.backends.…`, also where the package under test is an installed wheel.
+sys.path.insert(0, str(ROOT))
+
+PLAIN = setting(draft=None)
+DRAFTING = setting(draft="little-draft", num_draft_tokens=4)
+
+
+class Arena:
+    """One backend whose subjects are started once and shared by the tests that leave them alive."""
+
+    def __init__(self, name: str, folder: Path, **more: Any) -> None:
+        """Open the backend *name* on the little pair."""
+        self.folder = folder
+        (folder / "truth.json").write_text(json.dumps(more.pop("script", {})))
+        written = {"backend": name, "target": "little-target", "drafts": ["little-draft", "little-draft-lite"]} | more
+        self.written = Written.model_validate(written | ({"script": "truth.json"} if name == "scripted" else {}))
+        self.backend: Backend = open_backend(self.written, models=MODELS, base=folder, logs=folder / "logs")
+        self._stack = ExitStack()
+        self._subjects: dict[str, Subject] = {}
+
+    def subject(self, which: Any) -> Subject:
+        """Return a running subject that can answer *which*."""
+        residence = self.backend.residence(which)
+        if self.backend.shares_process:
+            residence = self.backend.residence(DRAFTING)
+        if residence not in self._subjects:
+            started = self.backend.start(DRAFTING if self.backend.shares_process else which)
+            self._subjects[residence] = self._stack.enter_context(started)
+        return self._subjects[residence]
+
+    def close(self) -> None:
+        """End every subject."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Arena]]:
+    """Return the arena of a backend by name, opened once."""
+    opened: dict[str, Arena] = {}
+
+    def get(name: str) -> Arena:
+        if name != "scripted":
+            pytest.importorskip("mlx_lm")
+        if name not in opened:
+            opened[name] = Arena(name, tmp_path_factory.mktemp(name))
+        return opened[name]
+
+    yield get
+    for one in opened.values():
+        one.close()
+
+
+@cache
+def canary(workload: str) -> Canary:
+    """Return the first canary of a workload of the little pair."""
+    text = (ROOT / "canaries" / "little" / f"{workload}.jsonl").read_text("utf-8")
+    return parse(text, workload)[0]
+
+
+def ask(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> Ask:
+    """Return an ask of that canary in the setting *which*, its own limit left out."""
+    unlimited = canary(workload).model_copy(update={"max_tokens": None})
+    return Ask(unlimited, which, Sampling(max_tokens=max_tokens, **sampling))

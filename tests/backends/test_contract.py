@@ -1,0 +1,215 @@
+"""What every backend promises, tried on each of them with the real programs behind it."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.ports import Ask, Sampling
+from gatekeeper.terms.records import Answer, setting
+from tests.backends.conftest import DRAFTING, PLAIN, Arena, ask, canary
+
+BACKENDS = (
+    "scripted",
+    pytest.param("mlx", marks=pytest.mark.mlx),
+    pytest.param("mlx-server", marks=pytest.mark.mlx),
+)
+ARMS = (pytest.param(PLAIN, id="plain"), pytest.param(DRAFTING, id="drafting"))
+Opened = Callable[[str], Arena]
+
+
+@pytest.fixture(params=BACKENDS)
+def one(request: pytest.FixtureRequest, arena: Opened) -> Arena:
+    return arena(request.param)
+
+
+def answered(one: Arena, name: str, which: Any, **sampling: Any) -> Answer:
+    return one.subject(which).answer(ask(name, which, **sampling))
+
+
+@pytest.mark.parametrize("which", ARMS)
+@pytest.mark.parametrize("name", ["json", "list", "prose"])
+def test_both_arms_answer(one: Arena, name: str, which: Any) -> None:
+    """
+    An ordinary ask comes back whole: text, a reason to end, no fault.
+    """
+    answer = answered(one, name, which)
+
+    whole = (None, True, True)
+    assert whole == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
+
+
+@pytest.mark.parametrize("which", ARMS)
+def test_times_are_in_order(one: Arena, which: Any) -> None:
+    """
+    Arrivals never go back in time and lie between the request and the end of the answer.
+    """
+    answer = answered(one, "json", which)
+
+    times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
+    assert sorted(times) == times
+    assert answer.sent_ns < answer.arrivals[0].at_ns
+
+
+@pytest.mark.parametrize("which", ARMS)
+def test_token_counts_agree(one: Arena, which: Any) -> None:
+    """
+    Arrivals carry as many tokens as the answer says it has, or none carries a number.
+    """
+    answer = answered(one, "json", which)
+
+    assert answer.output_tokens is not None
+    assert answer.prompt_tokens
+    counts = [arrival.tokens for arrival in answer.arrivals]
+    if None in counts:
+        assert {None} == set(counts)
+        assert answer.output_tokens != len(counts)
+    else:
+        assert answer.output_tokens == sum(counts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["json", "code", "prose", "tools"])
+def test_greedy_arms_say_the_same(one: Arena, name: str) -> None:
+    """
+    At temperature 0 drafting changes when tokens come, never which.
+    """
+    plain, drafting = answered(one, name, PLAIN), answered(one, name, DRAFTING)
+
+    def said(answer: Answer) -> Any:
+        calls = [call["function"] for call in answer.tool_calls]
+        return answer.text, calls, answer.output_tokens, [arrival.token_id for arrival in answer.arrivals]
+
+    if Sight.TOKEN_IDS in one.backend.sight:
+        assert said(plain) == said(drafting)
+    else:
+        assert said(plain)[:3] == said(drafting)[:3]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 5, 96])
+def test_rounds_add_up(one: Arena, max_tokens: int) -> None:
+    """
+    Every round yields what it accepted and one token more, except that the last may lack it; plain decoding has none.
+    """
+    answer = answered(one, "prose", DRAFTING, max_tokens=max_tokens)
+    plain = answered(one, "prose", PLAIN, max_tokens=max_tokens)
+
+    rounds = answer.rounds
+    assert rounds is not None
+    assert answer.output_tokens is not None
+    assert rounds.accepted + rounds.rounds - answer.output_tokens in {0, 1}
+    assert rounds.accepted <= rounds.drafted <= 4 * rounds.rounds
+    assert rounds.accepted == sum(rounds.accepted_by_position)
+    assert all(kept <= tried for kept, tried in zip(rounds.accepted_by_position, rounds.tried_by_position, strict=True))
+    assert plain.rounds is None
+
+
+@pytest.mark.parametrize("which", ARMS)
+def test_the_limit_holds(one: Arena, which: Any) -> None:
+    """
+    An answer stops at max_tokens and says so; a knob wins over the canary, the canary over the sampling.
+    """
+    subject = one.subject(which)
+    own_limit = canary("prose").model_copy(update={"max_tokens": 5})
+    limited = setting(**dict(which), max_tokens=3)
+
+    answers = [
+        subject.answer(ask("prose", which, max_tokens=7)),
+        subject.answer(Ask(own_limit, which, Sampling(max_tokens=7))),
+        subject.answer(Ask(own_limit, limited, Sampling(max_tokens=7))),
+    ]
+
+    lengths = [(7, "length"), (5, "length"), (3, "length")]
+    assert lengths == [(answer.output_tokens, answer.finish) for answer in answers]
+
+
+@pytest.mark.parametrize("which", ARMS)
+def test_tools_are_called(one: Arena, which: Any) -> None:
+    """
+    A tool call comes back as the OpenAI API writes it, and is no text.
+    """
+    expect = canary("tools").expect
+    assert expect is not None
+    assert expect.tool_call is not None
+
+    answer = answered(one, "tools", which)
+
+    wanted = (expect.tool_call.name, {name: values[0] for name, values in expect.tool_call.arguments.items()})
+    assert [wanted] == [
+        (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in answer.tool_calls
+    ]
+    nothing_else = ("tool_calls", "")
+    assert nothing_else == (answer.finish, answer.text.strip())
+
+
+def kill(pids: tuple[int, ...]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_death_is_a_fault(one: Arena, tmp_path: Any) -> None:
+    """
+    A subject that dies under an ask ends that answer with a fault; it is dead then, stays so, and a fresh one answers.
+    """
+    name = one.backend.name
+    script = {"faults": [{"answer": 1, "fault": "die"}]}
+    doomed = Arena(name, tmp_path, **({"script": script} if name == "scripted" else {}))
+    with doomed.backend.start(DRAFTING) as subject:
+        for pid in subject.pids():
+            # Stopped first, so that the ask is surely in flight, or on its way, when it is killed.
+            os.kill(pid, signal.SIGSTOP)
+        killer = threading.Timer(0.3, kill, [subject.pids()])
+        killer.start()
+        first = subject.answer(ask("prose", DRAFTING))
+        killer.join()
+        second = subject.answer(ask("prose", DRAFTING))
+
+        assert first.fault is not None
+        assert "died: signal 9" in first.fault
+        assert second.fault is not None
+        assert not subject.alive()
+    with doomed.backend.start(DRAFTING) as fresh:
+        assert fresh.answer(ask("list", DRAFTING)).fault is None
+
+
+def test_closing_leaves_nothing(one: Arena) -> None:
+    """
+    Closing twice is safe; no process is left, and an ask after it is a fault, not an exception.
+    """
+    subject = one.backend.start(PLAIN)
+    pids = subject.pids()
+    alive = subject.alive()
+
+    subject.close()
+    subject.close()
+
+    assert alive
+    assert not subject.alive()
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert subject.answer(ask("list", PLAIN)).fault is not None
+
+
+def test_the_wrong_draft_is_our_mistake(one: Arena) -> None:
+    """
+    Asking a subject for a draft it does not hold is an error of the caller, so it raises.
+    """
+    lighter = setting(draft="little-draft-lite", num_draft_tokens=4)
+
+    with pytest.raises(GatekeeperError, match="little-draft-lite"):
+        one.subject(DRAFTING).answer(ask("list", lighter))
+
+
+def test_versions_are_told(one: Arena) -> None:
+    """
+    What answers has versions for the manifest, none of them empty.
+    """
+    versions = one.backend.versions()
+
+    assert versions
+    assert all(versions.values())
