@@ -25,6 +25,9 @@ COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events"
 SLEPT = 2.0
 """Seconds by which the time of day may leave the monotonic clock between two samples before the host has slept."""
 
+REBOOTED = 60.0
+"""Seconds by which the boot time may move without a restart: it is computed anew when the time of day is set."""
+
 APART = 0.15
 """How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
 
@@ -188,11 +191,25 @@ def _machine(conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
             detail = "gatekeeper runs under Rosetta, which mistranslates page sizes and speeds"
             found.append(Finding("translated", "host", detail, "install a native Python"))
     for before, after in pairwise(conditions):
-        for key in ("os_build", "booted_at"):
-            if before.get(key) and after.get(key) and before[key] != after[key]:
-                detail = f"{key} was {before[key]} and is {after[key]}: the host was restarted or updated"
-                found.append(Finding("host_restarted", "host", detail, "run the soak again"))
+        if _restarted(before, after):
+            detail = "the host was restarted or updated between two looks at it"
+            found.append(Finding("host_restarted", "host", detail, "run the soak again"))
     return found
+
+
+def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    builds = before.get("os_build"), after.get("os_build")
+    boots = _instant(before.get("booted_at")), _instant(after.get("booted_at"))
+    if None not in builds and builds[0] != builds[1]:
+        return True
+    return boots[0] is not None and boots[1] is not None and abs((boots[1] - boots[0]).total_seconds()) > REBOOTED
+
+
+def _instant(written: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(written))
+    except ValueError:
+        return None
 
 
 def _slept(samples: Sequence[HostSample]) -> list[Finding]:
@@ -200,10 +217,10 @@ def _slept(samples: Sequence[HostSample]) -> list[Finding]:
     found = []
     for part in by_segment(samples).values():
         for before, after in pairwise(part):
-            try:
-                day = (datetime.fromisoformat(after.at) - datetime.fromisoformat(before.at)).total_seconds()
-            except ValueError:
+            then, now = _instant(before.at), _instant(after.at)
+            if then is None or now is None:
                 continue  # a sample without a time of day has nothing to compare
+            day = (now - then).total_seconds()
             ahead = day - (after.at_ns - before.at_ns) / 1e9
             if ahead > SLEPT:
                 detail = f"between {before.at} and {after.at} the time of day ran {ahead:.0f} s ahead: the host slept"

@@ -1,0 +1,11 @@
+"""The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
+
+from gatekeeper.host.awake import keep_awake
+from gatekeeper.host.conditions import conditions
+from gatekeeper.host.load import background
+from gatekeeper.host.platforms import PLATFORMS
+from gatekeeper.host.sampler import Sampler
+from gatekeeper.host.served import lacks
+from gatekeeper.host.watch import document, watch
+
+__all__ = ["PLATFORMS", "Sampler", "background", "conditions", "document", "keep_awake", "lacks", "watch"]

@@ -1,0 +1,23 @@
+"""Keeping the host awake: a Mac that sleeps in the middle of a soak proves nothing."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+
+from gatekeeper.host.child import Child
+from gatekeeper.host.platforms import this
+
+
+@contextlib.contextmanager
+def keep_awake(platform: str | None = None) -> Iterator[None]:
+    """Hold `caffeinate` for this process on macOS; nothing elsewhere.
+
+    It watches our process id, so it ends with us even if we are killed. Whether the host slept all the same is read
+    from the samples: the time of day jumps against the monotonic clock.
+    """
+    if (platform or this()) != "macos" or shutil.which("caffeinate") is None:
+        yield
+        return
+    with Child(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
+        yield

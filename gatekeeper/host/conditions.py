@@ -1,0 +1,97 @@
+"""The conditions a run was made under: facts for the manifest, every unknown None, never a serial number."""
+
+import os
+import platform as python_platform
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.host import linux
+from gatekeeper.host.macos import facts as macos_facts
+from gatekeeper.host.platforms import this
+from gatekeeper.host.values import Lack
+
+KEYS = (
+    "platform",
+    "chip",
+    "machine",
+    "cores",
+    "memory_bytes",
+    "os",
+    "os_build",
+    "kernel",
+    "virtual",
+    "translated",
+    "gpu_wired_limit",
+    "power_source",
+    "power_mode",
+    "booted_at",
+    "uptime_s",
+    "heavy_processes",
+    "load_average",
+)
+
+
+def conditions(platform: str | None = None) -> dict[str, Any]:
+    """Return the facts, JSON-able. Taken before and after a soak they show what changed meanwhile."""
+    name = platform or this()
+    known: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
+    facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(known)
+    if facts["booted_at"] is not None and facts["uptime_s"] is None:
+        facts["uptime_s"] = round(datetime.now(UTC).timestamp() - facts["booted_at"], 1)
+    if isinstance(facts["booted_at"], float | int):
+        facts["booted_at"] = datetime.fromtimestamp(facts["booted_at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return facts
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", "replace").strip("\0\n ") or None
+    except OSError:
+        return None
+
+
+def _linux(proc: Path = linux.PROC, sysfs: Path = linux.SYS, etc: Path = Path("/etc")) -> dict[str, Any]:
+    cpuinfo = _text(proc / "cpuinfo") or ""
+    chip = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    release = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', _text(etc / "os-release") or "", re.MULTILINE))
+    uptime = re.match(r"(\d+\.\d+) ", _text(proc / "uptime") or "")
+    boot = re.search(r"^btime (\d+)$", _text(proc / "stat") or "", re.MULTILINE)
+    vendor = " ".join(filter(None, (_text(sysfs / "class/dmi/id" / key) for key in ("sys_vendor", "product_name"))))
+    supply = linux.PowerSupply(sysfs).read().get("power_source")
+    load = re.match(r"(\S+) (\S+) (\S+) ", _text(proc / "loadavg") or "")
+    return {
+        "chip": chip.group(1).strip() if chip else None,
+        "machine": _text(sysfs / "class/dmi/id/product_name"),
+        "cores": os.cpu_count() if sys.platform == "linux" else None,
+        "memory_bytes": _memory(proc),
+        "os": " ".join(filter(None, (release.get("NAME"), release.get("VERSION_ID")))) or None,
+        "os_build": release.get("BUILD_ID") or None,
+        "kernel": _text(proc / "sys/kernel/osrelease") or python_platform.release() or None,
+        "virtual": _virtual(cpuinfo, vendor),
+        "power_source": supply if isinstance(supply, str) and not isinstance(supply, Lack) else None,
+        "power_mode": _text(sysfs / "firmware/acpi/platform_profile"),
+        "booted_at": int(boot.group(1)) if boot else None,
+        "uptime_s": float(uptime.group(1)) if uptime else None,
+        "load_average": [float(part) for part in load.groups()] if load else None,
+    }
+
+
+def _memory(proc: Path) -> int | None:
+    try:
+        total = linux.Meminfo(proc).read()["memory_total"]
+    except (OSError, ValueError):
+        return None
+    return round(total) if isinstance(total, float) and not isinstance(total, Lack) else None
+
+
+def _virtual(cpuinfo: str, vendor: str) -> bool | None:
+    """Tell a virtual machine by the processor's own flag or the vendor of the board; None where neither speaks."""
+    if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE):
+        return True
+    if re.search(r"QEMU|KVM|VMware|VirtualBox|Xen|Virtual Machine|Google Compute|Amazon EC2|Parallels", vendor):
+        return True
+    return False if vendor or re.search(r"^flags\s*:", cpuinfo, re.MULTILINE) else None

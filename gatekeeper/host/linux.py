@@ -1,0 +1,293 @@
+"""What Linux says of itself in /proc and /sys."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gatekeeper.host.source import Local
+from gatekeeper.host.values import Found, Lack, number, scaled
+
+PROC = Path("/proc")
+SYS = Path("/sys")
+
+_ROW = re.compile(r"^([A-Za-z0-9_()]+):?[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
+
+
+def fields(text: str) -> dict[str, int]:
+    """Read `Name:   123 kB` and `name 123` rows as whole numbers, kB as bytes; an unfinished last row is left out."""
+    return {name: int(count) * (1024 if kilo else 1) for name, count, kilo in _ROW.findall(text)}
+
+
+def _sum(row: Mapping[str, int], *names: str) -> float | Lack:
+    return float(sum(row[name] for name in names)) if all(name in row for name in names) else Lack.PARSE_ERROR
+
+
+class Meminfo(Local):
+    """Memory from /proc/meminfo. Headroom is MemAvailable: what can be had without swapping."""
+
+    name = "/proc/meminfo"
+    gives = (
+        "memory_total",
+        "memory_headroom",
+        "memory_wired",
+        "memory_compressed",
+        "memory_uncompressed_demand",
+        "swap_used",
+    )
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._path = proc / "meminfo"
+
+    def read(self) -> Found:
+        """Return the memory values.
+
+        Wired is what cannot be reclaimed: Unevictable + SUnreclaim + KernelStack + PageTables. Demand adds AnonPages
+        and the swap in use, zswap and zram included, at the size it had before it was compressed.
+        """
+        row = fields(self._path.read_text("ascii"))
+        wired = _sum(row, "Unevictable", "SUnreclaim", "KernelStack", "PageTables")
+        swap = row["SwapTotal"] - row["SwapFree"] if {"SwapTotal", "SwapFree"} <= row.keys() else None
+        swapped = number(swap) if swap is not None else Lack.PARSE_ERROR
+        anonymous = _sum(row, "AnonPages")
+        lacks = [part for part in (wired, swapped, anonymous) if isinstance(part, Lack)]
+        return {
+            "memory_total": _sum(row, "MemTotal"),
+            "memory_headroom": _sum(row, "MemAvailable"),
+            "memory_wired": wired,
+            "memory_compressed": float(row["Zswap"]) if "Zswap" in row else Lack.ABSENT,
+            "memory_uncompressed_demand": lacks[0]
+            if lacks
+            else sum(part for part in (wired, swapped, anonymous) if not isinstance(part, Lack)),
+            "swap_used": swapped,
+        }
+
+
+class Vmstat(Local):
+    """Pages swapped since boot, from /proc/vmstat, as bytes."""
+
+    name = "/proc/vmstat"
+    gives = ("swapin_bytes", "swapout_bytes", "oom_kills")
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._path = proc / "vmstat"
+        self._page = os.sysconf("SC_PAGE_SIZE")
+
+    def read(self) -> Found:
+        """Return the cumulative counters."""
+        row = fields(self._path.read_text("ascii"))
+        return {
+            "swapin_bytes": scaled(_sum(row, "pswpin"), self._page),
+            "swapout_bytes": scaled(_sum(row, "pswpout"), self._page),
+            "oom_kills": float(row["oom_kill"]) if "oom_kill" in row else Lack.ABSENT,
+        }
+
+
+class Pressure(Local):
+    """Memory pressure from the kernel's stall information, as a level."""
+
+    name = "/proc/pressure/memory"
+    gives = ("memory_pressure_level",)
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._path = proc / "pressure" / "memory"
+
+    def read(self) -> Found:
+        """Return 4 when full avg10 is at least 10 %, 2 when some avg10 is, else 1. Another scale than macOS's."""
+        averages = dict(re.findall(r"^(some|full) avg10=(\d+\.\d\d) ", self._path.read_text("ascii"), re.MULTILINE))
+        if set(averages) != {"some", "full"}:
+            return {"memory_pressure_level": Lack.PARSE_ERROR}
+        some, full = float(averages["some"]), float(averages["full"])
+        return {"memory_pressure_level": 4.0 if full >= 10.0 else 2.0 if some >= 10.0 else 1.0}
+
+
+def tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
+    """Return *roots* that live and all their descendants."""
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid in found:
+            continue
+        try:
+            threads = list((proc / str(pid) / "task").iterdir())
+        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+            continue
+        found.add(pid)
+        for thread in threads:
+            try:
+                children = (thread / "children").read_text("ascii")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # the thread has ended meanwhile
+            waiting.extend(int(child) for child in children.split())
+    return found
+
+
+COST_MOST = 1 / 1000
+"""Share of the time spent in walking the subject's page tables: the walk holds a lock the subject may want."""
+
+
+class Footprint(Local):
+    """Memory of the subject's process tree: Pss + SwapPss of smaps_rollup, shared pages counted once."""
+
+    name = "smaps_rollup"
+    gives = ("subject_footprint",)
+    hold = 10.0
+
+    def __init__(self, pids: Callable[[], Sequence[int]], proc: Path = PROC) -> None:
+        self._pids = pids
+        self._proc = proc
+        self._due_ns = self._taken_ns = 0
+        self._roots: tuple[int, ...] = ()
+        self._kept: Found = {}
+
+    def read(self) -> Found:
+        """Return the sum over the tree; one process that refuses makes the sum unknown, not smaller."""
+        roots = tuple(self._pids())
+        now = time.monotonic_ns()
+        if roots == self._roots and now < self._due_ns:
+            self.held_ns = now - self._taken_ns
+            return self._kept
+        self._roots, self._kept, self.held_ns = roots, {"subject_footprint": self._measure(roots)}, 0
+        self._taken_ns = time.monotonic_ns()
+        self._due_ns = now + min(round((self._taken_ns - now) / COST_MOST), round(self.hold * 1e9))
+        return self._kept
+
+    def _measure(self, roots: Sequence[int]) -> float | Lack:
+        total, seen = 0.0, False
+        for pid in tree(roots, self._proc):
+            try:
+                row = fields((self._proc / str(pid) / "smaps_rollup").read_text("ascii"))
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended meanwhile
+            except PermissionError:
+                return Lack.DENIED
+            if not row:
+                continue  # a zombie holds no memory
+            swap = row.get("SwapPss", row.get("Swap"))
+            if "Pss" not in row or swap is None:
+                return Lack.PARSE_ERROR
+            total, seen = total + row["Pss"] + swap, True
+        return total if seen else Lack.ABSENT
+
+
+def _whole(path: Path) -> int:
+    text = path.read_text("ascii").strip()
+    if not re.fullmatch(r"\d+", text):
+        raise ValueError(f"{path}: expected a whole number, got {text[:40]!r}")
+    return int(text)
+
+
+class Throttle(Local):
+    """Thermal throttling counted by the kernel for each core and package (Intel)."""
+
+    name = "thermal_throttle"
+    gives = ("throttle_total", "throttle_events")
+
+    def __init__(self, sys: Path = SYS) -> None:
+        self._counts: list[Path] = []
+        self._times: list[Path] = []
+        cpu = sys / "devices" / "system" / "cpu"
+        seen: set[tuple[str, ...]] = set()
+        for folder in sorted(cpu.glob("cpu[0-9]*/thermal_throttle")):
+            package = _word(folder.parent / "topology" / "physical_package_id")
+            core = _word(folder.parent / "topology" / "core_id")
+            # Siblings of a core, and cores of a package, repeat the same counter: each is read once.
+            for kind, unit in (("core", (package, core)), ("package", (package,))):
+                if (kind, *unit) in seen or not (folder / f"{kind}_throttle_count").exists():
+                    continue
+                seen.add((kind, *unit))
+                self._counts.append(folder / f"{kind}_throttle_count")
+                if (folder / f"{kind}_throttle_total_time_ms").exists():
+                    self._times.append(folder / f"{kind}_throttle_total_time_ms")
+
+    def read(self) -> Found:
+        """Return events and seconds since boot, summed over cores and packages: an upper bound of the wall time."""
+        if not self._counts:
+            return {}
+        total = sum(map(_whole, self._times)) / 1e3 if len(self._times) == len(self._counts) else Lack.ABSENT
+        return {"throttle_total": total, "throttle_events": float(sum(map(_whole, self._counts)))}
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except OSError:
+        return path.parent.parent.name
+
+
+class Fans(Local):
+    """Fan speed from hwmon: the fastest fan. Zero is a fan at rest or a sensor without one."""
+
+    name = "hwmon"
+    gives = ("fan_speed",)
+
+    def __init__(self, sys: Path = SYS) -> None:
+        self._paths = sorted((sys / "class" / "hwmon").glob("*/fan*_input"))
+
+    def read(self) -> Found:
+        """Return the speed of the fastest fan in rpm."""
+        return {"fan_speed": float(max(map(_whole, self._paths)))} if self._paths else {}
+
+
+class PowerSupply(Local):
+    """Mains or battery, from /sys/class/power_supply."""
+
+    name = "power_supply"
+    gives = ("power_source",)
+
+    def __init__(self, sys: Path = SYS) -> None:
+        self._folder = sys / "class" / "power_supply"
+
+    def read(self) -> Found:
+        """Return "ac" when a mains adapter is online, "battery" when none is and a system battery is there."""
+        mains, batteries = [], 0
+        for supply in sorted(self._folder.glob("*")):
+            kind = _word(supply / "type")
+            if kind in ("Mains", "USB", "Wireless", "UPS") and (supply / "online").exists():
+                mains.append(kind != "UPS" and _whole(supply / "online") == 1)
+            elif kind == "Battery" and _word(supply / "scope") != "Device":
+                batteries += 1
+        if any(mains):
+            return {"power_source": "ac"}
+        return {"power_source": "battery"} if batteries else {}
+
+
+class Rapl(Local):
+    """Package power from Intel's and AMD's energy counters; most kernels show them to root only."""
+
+    name = "powercap"
+    gives = ("package_power",)
+
+    def __init__(self, sys: Path = SYS) -> None:
+        zones = sorted((sys / "class" / "powercap").glob("intel-rapl:*"))
+        self._zones = [zone for zone in zones if _word(zone / "name").startswith("package")]
+        self._last: tuple[int, list[int]] | None = None
+
+    def read(self) -> Found:
+        """Return the mean power since the last reading; a counter that wrapped leaves one reading out."""
+        if not self._zones:
+            return {}
+        now, energies = time.monotonic_ns(), [_whole(zone / "energy_uj") for zone in self._zones]
+        last, self._last = self._last, (now, energies)
+        if last is None or now <= last[0]:
+            return {"package_power": Lack.STALE}
+        deltas = [new - old for new, old in zip(energies, last[1], strict=True)]
+        if min(deltas) < 0:
+            return {"package_power": Lack.STALE}
+        return {"package_power": sum(deltas) * 1e-6 / ((now - last[0]) * 1e-9)}
+
+
+def sources(pids: Callable[[], Sequence[int]], proc: Path = PROC, sys: Path = SYS) -> list[Local]:
+    """Return every source of a Linux host."""
+    return [
+        Meminfo(proc),
+        Vmstat(proc),
+        Pressure(proc),
+        Footprint(pids, proc),
+        Throttle(sys),
+        Fans(sys),
+        PowerSupply(sys),
+        Rapl(sys),
+    ]

@@ -1,0 +1,93 @@
+"""A reproducible desktop load beside the soak: memory held, CPU ticks, disk reads, in children that die with us."""
+
+import contextlib
+import math
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatekeeper.terms.errors import GatekeeperError
+
+START_LIMIT = 60.0
+"""Seconds until every load must be on: filling 16 GB takes about ten."""
+
+_WORKER = Path(__file__).with_name("load_worker.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The children that make the load."""
+
+    workers: tuple[subprocess.Popen[bytes], ...]
+    kinds: tuple[str, ...]
+
+    def faults(self) -> list[str]:
+        """Name the loads that have died: what was soaked beside a lighter load than promised."""
+        return [
+            f"the {kind} load ended with code {worker.returncode}"
+            for worker, kind in zip(self.workers, self.kinds, strict=True)
+            if worker.poll() is not None
+        ]
+
+
+def plan(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple[str, str]]:
+    """Return the kind and amount of each worker: one for memory, one for each started core, one for the disk."""
+    jobs = [("memory", str(round(memory_bytes)))] if memory_bytes > 0 else []
+    whole = math.floor(cpu)
+    jobs += [("cpu", "1.0")] * whole
+    jobs += [("cpu", f"{cpu - whole:.6f}")] if cpu - whole > 1e-9 else []
+    return jobs + ([("disk", f"{disk_read:.0f}")] if disk_read > 0 else [])
+
+
+@contextlib.contextmanager
+def background(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
+    """Put the load on before the body begins, and take it off after; with all zeros nothing is started."""
+    jobs = plan(memory_bytes, cpu, disk_read)
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        for kind, amount in jobs:
+            workers.append(
+                subprocess.Popen(
+                    [sys.executable, "-I", str(_WORKER), kind, amount],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+        _await(workers, [kind for kind, _ in jobs])
+        yield Load(tuple(workers), tuple(kind for kind, _ in jobs))
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _await(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequence[str]) -> None:
+    end = time.monotonic() + START_LIMIT
+    with selectors.DefaultSelector() as selector:
+        for worker, kind in zip(workers, kinds, strict=True):
+            assert worker.stdout is not None
+            selector.register(worker.stdout, selectors.EVENT_READ, (worker, kind))
+        while selector.get_map():
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            for key, _ in ready:
+                worker, kind = key.data
+                if worker.stdout.readline() != b"ready\n":
+                    raise GatekeeperError(
+                        f"the {kind} load of the soak profile ended before it began, with code {worker.wait()}",
+                        hint="lower `background` in the profile; this host has too little memory or disk for it",
+                    )
+                selector.unregister(key.fileobj)
+            if not ready:
+                raise GatekeeperError(
+                    f"the background load was not ready within {START_LIMIT:g} s",
+                    hint="lower `background` in the soak profile",
+                )

@@ -1,0 +1,123 @@
+"""The child side of a background load: holds memory, burns CPU or reads from disk until its parent is gone.
+
+Run as `python load_worker.py KIND AMOUNT`, alone: it imports nothing of ours, so that it starts fast and stays small.
+"""
+
+import contextlib
+import mmap
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+MEBIBYTE = 1 << 20
+
+TOUCH_EVERY = 10.0
+"""Seconds between two passes over the held memory: desktop apps are mostly idle, yet not forgotten."""
+
+CYCLE = 0.1
+"""Seconds of one duty cycle of a CPU load."""
+
+FILE_MOST = 512 * MEBIBYTE
+"""Bytes of the file that is read round and round; its pages are dropped from the cache behind the reader."""
+
+F_NOCACHE = 48
+"""macOS's fcntl that keeps a file out of the unified buffer cache."""
+
+
+def die_with_parent() -> None:
+    """Exit when the parent closes our stdin, as its death does."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def ready() -> None:
+    """Tell the parent that the load is on."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+def hold_memory(size: int) -> None:
+    """Hold *size* bytes that no compressor can shrink, the same ones in every run."""
+    block = random.Random(0).randbytes(MEBIBYTE)
+    held = mmap.mmap(-1, max(1, size))
+    for start in range(0, size, MEBIBYTE):
+        held[start : start + MEBIBYTE] = block[: min(MEBIBYTE, size - start)]
+    ready()
+    while True:
+        time.sleep(TOUCH_EVERY)
+        for start in range(0, size, MEBIBYTE):
+            _ = held[start : min(start + MEBIBYTE, size) : 4096]
+
+
+def burn(share: float) -> None:
+    """Keep *share* of one core busy, in cycles of a tenth of a second."""
+    ready()
+    begin = time.monotonic()
+    while True:
+        while time.monotonic() - begin < CYCLE * share:
+            pass
+        begin += CYCLE
+        left = begin - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        else:
+            begin = time.monotonic()
+
+
+def read_disk(rate: float) -> None:
+    """Read *rate* bytes a second from a file of our own, past the page cache where the system allows it."""
+    size = min(FILE_MOST, max(MEBIBYTE, round(rate * 30) // MEBIBYTE * MEBIBYTE))
+    with tempfile.TemporaryFile() as file:  # without a name: nothing is left behind, however we end
+        block = random.Random(0).randbytes(MEBIBYTE)
+        for _ in range(size // MEBIBYTE):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        uncached(file.fileno())
+        ready()
+        begin, done, place = time.monotonic(), 0, 0
+        while True:
+            forget(file.fileno(), place)
+            done += len(os.pread(file.fileno(), MEBIBYTE, place))
+            place = (place + MEBIBYTE) % size
+            time.sleep(max(0.0, begin + done / rate - time.monotonic()))
+
+
+def uncached(fd: int) -> None:
+    """Keep the file out of the cache on macOS."""
+    if sys.platform == "darwin":
+        import fcntl  # noqa: PLC0415  not on every platform
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, F_NOCACHE, 1)
+
+
+def forget(fd: int, place: int) -> None:
+    """Drop the next block from the cache on Linux, so that reading it reaches the disk."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, place, MEBIBYTE, os.POSIX_FADV_DONTNEED)
+
+
+def main(kind: str, amount: str) -> None:
+    """Do one kind of load for ever."""
+    die_with_parent()
+    with contextlib.suppress(OSError):
+        os.nice(5)  # desktop apps yield to the foreground job, and so does their stand-in
+    with contextlib.suppress(OSError):  # on Linux: if memory ends, this goes and not the subject
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    {"memory": lambda: hold_memory(int(amount)), "cpu": lambda: burn(float(amount))}.get(
+        kind, lambda: read_disk(float(amount))
+    )()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

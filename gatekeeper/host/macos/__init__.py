@@ -1,0 +1,38 @@
+"""What macOS says of itself, through the tools it ships and macmon."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from gatekeeper.host.macos import (
+    footprint,
+    ioreg,
+    macmon,
+    memory_pressure,
+    notifyutil,
+    pmset,
+    powermetrics,
+    ps,
+    rusage,
+    sysctl,
+    vm_stat,
+)
+from gatekeeper.host.source import Source
+
+
+def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
+    """Return every source of a Mac; where two give the same value, the first that has it is believed."""
+    tree: Source = rusage.Rusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
+    return [
+        vm_stat.TOOL,
+        sysctl.TOOL,
+        notifyutil.TOOL,
+        tree,
+        powermetrics.STREAM,
+        ioreg.TOOL,
+        macmon.STREAM,
+        pmset.SUPPLY,
+        pmset.MODE,
+        pmset.THERM,
+        ps.TOOL,
+        memory_pressure.TOOL,
+    ]

@@ -1,0 +1,69 @@
+"""Facts of a Mac for the manifest, from sysctl and pmset; nothing that could name the person or the machine."""
+
+import re
+from typing import Any
+
+from gatekeeper.host.child import run
+from gatekeeper.host.macos import pmset, ps, sysctl
+from gatekeeper.host.source import Output
+from gatekeeper.host.values import Lack
+
+KEYS = (
+    "machdep.cpu.brand_string",
+    "hw.model",
+    "hw.ncpu",
+    "hw.memsize",
+    "kern.osproductversion",
+    "kern.osversion",
+    "kern.osrelease",
+    "kern.boottime",
+    "kern.hv_vmm_present",
+    "sysctl.proc_translated",
+    "iogpu.wired_limit_mb",
+    "vm.loadavg",
+)
+
+
+def facts() -> dict[str, Any]:
+    """Return what is known; a tool that is missing, refuses or hangs leaves its facts None."""
+    output = run(["sysctl", "-n", *KEYS])
+    said = sysctl.lines(output, KEYS) if output is not None else {}
+    line = {key: value for key, value in said.items() if not isinstance(value, Lack)}
+    boot = re.match(r"\{ sec = (\d+), ", line.get("kern.boottime", ""))
+    load = re.fullmatch(r"\{ (\d+\.\d+) (\d+\.\d+) (\d+\.\d+) \}", line.get("vm.loadavg", ""))
+    limit = sysctl.whole(line.get("iogpu.wired_limit_mb", ""))
+    model = line.get("hw.model")
+    return {
+        "chip": line.get("machdep.cpu.brand_string"),
+        "machine": model,
+        "cores": sysctl.whole(line.get("hw.ncpu", "")),
+        "memory_bytes": sysctl.whole(line.get("hw.memsize", "")),
+        "os": line.get("kern.osproductversion"),
+        "os_build": line.get("kern.osversion"),
+        "kernel": line.get("kern.osrelease"),
+        "virtual": _virtual(model, line.get("kern.hv_vmm_present")),
+        # The key exists only where translation does; Apple Silicon says 0 for a native process.
+        "translated": {"0": False, "1": True}.get(line.get("sysctl.proc_translated", "")),
+        "gpu_wired_limit": limit * sysctl.MEBIBYTE if limit else None,
+        "power_source": _one(run(["pmset", "-g", "batt"]), pmset.parse_battery, "power_source"),
+        "power_mode": _one(run(["pmset", "-g"]), pmset.parse_mode, "power_mode"),
+        "booted_at": int(boot.group(1)) if boot else None,
+        "heavy_processes": _heavy(run(command) if (command := ps.argv()) else None),
+        "load_average": [float(part) for part in load.groups()] if load else None,
+    }
+
+
+def _virtual(model: str | None, present: str | None) -> bool | None:
+    if (model is not None and model.startswith("VirtualMac")) or present == "1":
+        return True
+    return False if model is not None else None
+
+
+def _one(output: Output | None, parse: Any, name: str) -> str | None:
+    value = parse(output).get(name) if output is not None else None
+    return value if isinstance(value, str) and not isinstance(value, Lack) else None
+
+
+def _heavy(output: Output | None) -> dict[str, float] | None:
+    found = ps.heavy(output.out.decode("utf-8", "replace")) if output is not None and output.code == 0 else None
+    return {name: round(cores, 3) for name, cores in sorted(found.items())} if found is not None else None

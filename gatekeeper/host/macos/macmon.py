@@ -1,0 +1,87 @@
+"""macmon pipe: power, GPU frequency and activity, and fans, without root, where it is installed.
+
+The Rust tool of that name; a package called macmon on PyPI has nothing to do with it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatekeeper.host.source import Output, Stream, lacking, refused
+from gatekeeper.host.values import Found, Lack, number, scaled
+
+POWERS = {
+    "cpu_power": "cpu_power",
+    "gpu_power": "gpu_power",
+    "package_power": "all_power",
+    "system_power": "sys_power",
+}
+
+GIVES = (*POWERS, "gpu_frequency", "gpu_active", "fan_speed")
+
+LINE_MOST = 1 << 20
+"""Bytes of one line; real ones are under ten thousand."""
+
+
+class Lines:
+    """Cuts the stream at line ends; a tail without one is cut off and yields nothing."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> list[Found]:
+        """Return the readings of the lines that *chunk* completes."""
+        *lines, self._tail = (self._tail + chunk).split(b"\n")
+        if len(self._tail) > LINE_MOST:
+            self._tail = b""
+            lines.append(b"endless")
+        return [parse(line) for line in lines if line.strip()]
+
+
+def parse(line: bytes) -> Found:
+    """Return the values of one line, of any version from 0.5 to 0.8."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    if not isinstance(document, dict):
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    found: Found = {name: number(document[key]) if key in document else Lack.ABSENT for name, key in POWERS.items()}
+    return found | _gpu(document) | {"fan_speed": _fans(document)}
+
+
+def _gpu(document: Mapping[str, Any]) -> Found:
+    """Return frequency and activity.
+
+    The pair of versions before 0.8 holds the frequency-scaled ratio, a lower bound of the activity: with it a GPU is
+    never taken for busier than it is, so it can only make a thermal witness harder to find.
+    """
+    pair = document.get("gpu_usage")
+    frequency, active = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+    frequency = document.get("gpu_freq_mhz", frequency)
+    active = document.get("gpu_active_ratio", active)
+    return {
+        "gpu_frequency": scaled(number(frequency), 1e6) if frequency is not None else Lack.ABSENT,
+        "gpu_active": number(active, most=1.0) if active is not None else Lack.ABSENT,
+    }
+
+
+def _fans(document: Mapping[str, Any]) -> float | Lack:
+    fans = document.get("fans")
+    if fans is None or fans == []:
+        return Lack.ABSENT
+    if not isinstance(fans, Sequence) or not all(isinstance(fan, dict) for fan in fans):
+        return Lack.PARSE_ERROR
+    speeds = [number(fan.get("rpm")) for fan in fans]
+    known = [speed for speed in speeds if not isinstance(speed, Lack)]
+    return max(known) if len(known) == len(speeds) else Lack.PARSE_ERROR
+
+
+def ended(output: Output) -> Lack | None:
+    """Say that it does not know its arguments or may not run; else it may be started again."""
+    if refused(output.said):
+        return Lack.DENIED
+    return Lack.ABSENT if output.code != 0 and "unrecognized" in output.said else None
+
+
+STREAM = Stream("macmon", GIVES, lambda: ["macmon", "pipe", "-i", "1000"], Lines, ended)

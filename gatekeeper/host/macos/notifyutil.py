@@ -1,0 +1,25 @@
+"""notifyutil: the thermal pressure level. A key that does not exist prints 0 too, so 0 alone proves nothing."""
+
+import re
+
+from gatekeeper.host.source import Output, Tool, failure, lacking
+from gatekeeper.host.values import Found, Lack
+
+KEY = "com.apple.system.thermalpressurelevel"
+GIVES = ("thermal_level",)
+LEVELS = ("Nominal", "Moderate", "Heavy", "Trapping", "Sleeping")
+"""The names of levels 0 to 4."""
+
+
+def parse(output: Output) -> Found:
+    """Return the level 0 to 4; failures are printed on stdout with exit code 0."""
+    if lack := failure(output):
+        return lacking(GIVES, lack)
+    text = (output.text or "").strip()
+    if re.fullmatch(rf"{re.escape(KEY)}: Failed with code \d+", text):
+        return lacking(GIVES, Lack.ABSENT)
+    match = re.fullmatch(rf"{re.escape(KEY)} ([0-4])", text)
+    return {"thermal_level": float(match.group(1)) if match else Lack.PARSE_ERROR}
+
+
+TOOL = Tool("notifyutil", GIVES, lambda: ["notifyutil", "-g", KEY], parse)

@@ -1,0 +1,41 @@
+"""pmset: mains or battery, the power mode, and the CPU speed limit of Intel Macs."""
+
+import re
+
+from gatekeeper.host.source import Output, Tool, failure, lacking
+from gatekeeper.host.values import Found, Lack
+
+_SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
+_MODES = {"0": "automatic", "1": "low", "2": "high"}
+
+
+def parse_battery(output: Output) -> Found:
+    """Return where power comes from; a UPS that is drawn from is a battery."""
+    if lack := failure(output):
+        return lacking(("power_source",), lack)
+    match = re.match(r"Now drawing from '([A-Za-z ]+)'", output.text or "")
+    return {"power_source": _SUPPLIES.get(match.group(1), Lack.PARSE_ERROR) if match else Lack.PARSE_ERROR}
+
+
+def parse_mode(output: Output) -> Found:
+    """Return "automatic", "low" or "high"; older systems know only low or not."""
+    if lack := failure(output):
+        return lacking(("power_mode",), lack)
+    rows = dict(re.findall(r"^\s*(powermode|lowpowermode)\s+(\d+)\s*$", output.text or "", re.MULTILINE))
+    written = rows.get("powermode", rows.get("lowpowermode"))
+    if written is None:
+        return {"power_mode": Lack.ABSENT}
+    return {"power_mode": _MODES.get(written, Lack.PARSE_ERROR)}
+
+
+def parse_therm(output: Output) -> Found:
+    """Return the CPU speed limit as a share. The three notes that nothing was recorded are no all-clear: absent."""
+    if lack := failure(output):
+        return lacking(("cpu_speed_limit",), lack)
+    match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})\s*$", output.text or "", re.MULTILINE)
+    return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Lack.ABSENT}
+
+
+SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=2.0)
+MODE = Tool("pmset -g", ("power_mode",), lambda: ["pmset", "-g"], parse_mode, period=10.0)
+THERM = Tool("pmset -g therm", ("cpu_speed_limit",), lambda: ["pmset", "-g", "therm"], parse_therm, period=5.0)

@@ -1,0 +1,150 @@
+"""powermetrics: power, frequency, residency and thermal pressure, as a long-lived stream of property lists.
+
+It needs root, so it is started through `sudo -n` with one fixed command line that a sudoers rule can name.
+"""
+
+import os
+import plistlib
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.host.macos.notifyutil import LEVELS
+from gatekeeper.host.source import Output, Stream, lacking, refused
+from gatekeeper.host.values import Found, Lack, number
+
+GIVES = (
+    "cpu_power",
+    "gpu_power",
+    "package_power",
+    "gpu_frequency",
+    "gpu_active",
+    "thermal_level_powermetrics",
+    "thermal_level",
+)
+
+BOUND = 3600
+"""Samples after which it ends by itself: we cannot signal what runs as root. It is then started again."""
+
+ARGUMENTS = ("-f", "plist", "-b", "0", "-i", "1000", "-n", str(BOUND), "--samplers", "cpu_power,gpu_power,thermal")
+
+FRAME_MOST = 4 << 20
+"""Bytes of one sample; the largest seen is a quarter of a megabyte, with every process listed."""
+
+HERTZ_LEAST = 1e6
+"""A GPU frequency is printed in MHz under the key `freq_hz`; a number this large can only be Hz."""
+
+_END = b"</plist>"
+_START = b"<?xml"
+
+
+def argv() -> list[str] | None:
+    """Return the command; None where there is no powermetrics, or nobody who may start it."""
+    program = shutil.which("powermetrics")
+    if program is None:
+        return None
+    if shutil.which("sudo") is None:
+        return [program, *ARGUMENTS] if os.geteuid() == 0 else None
+    return ["sudo", "-n", program, *ARGUMENTS]
+
+
+def sudoers_line() -> str:
+    """Return the rule that allows exactly this command, for `visudo -f /etc/sudoers.d/gatekeeper`."""
+    command = " ".join(argument.replace(",", "\\,") for argument in ARGUMENTS)
+    return f"%admin ALL=(root) NOPASSWD: /usr/bin/powermetrics {command}"
+
+
+class Frames:
+    """Cuts the stream at each `</plist>`: waiting for the NUL that follows would lag one sample behind."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+
+    def feed(self, chunk: bytes) -> list[Found]:
+        """Return the samples that *chunk* completes; the last, unfinished one is kept, and never parsed if cut off."""
+        self._buffer += chunk
+        found = []
+        while (end := self._buffer.find(_END, self._searched)) >= 0:
+            frame = bytes(self._buffer[: end + len(_END)])
+            del self._buffer[: end + len(_END)]
+            self._searched = 0
+            # A sample cut off by a restart may stand before a whole one: begin at the last beginning.
+            begin = frame.rfind(_START)
+            sample = parse(frame[begin:]) if begin >= 0 else lacking(GIVES, Lack.PARSE_ERROR)
+            if sample is not None:
+                found.append(sample)
+        self._searched = max(0, len(self._buffer) - len(_END))
+        if len(self._buffer) > FRAME_MOST:
+            self._buffer.clear()
+            self._searched = 0
+            found.append(lacking(GIVES, Lack.PARSE_ERROR))
+        return found
+
+
+def parse(frame: bytes) -> Found | None:
+    """Return the values of one property list; None for a sample that is not the difference of two instants."""
+    try:
+        sample = plistlib.loads(frame, fmt=plistlib.FMT_XML)
+    except Exception:  # noqa: BLE001  plistlib raises whatever the garbage makes its parts raise
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    if not isinstance(sample, dict):
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    if sample.get("is_delta") is not True:
+        return None
+    processor, gpu = sample.get("processor", {}), sample.get("gpu", {})
+    if not isinstance(processor, dict) or not isinstance(gpu, dict):
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    elapsed = number(sample.get("elapsed_ns"))
+    level = _level(sample)
+    idle = number(gpu["idle_ratio"], most=1.0) if "idle_ratio" in gpu else Lack.ABSENT
+    return {
+        "cpu_power": _watts(processor, "cpu", elapsed),
+        "gpu_power": _watts(processor, "gpu", elapsed),
+        "package_power": _watts(processor, "combined", elapsed, "package"),
+        "gpu_frequency": _frequency(gpu),
+        "gpu_active": idle if isinstance(idle, Lack) else round(1.0 - idle, 9),
+        "thermal_level_powermetrics": level,
+        "thermal_level": level,
+    }
+
+
+def _watts(processor: Mapping[str, Any], part: str, elapsed: float | Lack, older: str = "") -> float | Lack:
+    """Return a mean power in W, from `*_power` in mW or else from `*_energy` in mJ over the true interval."""
+    for name in filter(None, (part, older)):
+        if f"{name}_power" in processor:
+            milliwatts = number(processor[f"{name}_power"])
+            return milliwatts if isinstance(milliwatts, Lack) else milliwatts / 1000
+        if f"{name}_energy" in processor and not isinstance(elapsed, Lack) and elapsed > 0:
+            energy = number(processor[f"{name}_energy"])
+            return energy if isinstance(energy, Lack) else energy * 1e-3 / (elapsed * 1e-9)
+    return Lack.ABSENT
+
+
+def _frequency(gpu: Mapping[str, Any]) -> float | Lack:
+    if "freq_hz" not in gpu:
+        return Lack.ABSENT
+    written = number(gpu["freq_hz"])
+    if isinstance(written, Lack):
+        return written
+    return written if written >= HERTZ_LEAST else written * 1e6
+
+
+def _level(sample: Mapping[str, Any]) -> float | Lack:
+    if "thermal_pressure" not in sample:
+        return Lack.ABSENT
+    word = sample["thermal_pressure"]
+    return float(LEVELS.index(word)) if isinstance(word, str) and word in LEVELS else Lack.PARSE_ERROR
+
+
+def ended(output: Output) -> Lack | None:
+    """Say why it will never work: sudo said no, or it does not know a sampler; else it may be started again."""
+    if output.code == 0:
+        return None
+    if refused(output.said):
+        return Lack.DENIED
+    return Lack.ABSENT if re.search(r"unrecognized|usage:|illegal option", output.said) else None
+
+
+STREAM = Stream("powermetrics", GIVES, argv, Frames, ended)

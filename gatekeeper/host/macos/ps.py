@@ -1,0 +1,45 @@
+"""ps: the processor time taken by the system's own batch jobs, which come and go beside a soak."""
+
+import re
+import shutil
+import sys
+
+from gatekeeper.host.source import Output, Tool, failure, lacking
+from gatekeeper.host.values import Found, Lack
+
+GIVES = ("background_cpu",)
+HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "mediaanalysisd", "backupd", "XProtect")
+"""Spotlight, photo and media analysis, Time Machine, malware scans."""
+
+
+def heavy(text: str) -> dict[str, float] | None:
+    """Return the cores each of them takes; None where no row reads as a share and a program."""
+    rows = re.findall(r"^\s*(\d+\.\d+)\s+(\S.*?)\s*$", text, re.MULTILINE)
+    found: dict[str, float] = {}
+    for share, program in rows:
+        name = program.rsplit("/", 1)[-1]
+        if name in HEAVY or name.startswith("XProtect"):
+            found[name] = found.get(name, 0.0) + float(share) / 100
+    return found if rows else None
+
+
+def parse(output: Output) -> Found:
+    """Return the cores that all of them take together."""
+    lack = failure(output)
+    # Program names may be in any encoding; only a failed run is a lack here.
+    if lack is not None and output.code != 0:
+        return lacking(GIVES, lack)
+    found = heavy(output.out.decode("utf-8", "replace"))
+    return {"background_cpu": sum(found.values()) if found is not None else Lack.PARSE_ERROR}
+
+
+ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")
+"""Full paths and shares of all processes, in columns that macOS and Linux share."""
+
+
+def argv() -> tuple[str, ...] | None:
+    """Return the command on a Mac, or beside its stand-ins; Linux has a ps of its own that speaks of another host."""
+    return ARGV if sys.platform == "darwin" or shutil.which("vm_stat") else None
+
+
+TOOL = Tool("ps", GIVES, argv, parse, period=10.0)

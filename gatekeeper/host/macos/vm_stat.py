@@ -1,0 +1,63 @@
+"""vm_stat, one shot: headroom, wired and compressed memory, swap counters."""
+
+import re
+
+from gatekeeper.host.source import Output, Tool, failure, lacking
+from gatekeeper.host.values import Found, Lack
+
+GIVES = (
+    "memory_headroom",
+    "memory_wired",
+    "memory_compressed",
+    "memory_uncompressed_demand",
+    "swapin_bytes",
+    "swapout_bytes",
+)
+
+PAGES: dict[str, tuple[str, ...]] = {
+    # What can be had without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.
+    "memory_headroom": ("Pages free", "File-backed pages", "Pages purgeable"),
+    "memory_wired": ("Pages wired down",),
+    "memory_compressed": ("Pages occupied by compressor",),
+    # "Stored" is the size before compression, so growth cannot hide behind it.
+    "memory_uncompressed_demand": ("Pages wired down", "Anonymous pages", "Pages stored in compressor"),
+    "swapin_bytes": ("Swapins",),
+    "swapout_bytes": ("Swapouts",),
+}
+"""Which rows each value is the sum of, in pages."""
+
+TORN_MOST = 0.005
+"""The two ways to count resident pages agree in one instant; counters still moving may differ by this share."""
+
+_HEADER = re.compile(r"Mach Virtual Memory Statistics: \(page size of (\d+) bytes\)")
+_ROW = re.compile(r'"?([^":]+)"?:\s+(\d+)\.')
+
+
+def parse(output: Output) -> Found:
+    """Return the values in bytes; rows that are missing, cut off or torn are parse errors, never numbers."""
+    if lack := failure(output):
+        return lacking(GIVES, lack)
+    first, *lines = (output.text or "").split("\n")
+    header = _HEADER.fullmatch(first.rstrip())
+    matches = [match for match in map(_ROW.fullmatch, (line.rstrip() for line in lines)) if match]
+    rows = {match.group(1): int(match.group(2)) for match in matches}
+    if header is None or len(rows) < len(matches) or _torn(rows):
+        return lacking(GIVES, Lack.PARSE_ERROR)
+    page = int(header.group(1))
+    return {
+        name: float(sum(rows[part] for part in parts) * page) if rows.keys() >= set(parts) else Lack.PARSE_ERROR
+        for name, parts in PAGES.items()
+    }
+
+
+def _torn(rows: dict[str, int]) -> bool:
+    """Tell whether the rows are not of one instant: File-backed + Anonymous = active + inactive + speculative."""
+    kinds = [rows.get(name) for name in ("File-backed pages", "Anonymous pages")]
+    queues = [rows.get(name) for name in ("Pages active", "Pages inactive", "Pages speculative")]
+    if None in kinds or None in queues:
+        return False
+    by_kind, by_queue = sum(filter(None, kinds)), sum(filter(None, queues))
+    return abs(by_kind - by_queue) > TORN_MOST * max(by_kind, by_queue)
+
+
+TOOL = Tool("vm_stat", GIVES, lambda: ["vm_stat"], parse)

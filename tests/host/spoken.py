@@ -1,0 +1,145 @@
+"""What the tools of a Mac say, written from their grammars with numbers of our own."""
+
+import json
+from typing import Any
+
+VM_STAT_ROWS: dict[str, int] = {
+    "Pages free": 90_000,
+    "Pages active": 400_000,
+    "Pages inactive": 390_000,
+    "Pages speculative": 10_000,
+    "Pages throttled": 0,
+    "Pages wired down": 210_000,
+    "Pages purgeable": 15_000,
+    '"Translation faults"': 7_000_000_001,
+    "Pages copy-on-write": 5_001,
+    "Pages zero filled": 6_002,
+    "Pages reactivated": 7_003,
+    "Pages purged": 8_004,
+    "File-backed pages": 250_000,
+    "Anonymous pages": 550_000,
+    "Pages stored in compressor": 300_000,
+    "Pages occupied by compressor": 110_000,
+    "Decompressions": 12_345,
+    "Compressions": 23_456,
+    "Pageins": 34_567,
+    "Pageouts": 4_567,
+    "Swapins": 321,
+    "Swapouts": 654,
+}
+
+TAGGED_ROWS = {"Pages tagged": 1_000, "Bytes of compressed tags": 999_999, "Tagged compressions": 77}
+
+
+def vm_stat(page: int = 16384, width: int = 35, **changed: int) -> str:
+    """Print the rows as one shot of vm_stat does; *changed* names rows with underscores for spaces and hyphens."""
+    rows = dict(VM_STAT_ROWS)
+    known = {name.strip('"').replace(" ", "_").replace("-", "_"): name for name in rows}
+    rows |= {known.get(name, name.replace("_", " ")): value for name, value in changed.items()}
+    head = f"Mach Virtual Memory Statistics: (page size of {page} bytes)\n"
+    return head + "".join(f"{name + ':':<{width}}{value:>16}.\n" for name, value in rows.items())
+
+
+def swapusage(total: float = 3072.0, used: float = 1536.5, *, point: str = ".") -> str:
+    """Print vm.swapusage as `sysctl -n` does."""
+    text = f"total = {total:.2f}M  used = {used:.2f}M  free = {total - used:.2f}M  (encrypted)"
+    return text.replace(".", point)
+
+
+SYSCTL: dict[str, str] = {
+    "kern.memorystatus_vm_pressure_level": "1",
+    "vm.swapusage": swapusage(),
+    "hw.memsize": "25769803776",
+    "iogpu.wired_limit_mb": "0",
+    "hw.model": "Mac16,10",
+    "hw.ncpu": "10",
+    "machdep.cpu.brand_string": "Apple M4",
+    "kern.osproductversion": "26.1",
+    "kern.osversion": "25B70",
+    "kern.osrelease": "25.1.0",
+    "kern.boottime": "{ sec = 1790000000, usec = 12 } Mon Sep 21 14:13:20 2026",
+    "kern.hv_vmm_present": "0",
+    "sysctl.proc_translated": "0",
+    "vm.loadavg": "{ 1.10 2.20 3.30 }",
+}
+
+
+def sysctl_script(**changed: str | None) -> str:
+    """Return a sysctl that knows `-n KEY…` and complains of keys it lacks; *changed* uses `__` for a dot."""
+    values: dict[str, str | None] = {**SYSCTL, **{key.replace("__", "."): value for key, value in changed.items()}}
+    cases = "\n".join(f"  {key}) echo '{value}';;" for key, value in values.items() if value is not None)
+    return (
+        '[ "$1" = -n ] && shift\ncode=0\nfor key in "$@"; do case "$key" in\n'
+        + cases
+        + "\n  *) echo \"sysctl: unknown oid '$key'\" >&2; code=1;;\nesac; done\nexit $code"
+    )
+
+
+def ioreg(busy: int = 41, memory: int = 626_000_000, resets: int = 0) -> str:
+    """Print an accelerator as ioreg does."""
+    return (
+        "+-o AGXAcceleratorG16G  <class AGXAcceleratorG16G, id 0x100000abc, registered, matched, active, busy 0>\n"
+        '    {\n      "IOClass" = "AGXAcceleratorG16G"\n'
+        f'      "PerformanceStatistics" = {{"In use system memory (driver)"=0,"Alloc system memory"=1700000000,'
+        f'"Device Utilization %"={busy},"recoveryCount"={resets},"In use system memory"={memory}}}\n    }}\n'
+    )
+
+
+PLIST_HEAD = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" '
+    '"http://www.apple.com/DTDs/PropertyList-1.0.dtd">\n<plist version="1.0">\n<dict>\n'
+)
+
+
+def powermetrics(
+    *,
+    delta: bool = True,
+    cpu: float = 2400.5,
+    gpu: float = 9100.25,
+    combined: float = 11500.75,
+    mhz: float = 1380.0,
+    idle: float = 0.03,
+    pressure: str = "Nominal",
+) -> str:
+    """Print one sample as `powermetrics -f plist` does, without the NUL that separates samples."""
+    return (
+        PLIST_HEAD + f"<key>is_delta</key><{str(delta).lower()}/>\n<key>elapsed_ns</key><integer>1004000000</integer>\n"
+        "<key>hw_model</key><string>Mac16,10</string>\n"
+        f"<key>processor</key>\n<dict>\n<key>clusters</key>\n<array>\n</array>\n"
+        f"<key>cpu_energy</key><integer>2410</integer>\n<key>cpu_power</key><real>{cpu}</real>\n"
+        f"<key>gpu_energy</key><integer>9136</integer>\n<key>gpu_power</key><real>{gpu}</real>\n"
+        f"<key>combined_power</key><real>{combined}</real>\n</dict>\n"
+        f"<key>thermal_pressure</key><string>{pressure}</string>\n"
+        f"<key>gpu</key>\n<dict>\n<key>freq_hz</key><real>{mhz}</real>\n<key>idle_ratio</key><real>{idle}</real>\n"
+        "<key>gpu_energy</key><integer>9999</integer>\n</dict>\n</dict>\n</plist>\n"
+    )
+
+
+def macmon(version: str, *, rpm: int | None = 1320, gpu: float = 8.5) -> dict[str, Any]:
+    """Return one line of `macmon pipe` as an object, in the layout of 0.5, 0.6 or 0.8."""
+    line: dict[str, Any] = {
+        "temp": {"cpu_temp_avg": 61.5, "gpu_temp_avg": 58.25},
+        "memory": {"ram_total": 25769803776, "ram_usage": 18000000000, "swap_total": 0, "swap_usage": 0},
+        "ecpu_usage": [1100, 0.15],
+        "pcpu_usage": [2500, 0.25],
+        "gpu_usage": [1380, 0.875],
+        "cpu_power": 2.5,
+        "gpu_power": gpu,
+        "ane_power": 0.0,
+        "all_power": 2.5 + gpu,
+        "sys_power": 19.75,
+        "ram_power": 0.5,
+        "gpu_ram_power": 0.125,
+    }
+    if version == "0.5":
+        return line
+    if version == "0.6":
+        return dict(sorted((line | {"timestamp": "2026-11-20T09:12:00.5+00:00"}).items()))
+    newer = {"gpu_freq_mhz": 1390, "gpu_scaled_ratio": 0.9, "gpu_active_ratio": 0.96875}
+    fans = [{"name": "fan0", "rpm": rpm, "max_rpm": 4900}] if rpm is not None else []
+    return line | newer | {"fans": fans}
+
+
+def macmon_line(version: str) -> bytes:
+    """Return the line as bytes."""
+    return json.dumps(macmon(version)).encode() + b"\n"

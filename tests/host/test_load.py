@@ -1,0 +1,125 @@
+"""The background load: it is really there, and it never outlives us."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gatekeeper.host import background
+from gatekeeper.host.load import plan
+from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.terms.profile import Profile
+from gatekeeper.terms.tomlfile import parse
+
+PATIENCE = 20.0
+MEGABYTE = 10**6
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("asked", "jobs"),
+    [
+        ((0.0, 0.0, 0.0), []),
+        ((2e9, 0.0, 0.0), [("memory", "2000000000")]),
+        ((0.0, 1.5, 0.0), [("cpu", "1.0"), ("cpu", "0.500000")]),
+        ((0.0, 2.0, 1e6), [("cpu", "1.0"), ("cpu", "1.0"), ("disk", "1000000")]),
+    ],
+)
+def test_each_load_has_its_workers(asked: tuple[float, float, float], jobs: list[tuple[str, str]]) -> None:
+    """
+    One for memory, one for each core begun, one for the disk; none for zeros.
+    """
+    assert jobs == plan(*asked)
+
+
+def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
+    """
+    Memory is held before the body begins, a core is burnt and the disk is read during it, and no child stays.
+    """
+    with background(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
+        memory, cpu, disk = (psutil.Process(worker.pid) for worker in load.workers)
+        held = memory.memory_info().rss
+        until(lambda: sum(cpu.cpu_times()[:2]) > 0.2)
+        if sys.platform == "linux":
+            before = disk.io_counters().read_chars
+            until(lambda: disk.io_counters().read_chars > before + 2 * MEGABYTE)
+        assert load.faults() == []
+
+    assert held > 64 * MEGABYTE
+    assert all(gone(worker.pid) for worker in load.workers)
+
+
+def test_a_load_that_died_is_told() -> None:
+    """
+    A soak beside a lighter load than promised must know.
+    """
+    with background(MEGABYTE, 0.01) as load:
+        load.workers[0].kill()
+        load.workers[0].wait()
+
+        assert load.faults() == ["the memory load ended with code -9"]
+
+
+def test_the_load_dies_with_a_killed_parent() -> None:
+    """
+    A parent that is killed takes its workers with it.
+    """
+    script = (
+        "from gatekeeper.host import background\nimport time\n"
+        "with background(1e6, 0.01, 1e5) as load:\n"
+        "    print(*[worker.pid for worker in load.workers], flush=True)\n    time.sleep(600)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    assert len(pids) == 3
+    until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_a_load_this_host_cannot_carry_is_an_error() -> None:
+    """
+    More memory than an address space holds fails before the body, with advice.
+    """
+    with contextlib.ExitStack() as stack:
+        with pytest.raises(GatekeeperError, match="ended before it began") as caught:
+            stack.enter_context(background(1e18))
+
+        assert "background" in caught.value.hint
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "soak" / "profiles").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_profile_is_well_formed(path: Path) -> None:
+    """
+    It reads, bears its file's name, says why it exists, and only `desktop` puts a load beside the soak.
+    """
+    profile = parse(path.read_text("utf-8"), path.name, Profile)
+
+    assert path.stem == profile.name
+    assert profile.why
+    assert (path.stem == "desktop") == any(profile.background.model_dump().values())

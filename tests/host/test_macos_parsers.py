@@ -1,0 +1,529 @@
+"""The parsers of macOS's tools, on outputs written from their grammars."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.host.macos import (
+    footprint,
+    ioreg,
+    macmon,
+    memory_pressure,
+    notifyutil,
+    pmset,
+    powermetrics,
+    ps,
+    rusage,
+    sysctl,
+    vm_stat,
+)
+from gatekeeper.host.source import Decoder, Output
+from gatekeeper.host.values import Found, Lack
+from tests.host import spoken
+
+PAGE = 16384
+BAD = Lack.PARSE_ERROR
+
+
+def printed(text: str, code: int = 0, err: str = "") -> Output:
+    return Output(code, text.encode(), err.encode())
+
+
+@pytest.mark.parametrize("width", [30, 35])
+@pytest.mark.parametrize("page", [4096, PAGE])
+def test_headroom_is_free_plus_file_backed_plus_purgeable(width: int, page: int) -> None:
+    """
+    Headroom counts what needs no compression, in the page size of the header, in both label widths.
+    """
+    found = vm_stat.parse(printed(spoken.vm_stat(page, width)))
+
+    assert (90_000 + 250_000 + 15_000) * page == found["memory_headroom"]
+    assert (210_000 + 550_000 + 300_000) * page == found["memory_uncompressed_demand"]
+    assert (210_000 * page, 110_000 * page) == (found["memory_wired"], found["memory_compressed"])
+    assert (321 * page, 654 * page) == (found["swapin_bytes"], found["swapout_bytes"])
+
+
+def test_rows_for_tagged_memory_change_nothing() -> None:
+    """
+    Systems that append rows, one of them in bytes, give the same values.
+    """
+    text = spoken.vm_stat()
+    more = "".join(f"{name + ':':<35}{value:>16}.\n" for name, value in spoken.TAGGED_ROWS.items())
+
+    assert vm_stat.parse(printed(text)) == vm_stat.parse(printed(text + more))
+
+
+def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
+    """
+    File-backed plus anonymous pages must be active plus inactive plus speculative; else nothing is believed.
+    """
+    found = vm_stat.parse(printed(spoken.vm_stat(Pages_active=100_000)))
+
+    assert {BAD} == set(found.values())
+
+
+@given(cut=st.integers(0, len(spoken.vm_stat())))
+def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
+    """
+    Every value read from a truncated output is the value of the whole one.
+    """
+    whole = vm_stat.parse(printed(spoken.vm_stat()))
+
+    found = vm_stat.parse(printed(spoken.vm_stat()[:cut]))
+
+    assert all(value in (BAD, whole[name]) for name, value in found.items())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n",
+        "Statistiken des virtuellen Speichers: (16384 Bytes)\n" + spoken.vm_stat().split("\n", 1)[1],
+        spoken.vm_stat().replace("Pages free", "Pages\0free"),
+        # Interval mode: columns, not rows.
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n    free   active\n   47687  1116540\n",
+    ],
+)
+def test_unknown_output_of_vm_stat_is_a_parse_error(text: str) -> None:
+    """
+    Another locale, another mode, a NUL or nothing at all yields no number.
+    """
+    assert {BAD} == set(vm_stat.parse(printed(text)).values())
+
+
+def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
+    """
+    The lines of `sysctl -n` carry no names; they are matched to the keys one by one, a limit of 0 being the default.
+    """
+    text = "\n".join(spoken.SYSCTL[key] for key in sysctl.KEYS) + "\n"
+
+    found = sysctl.parse(printed(text))
+
+    expected = {
+        "memory_pressure_level": 1.0,
+        "swap_used": 1536.5 * 2**20,
+        "memory_total": 25769803776.0,
+        "gpu_wired_limit": Lack.ABSENT,
+    }
+    assert expected == found
+
+
+@pytest.mark.parametrize("missing", list(sysctl.KEYS))
+def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
+    """
+    The key named on stderr is absent, and every other value stands.
+    """
+    whole = sysctl.parse(printed("".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)))
+    text = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS if key != missing)
+
+    found = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
+
+    assert whole | {sysctl.KEYS[missing]: Lack.ABSENT} == found
+
+
+def test_sysctl_that_swallows_a_line_silently_is_not_believed() -> None:
+    """
+    Fewer lines than keys and no complaint: which line is whose is unknown, so nothing is read.
+    """
+    found = sysctl.parse(printed("1\n25769803776\n0\n"))
+
+    assert {BAD} == set(found.values())
+
+
+@given(cut=st.integers(0, 200))
+def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
+    """
+    A memory size that lost digits, or a level that lost its line, is a parse error.
+    """
+    text = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    whole = sysctl.parse(printed(text))
+
+    found = sysctl.parse(printed(text[:cut]))
+
+    assert all(value in (BAD, whole[name]) for name, value in found.items())
+
+
+def test_names_before_the_values_are_tolerated_if_they_are_right() -> None:
+    """
+    A sysctl that prints its keys in spite of -n is read; the values of other keys are not.
+    """
+    plain = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    named = "".join(f"{key}: {spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    turned = "".join(f"{key}: {spoken.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS))
+
+    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(named))
+    assert {BAD} == set(sysctl.parse(printed(turned)).values())
+
+
+def test_facts_that_are_cut_off_are_unknown() -> None:
+    """
+    The last line without its end is a lack, not a text.
+    """
+    assert {"hw.model": "Mac16,10", "kern.osversion": BAD} == sysctl.lines(
+        printed("Mac16,10\n25B"), ("hw.model", "kern.osversion")
+    )
+
+
+@pytest.mark.parametrize("line", [spoken.swapusage(point=","), "total = 1024.00M", "", "total = 1.0G  used = 0.5G"])
+def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
+    """
+    A decimal comma under LC_ALL=C is not the tool we know.
+    """
+    found = sysctl.parse(printed(f"1\n{line}\n25769803776\n0\n"))
+
+    assert found["swap_used"] is BAD
+    assert found["memory_total"] == 25769803776.0
+
+
+@pytest.mark.parametrize(("text", "level"), [("1", 1.0), ("2", 2.0), ("4", 4.0), ("3", BAD), ("0", BAD), ("x", BAD)])
+def test_pressure_is_1_2_or_4(text: str, level: float | Lack) -> None:
+    """
+    Another number is not a pressure level.
+    """
+    found = sysctl.parse(printed(f"{text}\n{spoken.swapusage()}\n25769803776\n0\n"))
+
+    assert level == found["memory_pressure_level"]
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        (f"{notifyutil.KEY} 0\n", 0.0),
+        (f"{notifyutil.KEY} 4\n", 4.0),
+        (f"{notifyutil.KEY} 5\n", BAD),
+        (f"{notifyutil.KEY}: Failed with code 9\n", Lack.ABSENT),
+        (f"{notifyutil.KEY}\n", BAD),
+        ("some.other.key 0\n", BAD),
+        ("", BAD),
+    ],
+)
+def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Lack) -> None:
+    """
+    A failure printed with exit code 0, another key or another number is no level.
+    """
+    assert {"thermal_level": level} == notifyutil.parse(printed(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("Now drawing from 'AC Power'\n", "ac"),
+        ("Now drawing from 'Battery Power'\n -InternalBattery-0 (id=1)\t80%; discharging; 3:10 remaining\n", "battery"),
+        ("Now drawing from 'UPS Power'\n -UPS (id=2)\t90%\n", "battery"),
+        ("Now drawing from 'AC Pow", BAD),
+        ("Netzbetrieb\n", BAD),
+        ("", BAD),
+    ],
+)
+def test_power_comes_from_mains_or_a_battery(text: str, source: str | Lack) -> None:
+    """
+    A UPS is a battery; anything else is not understood.
+    """
+    assert {"power_source": source} == pmset.parse_battery(printed(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("System-wide power settings:\nCurrently in use:\n standby  1\n powermode            2\n", "high"),
+        ("Currently in use:\n lowpowermode         1\n", "low"),
+        ("Currently in use:\n lowpowermode         0\n", "automatic"),
+        ("Currently in use:\n standby  1\n", Lack.ABSENT),
+        ("Currently in use:\n powermode  7\n", BAD),
+    ],
+)
+def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Lack) -> None:
+    """
+    Newer systems print powermode, older ones lowpowermode, some none.
+    """
+    assert {"power_mode": mode} == pmset.parse_mode(printed(text))
+
+
+def test_pmset_notes_are_no_all_clear() -> None:
+    """
+    Three notes that nothing was recorded mean not found: absent, never a full speed limit.
+    """
+    notes = "".join(f"Note: No {what} has been recorded\n" for what in ("thermal warning level", "CPU power status"))
+
+    assert pmset.parse_therm(printed(notes)) == {"cpu_speed_limit": Lack.ABSENT}
+    assert pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 72\n")) == {"cpu_speed_limit": 0.72}
+
+
+def test_ioreg_memory_is_the_exact_key() -> None:
+    """
+    The driver's own memory has a key that begins alike.
+    """
+    found = ioreg.parse(printed(spoken.ioreg(busy=41, memory=626_000_000, resets=3)))
+
+    assert found == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_resets": 3.0}
+
+
+@given(cut=st.integers(0, len(spoken.ioreg())))
+def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
+    """
+    A number without what follows it may have lost digits.
+    """
+    whole = ioreg.parse(printed(spoken.ioreg()))
+
+    found = ioreg.parse(printed(spoken.ioreg()[:cut]))
+
+    assert all(isinstance(value, Lack) or value == whole[name] for name, value in found.items())
+
+
+def test_memory_pressure_gives_its_share_and_the_size() -> None:
+    """
+    The last line is a percentage of the memory named in the first.
+    """
+    text = "The system has 25769803776 (1572864 pages with a page size of 16384).\n"
+
+    found = memory_pressure.parse(printed(text + "System-wide memory free percentage: 42%\n"))
+
+    assert found == {"memory_free_share": 0.42, "memory_total": 25769803776.0}
+    assert memory_pressure.parse(printed(text))["memory_free_share"] is BAD
+
+
+def footprint_text(*processes: tuple[str, int, str]) -> str:
+    rule = "=" * 70
+    return "".join(
+        f"{rule}\n{name} [{pid}]: 64-bit    Footprint: {size} (16384 bytes per page)\n{rule}\n\n  Dirty  Category\n"
+        f"  1 B        MALLOC\n"
+        for name, pid, size in processes
+    )
+
+
+def test_footprint_sums_the_tree() -> None:
+    """
+    Each process has its line; names may hold spaces and brackets.
+    """
+    text = footprint_text(("mlx server [x]", 501, "4123168604 B"), ("worker", 502, "1024 B"))
+
+    assert footprint.parse(printed(text), [501, 502]) == {"subject_footprint": 4123169628.0}
+
+
+@pytest.mark.parametrize("size", ["18 GB", "-1 B", "some B"])
+def test_a_rounded_footprint_is_not_believed(size: str) -> None:
+    """
+    Whole gigabytes hide a leak of a quarter of one.
+    """
+    assert footprint.parse(printed(footprint_text(("a", 1, size))), [1]) == {"subject_footprint": BAD}
+
+
+def test_a_process_without_a_footprint_makes_the_sum_unknown() -> None:
+    """
+    A tree measured in part is not a smaller tree.
+    """
+    text = footprint_text(("a", 1, "100 B"))
+
+    assert footprint.parse(printed(text), [1, 2]) == {"subject_footprint": BAD}
+    assert footprint.parse(printed(text, 1, "Operation not permitted"), [1]) == {"subject_footprint": Lack.DENIED}
+
+
+def test_rusage_reads_the_footprint_at_its_offset() -> None:
+    """
+    ri_phys_footprint stands 72 bytes into the structure, after a uuid and seven counters.
+    """
+    structure = bytes(16) + b"".join(number.to_bytes(8, "little") for number in range(1, 8))
+
+    assert rusage.footprint_in(structure + (3_840_000_000).to_bytes(8, "little") + bytes(400)) == 3_840_000_000
+
+
+def test_ps_counts_the_systems_own_jobs() -> None:
+    """
+    Spotlight's many workers are one load; other programs are not counted, whatever the bytes of their names.
+    """
+    rows = b" 12.5 /usr/libexec/mdworker_shared\n  7.5 mdworker_shared\n 99.0 /opt/caf\xe9\n130.0 photoanalysisd\n"
+
+    assert {"background_cpu": pytest.approx(1.5)} == ps.parse(Output(0, rows))
+    assert ps.parse(Output(0, b"12,5 mds\n")) == {"background_cpu": BAD}
+
+
+PARSERS: list[Callable[[Output], Found]] = [
+    vm_stat.parse,
+    sysctl.parse,
+    notifyutil.parse,
+    pmset.parse_battery,
+    pmset.parse_mode,
+    pmset.parse_therm,
+    ioreg.parse,
+    memory_pressure.parse,
+    ps.parse,
+    lambda output: footprint.parse(output, [1]),
+]
+
+
+@given(out=st.binary(max_size=300), code=st.integers(-15, 2), parser=st.sampled_from(PARSERS))
+def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output], Found]) -> None:
+    """
+    Random bytes, with any exit code, are a lack of every value.
+    """
+    found = parser(Output(code, out))
+
+    assert found
+    assert all(isinstance(value, Lack) for value in found.values())
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_tool_that_fails_is_absent_or_denied(parser: Callable[[Output], Found]) -> None:
+    """
+    Exit code 1 is absence; with the words of a refusal it is denial.
+    """
+    assert {Lack.ABSENT} == set(parser(printed("", 1, "it broke")).values())
+    assert {Lack.DENIED} == set(parser(printed("", 1, "Operation not permitted")).values())
+
+
+STREAMS: dict[str, tuple[Callable[[], Decoder], bytes]] = {
+    "powermetrics": (
+        powermetrics.Frames,
+        b"\0".join(
+            spoken.powermetrics(gpu=gpu, delta=delta, pressure=pressure).encode()
+            for gpu, delta, pressure in [(1.5, False, "Nominal"), (9.5, True, "Heavy"), (8.5, True, "Odd")]
+        ),
+    ),
+    "powermetrics with a cut sample": (
+        powermetrics.Frames,
+        spoken.powermetrics().encode()[:400] + b"\0" + spoken.powermetrics(gpu=7.5).encode(),
+    ),
+    "powermetrics with a NUL inside": (
+        powermetrics.Frames,
+        spoken.powermetrics().encode().replace(b"<dict>", b"<di\0ct>", 1) + spoken.powermetrics(gpu=6.5).encode(),
+    ),
+    "macmon": (macmon.Lines, b"".join(map(spoken.macmon_line, ("0.5", "0.6", "0.8")))),
+    "macmon with garbage": (macmon.Lines, b'{"gpu_power": 1\n\xff\0\n[]\n' + spoken.macmon_line("0.8") + b'{"gpu'),
+}
+
+
+def readings(decoder: Decoder, chunks: Sequence[bytes]) -> list[Found]:
+    return [found for chunk in chunks for found in decoder.feed(chunk)]
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+@given(data=st.data())
+def test_any_chunking_gives_the_same_samples(name: str, data: st.DataObject) -> None:
+    """
+    Where a stream is cut into chunks changes nothing, garbage and NULs included.
+    """
+    decoder, whole = STREAMS[name]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=12)))
+    chunks = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+    assert readings(decoder(), [whole]) == readings(decoder(), chunks)
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+@given(data=st.data())
+def test_truncating_a_stream_never_invents_a_sample(name: str, data: st.DataObject) -> None:
+    """
+    The samples of a truncated stream are the first samples of the whole one.
+    """
+    decoder, whole = STREAMS[name]
+    expected = readings(decoder(), [whole])
+
+    found = readings(decoder(), [whole[: data.draw(st.integers(0, len(whole)))]])
+
+    assert expected[: len(found)] == found
+
+
+@given(st.binary(max_size=600))
+def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
+    """
+    Random bytes before a sample never become values, and the sample after them is read.
+    """
+    frames = readings(powermetrics.Frames(), [garbage + spoken.powermetrics().encode()])
+    lines = readings(macmon.Lines(), [garbage + b"\n" + spoken.macmon_line("0.8")])
+
+    assert (frames[-1]["gpu_power"], lines[-1]["gpu_power"]) == (9.10025, 8.5)
+    assert all(value is BAD for found in (*frames[:-1], *lines[:-1]) for value in found.values())
+
+
+def test_powermetrics_units_become_base_units() -> None:
+    """
+    Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level.
+    """
+    (found,) = powermetrics.Frames().feed(spoken.powermetrics(pressure="Heavy").encode())
+
+    expected = {
+        "cpu_power": 2.4005,
+        "gpu_power": 9.10025,
+        "package_power": 11.50075,
+        "gpu_frequency": 1.38e9,
+        "gpu_active": 0.97,
+        "thermal_level_powermetrics": 2.0,
+        "thermal_level": 2.0,
+    }
+    assert expected == found
+
+
+def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
+    """
+    Without the processor there is no power: the GPU's own energy counter is another quantity.
+    """
+    text = spoken.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
+
+    (found,) = powermetrics.Frames().feed(f"{text}</dict></dict></plist>".encode())
+
+    assert {Lack.ABSENT} == set(found.values())
+
+
+@pytest.mark.parametrize(
+    ("said", "lack"),
+    [
+        ("sudo: a password is required", Lack.DENIED),
+        ("sudo: a terminal is required to read the password; either use the -S option", Lack.DENIED),
+        ("powermetrics must be invoked as the superuser", Lack.DENIED),
+        ("powermetrics: unrecognized sampler: gpu_power", Lack.ABSENT),
+        ("powermetrics: unrecognized order: plist", Lack.ABSENT),
+        ("Bus error: 10", None),
+    ],
+)
+@pytest.mark.parametrize("on_stdout", [False, True])
+def test_powermetrics_that_will_never_work_is_told_from_one_that_died(
+    said: str, lack: Lack | None, on_stdout: bool
+) -> None:
+    """
+    Refusals and unknown samplers end the attempts, on whichever stream they are printed; a crash does not.
+    """
+    output = Output(1, said.encode() if on_stdout else b"", b"" if on_stdout else said.encode())
+
+    assert lack is powermetrics.ended(output)
+
+
+@pytest.mark.parametrize(
+    ("version", "frequency", "active", "fan"),
+    [
+        ("0.5", 1.38e9, 0.875, Lack.ABSENT),
+        ("0.6", 1.38e9, 0.875, Lack.ABSENT),
+        ("0.8", 1.39e9, 0.96875, 1320.0),
+    ],
+)
+def test_macmon_of_every_version(version: str, frequency: float, active: float, fan: float | Lack) -> None:
+    """
+    Powers are watts throughout; 0.8 adds fans and a true activity.
+    """
+    (found,) = macmon.Lines().feed(spoken.macmon_line(version))
+
+    expected = {
+        "cpu_power": 2.5,
+        "gpu_power": 8.5,
+        "package_power": 11.0,
+        "system_power": 19.75,
+        "gpu_frequency": frequency,
+        "gpu_active": active,
+        "fan_speed": fan,
+    }
+    assert expected == found
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-1.0", "1e999", '"8.5"', "null", "true", "[8.5]"])
+def test_macmon_numbers_must_be_possible(odd: str) -> None:
+    """
+    NaN, infinity, negative watts and what is no number at all are parse errors.
+    """
+    line = json.dumps(spoken.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
+
+    (found,) = macmon.Lines().feed(line.encode() + b"\n")
+
+    assert (found["gpu_power"], found["cpu_power"]) == (BAD, 2.5)

@@ -1,0 +1,236 @@
+"""The sampler: deadlines, lateness, gaps, faults, on the machine's clock and on a virtual one."""
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from gatekeeper.host import Sampler
+from gatekeeper.host.source import Local
+from gatekeeper.host.values import Found, Lack
+from gatekeeper.terms.clock import SystemClock, VirtualClock
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.records import HostSample
+
+SECOND = 10**9
+PATIENCE = 20.0
+
+
+class Thermometer(Local):
+    """A source that says what it is told."""
+
+    name = "thermometer"
+    gives = ("memory_headroom", "fan_speed")
+
+    def __init__(self, say: Callable[[], Found]) -> None:
+        self._say = say
+
+    def read(self) -> Found:
+        """Return the next thing."""
+        return self._say()
+
+
+def fine() -> Found:
+    return {"memory_headroom": 5.0}
+
+
+class Collected:
+    """Records samples, and lets a test wait for a number of them."""
+
+    def __init__(self) -> None:
+        self.samples: list[HostSample] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, sample: HostSample) -> None:
+        with self._changed:
+            self.samples.append(sample)
+            self._changed.notify_all()
+
+    def await_(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.samples) >= count, PATIENCE)
+
+
+def sampler(
+    clock: SystemClock | VirtualClock,
+    record: Callable[[HostSample], None],
+    say: Callable[[], Found] = fine,
+    interval: float = 1.0,
+) -> Sampler:
+    sources: Sequence[Local] = [Thermometer(say)]
+    return Sampler("linux", clock=clock, pids=tuple, record=record, interval=interval, sources=sources)
+
+
+def test_ten_virtual_minutes_are_six_hundred_samples_and_the_first() -> None:
+    """
+    On a virtual clock a sample is taken at the beginning and at each tick, on time, and none after leaving.
+    """
+    clock, seen = VirtualClock(), Collected()
+
+    with sampler(clock, seen):
+        clock.sleep(600)
+    clock.sleep(60)
+
+    assert [second * SECOND for second in range(601)] == [sample.at_ns for sample in seen.samples]
+    assert {0} == {sample.late_ns for sample in seen.samples}
+    assert seen.samples[0].at == "2026-01-01T00:00:00.000000Z"
+
+
+def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
+    """
+    Both may be set while it runs.
+    """
+    clock, seen = VirtualClock(), Collected()
+
+    with sampler(clock, seen) as running:
+        running.phase, running.segment = "soak-1", 2
+        clock.sleep(1)
+
+    assert [(sample.phase, sample.segment) for sample in seen.samples] == [("", 0), ("soak-1", 2)]
+    assert seen.samples[-1] is running.latest
+
+
+def test_every_sample_holds_every_value() -> None:
+    """
+    What a source lacks is absent, what no source gives is absent too, and neither is a number.
+    """
+    sample = sampler(VirtualClock(), lambda _: None).sample()
+
+    assert (
+        sample.values["memory_headroom"].status,
+        sample.values["memory_headroom"].value,
+        sample.values["memory_headroom"].source,
+    ) == ("ok", 5.0, "thermometer")
+    assert (sample.values["fan_speed"].status, sample.values["fan_speed"].value) == ("absent", None)
+    assert (sample.values["swap_used"].status, sample.values["swap_used"].source) == ("absent", "none")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (FileNotFoundError("no such file"), "absent"),
+        (PermissionError("not yours"), "denied"),
+        (ValueError("odd"), "parse_error"),
+        (KeyError("row"), "parse_error"),
+    ],
+)
+def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
+    """
+    The other sources and the sampler go on.
+    """
+
+    def fail() -> Found:
+        raise error
+
+    sample = sampler(VirtualClock(), lambda _: None, fail).sample()
+
+    assert (status, None) == (sample.values["memory_headroom"].status, sample.values["memory_headroom"].value)
+
+
+def test_real_deadlines_are_kept_by_one_thread() -> None:
+    """
+    Samples come one interval apart by their deadlines; lateness and cost are recorded; the thread ends with the body.
+    """
+    seen, threads = Collected(), threading.active_count()
+
+    with sampler(SystemClock(), seen, interval=0.02) as running:
+        seen.await_(5)
+        assert threads + 1 == threading.active_count()
+        extra = running.sample()
+
+    dues = [sample.at_ns - sample.late_ns for sample in seen.samples]
+    assert {0} == {(after - before) % (SECOND // 50) for before, after in pairwise(dues)}
+    assert threads == threading.active_count()
+    assert all(sample.took_ns > 0 for sample in seen.samples)
+    assert extra not in seen.samples
+    assert running.fault is None
+
+
+def test_missed_deadlines_are_a_gap_and_not_a_burst() -> None:
+    """
+    A recording that takes several intervals loses those samples; what follows keeps to the deadlines.
+    """
+    seen, stalled = Collected(), threading.Event()
+
+    def record(sample: HostSample) -> None:
+        seen(sample)
+        if len(seen.samples) == 2:
+            stalled.wait(0.21)
+
+    with sampler(SystemClock(), record, interval=0.05):
+        seen.await_(4)
+
+    dues = [sample.at_ns - sample.late_ns for sample in seen.samples]
+    steps = [round((after - before) / (0.05 * SECOND)) for before, after in pairwise(dues)]
+    assert steps[1] >= 4
+    assert all(step >= 1 for step in steps)
+
+
+@pytest.mark.parametrize("make", [SystemClock, VirtualClock])
+def test_a_sampler_that_dies_says_why(make: Callable[[], SystemClock | VirtualClock]) -> None:
+    """
+    A disk that is full, or any bug, ends the samples; the soak reads the reason and does not crash.
+    """
+    clock = make()
+    died = threading.Event()
+
+    def record(_: HostSample) -> None:
+        died.set()
+        raise OSError(28, "No space left on device")
+
+    with sampler(clock, record, interval=0.01) as running:
+        assert died.wait(PATIENCE)
+        if isinstance(clock, VirtualClock):
+            clock.sleep(10)
+        elif running._thread is not None:
+            running._thread.join(PATIENCE)
+        fault = running.fault
+
+    assert fault is not None
+    assert "No space left on device" in fault
+
+
+def test_a_sampler_whose_source_has_a_bug_dies_loudly() -> None:
+    """
+    An error that is no status is a fault, not a value.
+    """
+
+    def bug() -> Found:
+        raise ZeroDivisionError("bug")
+
+    clock = VirtualClock()
+    with sampler(clock, lambda _: None, bug) as running:
+        clock.sleep(1)
+
+    assert (running.fault, running.latest) == ("ZeroDivisionError: bug", None)
+
+
+def test_asking_a_dead_sampler_for_a_sample_fails_at_once() -> None:
+    """
+    Nobody waits for a thread that is gone.
+    """
+    calls = []
+
+    def once() -> Found:
+        calls.append(1)
+        if len(calls) > 1:
+            raise ZeroDivisionError("bug")
+        return {"memory_headroom": Lack.STALE}
+
+    with sampler(SystemClock(), lambda _: None, once, interval=0.01) as running:
+        assert running._thread is not None
+        running._thread.join(PATIENCE)
+
+        with pytest.raises(RuntimeError, match="bug"):
+            running.sample()
+
+
+def test_an_unknown_platform_is_the_users_mistake() -> None:
+    """
+    It is refused with what is allowed.
+    """
+    with pytest.raises(InputError, match="unknown platform 'macosx'") as caught:
+        Sampler("macosx", clock=VirtualClock(), pids=tuple, record=lambda _: None)
+
+    assert caught.value.hint == "did you mean 'macos'?"
