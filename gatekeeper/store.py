@@ -168,6 +168,9 @@ class RunDirectory:
             raise InputError(
                 f"another gatekeeper is writing {self.path}", hint="wait for it, or choose another --out"
             ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         self._lock = lock
 
     def close(self) -> None:

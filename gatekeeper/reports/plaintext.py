@@ -53,7 +53,7 @@ def against_plain(workload: WorkloadVerdict) -> str:
             return written
     seen = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
     best = max(seen, key=lambda one: float(one["ratio"]), default=None)
-    return f"{best['ratio']:.3g} [{best['lo']:.3g}, {best['hi']:.3g}] in the sweep" if best else "-"
+    return f"{best['ratio']:.3g} (sweep)" if best else "-"
 
 
 def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:

@@ -2,13 +2,14 @@
 
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.terms.canary import Tier
 from gatekeeper.terms.errors import did_you_mean
 from gatekeeper.terms.metrics import BY_NAME, Metric
 from gatekeeper.terms.tomlfile import parse as parse_toml
-from gatekeeper.terms.units import Quantity, Seconds
+from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
+from gatekeeper.terms.units import parse as parse_quantity
 
 BackendName = Literal["mlx", "mlx-server", "scripted"]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
@@ -91,6 +92,7 @@ class Sampling(_Written):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int = 7
     max_tokens: int = Field(default=256, ge=1)
+    thinking: bool | None = Field(default=None, description="for models that think aloud; unset: as their template does")
 
 
 class Workload(_Written):
@@ -230,6 +232,12 @@ class Objective(_Written):
         if metric not in BY_NAME:
             raise ValueError(f"unknown metric '{metric}'\n{did_you_mean(metric, BY_NAME)}")
         return metric
+
+    @field_validator("at_least", "at_most", mode="before")
+    @classmethod
+    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
+        metric = BY_NAME.get(seen.data.get("metric", ""))
+        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
 
     @model_validator(mode="after")
     def _one_possible_bound(self) -> "Objective":

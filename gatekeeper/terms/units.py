@@ -19,6 +19,15 @@ BYTE_RATES = {f"{unit}/s": factor for unit, factor in BYTES.items()} | {
 }
 EVENT_RATES = {"/s": 1.0, "/min": 1 / 60.0, "/h": 1 / 3600.0}
 OTHERS = {"tok/s": 1.0, "W": 1.0, "mW": 1e-3, "J": 1.0, "Hz": 1.0, "MHz": 1e6, "GHz": 1e9, "rpm": 1.0, "%": 0.01}
+UNITS_OF: dict[str, dict[str, float]] = {
+    "1": {"%": 0.01},
+    "s": SECONDS,
+    "B": BYTES,
+    "B/s": BYTE_RATES,
+    "W": {"W": 1.0, "mW": 1e-3},
+    **{unit: {unit: 1.0} for unit in ("tok", "tok/s", "J", "rpm")},
+}
+"""What a bound may be written in, by the base unit of its metric: "10 s" of memory is a mistake."""
 
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*$")
 

@@ -238,7 +238,10 @@ def drift(evidence: Evidence) -> Estimate | Missing:
     Each canary is compared with itself: the residuals of log speed, over time, by Theil-Sen.
     """
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    last = max((one.segment for one in evidence.plain), default=0)  # clocks of two segments do not compare
     for one in sound(evidence.plain):
+        if one.segment != last:
+            continue
         rate = decode_rate(one.answer) or answer_rate(one.answer)
         if rate:
             by_canary[one.canary].append((one.answer.sent_ns / 1e9, math.log(rate)))

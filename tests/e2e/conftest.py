@@ -1,0 +1,101 @@
+"""What the end-to-end tests share."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import ROOT, Done, Place, canary_lines
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
+    folder = tmp_path / "a place"  # a space, as in many a home folder
+    folder.mkdir()
+    return Place(folder, environment)
+
+
+@pytest.fixture
+def scripted(place: Place) -> Callable[..., Place]:
+    """Write an SLO for a scripted subject: `easy` drafts well, `hard` badly; both can be changed."""
+
+    def write(truth: Mapping[str, Any] | None = None, **changes: Any) -> Place:
+        subject = {
+            "seed": 3,
+            "token": "20 ms",
+            "verify": "22 ms",
+            "draft_token": {"heavy": "2 ms", "light": "1 ms"},
+            "noise": {"answer": 0.02},
+            "canaries": {"easy-": {"acceptance": 0.9}, "hard-": {"acceptance": 0.05}},
+            **(truth or {}),
+        }
+        (place.path / "truth.json").write_text(json.dumps(subject))
+        for prefix in ("easy", "hard"):
+            (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 12))
+        slo = {
+            "schema": 1,
+            "name": "scripted",
+            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"},
+            "workload": [
+                {"name": "easy", "canaries": "easy.jsonl"},
+                {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"},
+            ],
+            "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
+            "soak": {"duration": "150 s"},
+            "objective": [
+                {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
+                {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},
+            ],
+            **changes,
+        }
+        place.write_slo(slo)
+        return place
+
+    return write
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Wait for a condition of the outside world; a minute is a failure, not a measurement."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "the condition never held"
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture
+def ended() -> Callable[[subprocess.Popen[str]], Done]:
+    """Wait for a started command and return what it said."""
+
+    def wait(process: subprocess.Popen[str]) -> Done:
+        out, err = process.communicate(timeout=240)
+        return Done(process.returncode, out, err)
+
+    return wait
+
+
+@pytest.fixture
+def kill_group() -> Callable[[subprocess.Popen[str], signal.Signals], None]:
+    """Send a signal to the command alone, as a terminal or an operator would."""
+
+    def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        os.kill(process.pid, number)
+
+    return send

@@ -1,0 +1,188 @@
+"""Bad input: a clear error that says file, line, key and what to do, and the right exit code."""
+
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import ROOT, Place
+
+Scripted = Callable[..., Place]
+
+
+def edit(place: Place, old: str, new: str) -> None:
+    slo = place.path / "slo.toml"
+    text = slo.read_text()
+    assert old in text
+    slo.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ('name = "scripted"', 'name = "scripted"\nconfidense = 0.9', ("line 3", "confidense", "'confidence'")),
+        ("at_least = 1.16", "at_least = -1", ("objective[1]", "impossible", "never below 0")),
+        ("at_least = 1.16", "at_leest = 1.16", ("at_leest", "'at_least'")),
+        ('"throughput_ratio"', '"troughput_ratio"', ("troughput_ratio", "'throughput_ratio'")),
+        ('"easy.jsonl"', '"essy.jsonl"', ("essy.jsonl", "does not exist", "'easy.jsonl'")),
+        ('"scripted"\ntarget', '"skripted"\ntarget', ("skripted", "'scripted'")),
+        ('duration = "150 s"', 'duration = "150 parsecs"', ("duration", "150 parsecs", "min")),
+        ('duration = "150 s"', 'duration = "150 s', ("slo.toml", "not TOML", "line")),
+        ('metric = "throughput_ratio", ', "", ("metric", "missing")),
+        ("repeats = 1", 'repeats = "many"', ("sweep.repeats", "integer")),
+    ],
+)
+def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: tuple[str, ...]) -> None:
+    """
+    Each mistake in an SLO file is exit code 2, placed, and answered with what is allowed or was meant.
+    """
+    place = scripted()
+    edit(place, old, new)
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert [] == [word for word in wanted if word not in refused.err]
+    assert not (place.path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ('{"id": "x", "messages": [{"role": "user", "con', "line 13"),
+        ('{"id": "easy-000", "messages": [{"role": "user", "content": "again"}]}', "easy-000"),
+        ('{"id": "x", "messages": [], "expect": {"regex": "("}}', "regular expression"),
+        (
+            '{"id": "x", "messages": [{"role": "user", "content": "a"}], "expect": {"json_schema": {"type": 5}}}',
+            "schema",
+        ),
+    ],
+)
+def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -> None:
+    """
+    Half a line, a second id, a pattern or a schema that is none: exit code 2 with the line.
+    """
+    place = scripted()
+    file = place.path / "easy.jsonl"
+    file.write_text(file.read_text() + line + "\n")
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "line 13" in refused.err
+    assert wanted in refused.err
+
+
+def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
+    """
+    A p99 over twelve canaries can never be proven: exit code 2 before the first token, with the number it takes.
+    """
+    place = scripted(objective=[{"metric": "itl_p99", "at_most": "1 s", "why": "smooth"}])
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "distinct canaries; there are 12" in refused.err
+    assert not (place.path / "run").exists()
+
+
+def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
+    """
+    A run directory that cannot be made is gatekeeper's failure, code 4, and says which path.
+    """
+    place = scripted()
+    (place.path / "file").write_text("in the way")
+
+    failed = place.run("certify", "slo.toml", "--out", "file/run", code=4)
+
+    assert "file/run" in failed.err
+
+
+def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
+    """
+    --out on a folder that holds something is exit code 2 and points to --resume.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "--resume" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["certfy", "slo.toml"], "'certify'"),
+        (["judge", "nowhere"], "nowhere"),
+        (["certify", "nowhere.toml"], "nowhere.toml"),
+        (["certify"], "SLO"),
+        (["certify", "slo.toml", "--resume"], "--out"),
+        (["soak", "slo.toml", "--set", "num_draft_token=3"], "'num_draft_tokens'"),
+        (["soak", "slo.toml", "--set", "fast"], "KNOB=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], wanted: str) -> None:
+    """
+    A mistyped command, file or option is exit code 2 and says what was meant.
+    """
+    place = scripted()
+
+    refused = place.run(*words, code=2)
+
+    assert wanted in refused.err
+
+
+def little(place: Place, **subject: Any) -> dict[str, Any]:
+    """An SLO about copies of the little pair, so that they can be damaged."""
+    for name in ("little-target", "little-draft", "little-draft-alien"):
+        shutil.copytree(ROOT / "models" / name, place.path / name, dirs_exist_ok=True)
+    slo = {
+        **tomllib.loads((ROOT / "slos" / "smoke.toml").read_text()),
+        "subject": {"backend": "mlx", "target": "little-target", "drafts": ["little-draft"], **subject},
+        "workload": [{"name": "json", "canaries": str(ROOT / "canaries" / "little" / "json.jsonl"), "first": 8}],
+    }
+    slo["objective"] = [one for one in slo["objective"] if "workloads" not in one]
+    place.write_slo(slo)
+    return slo
+
+
+def truncate(path: Path, share: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+def test_a_missing_model_names_the_command_that_fetches_it(place: Place) -> None:
+    """
+    Models are never downloaded: a hub id that is not in the cache is exit code 2 with the command.
+    """
+    little(place, target="mlx-community/Qwen3-8B-4bit")
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "hf download mlx-community/Qwen3-8B-4bit" in refused.err
+
+
+@pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])
+def test_truncated_weights_are_refused(place: Place, share: float) -> None:
+    """
+    A safetensors file cut anywhere is exit code 2 before anything is started.
+    """
+    little(place)
+    truncate(place.path / "little-target" / "model.safetensors", share)
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "truncated" in refused.err
+    assert not (place.path / "run").exists()
+
+
+def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
+    """
+    A draft that speaks another vocabulary is exit code 2: the target would verify nonsense.
+    """
+    little(place, drafts=["little-draft-alien"])
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "another vocabulary" in refused.err

@@ -1,0 +1,191 @@
+"""What is measured is kept: interrupts, kills, and damaged or missing records."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import Done, Place
+
+Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+Ended = Callable[[subprocess.Popen[str]], Done]
+
+REAL_TIME = {
+    "time": "real",
+    "token": "2 ms",
+    "verify": "2.2 ms",
+    "draft_token": "0.2 ms",
+    "prefill": "2 ms",
+}
+
+
+@pytest.fixture
+def unhurried(scripted: Scripted) -> Place:
+    """A run that takes a few seconds of real time, so that it can be interrupted."""
+    return scripted(REAL_TIME, soak={"duration": "4 s", "sentinel_drift": 0.9})
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_130_and_resumable(
+    unhurried: Place, until: Until, ended: Ended, number: signal.Signals
+) -> None:
+    """
+    Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
+    """
+    soak = unhurried.path / "run" / "soak-1.jsonl"
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(soak)) > 5)
+
+    process.send_signal(number)
+    interrupted = ended(process)
+    before = lines(soak)
+    unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    assert 130 == interrupted.code
+    assert "--resume" in interrupted.err
+    assert before == lines(soak)[: len(before)]
+    assert "promoted" == unhurried.verdict()["outcome"]
+
+
+@pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])
+def test_a_killed_gate_loses_at_most_the_answer_in_flight(unhurried: Place, until: Until, stage: str) -> None:
+    """
+    Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other.
+    """
+    file = unhurried.path / "run" / stage
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(file)) > 3)
+
+    process.kill()
+    process.communicate()
+    before = [line for line in lines(file) if line.endswith("}")]
+    unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    verdict = unhurried.verdict()
+    assert before == lines(file)[: len(before)]
+    assert (verdict["outcome"], verdict["exit_code"]) == ("promoted", 0)
+    assert json.dumps(verdict) == json.dumps(unhurried.run("judge", "run", "--json", code=0).document)
+
+
+def test_an_unfinished_run_is_unproven(unhurried: Place, until: Until) -> None:
+    """
+    Judging what a killed run left says unproven, with what is missing, and never more.
+    """
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(unhurried.path / "run" / "soak-1.jsonl")) > 5)
+    process.kill()
+    process.communicate()
+
+    judged = unhurried.run("judge", "run", "--json", code=3).document
+
+    assert "soak-1.jsonl" in judged["incomplete"]
+
+
+def test_a_second_gate_is_locked_out(unhurried: Place, until: Until, ended: Ended) -> None:
+    """
+    Two processes never write one run directory.
+    """
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until((unhurried.path / "run" / "plan.json").exists)
+
+    second = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+
+    process.terminate()
+    ended(process)
+    assert "another gatekeeper" in second.err
+
+
+def test_a_changed_slo_is_not_resumed(unhurried: Place, until: Until, ended: Ended) -> None:
+    """
+    A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run.
+    """
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(unhurried.path / "run" / "baseline.jsonl")) > 2)
+    process.terminate()
+    ended(process)
+    slo = unhurried.path / "slo.toml"
+    slo.write_text(slo.read_text().replace("1.16", "1.01"))
+
+    refused = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+
+    assert "SLO file" in refused.err
+
+
+def test_resuming_a_finished_run_measures_nothing(scripted: Scripted) -> None:
+    """
+    --resume on a finished run judges it again and gives the same verdict.
+    """
+    place = scripted()
+    first = place.run("certify", "slo.toml", "--out", "run", "--json", code=0)
+    before = (place.path / "run" / "soak-1.jsonl").read_bytes()
+
+    again = place.run("certify", "slo.toml", "--out", "run", "--resume", "--json", code=0)
+
+    assert (first.out, before) == (again.out, (place.path / "run" / "soak-1.jsonl").read_bytes())
+
+
+def _drop_a_line(path: Path, dice: random.Random) -> None:
+    kept = path.read_text().splitlines(keepends=True)
+    del kept[dice.randrange(len(kept))]
+    path.write_text("".join(kept))
+
+
+def _cut(path: Path, dice: random.Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: dice.randrange(len(content))])
+
+
+def _delete(path: Path, _: random.Random) -> None:
+    path.unlink()
+
+
+def _garble(path: Path, dice: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[dice.randrange(len(content))] ^= 0x55
+    path.write_bytes(bytes(content))
+
+
+def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> None:
+    """
+    Any record file cut, deleted, garbled or short of a line: judge never ends in code 0, and promotes nothing.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    dice = random.Random(5)
+    seen: list[tuple[str, str, Any]] = []
+    for path in sorted((place.path / "run").glob("*.jsonl")):
+        for damage in (_drop_a_line, _cut, _delete, _garble):
+            copy = place.path / "copy"
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(place.path / "run", copy)
+            damage(copy / path.name, dice)
+            judged = place.run("judge", "copy", "--json")
+            outcomes = {one["outcome"] for one in judged.document["workloads"]}
+            seen.append((path.name, damage.__name__, (judged.code, "promoted" in outcomes)))
+
+    assert [] == [one for one in seen if one[2] != (3, False)]
+
+
+def test_records_without_their_seals_are_still_checked(scripted: Scripted) -> None:
+    """
+    With SHA256SUMS gone too, a missing line is found by the closing count.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    (place.path / "run" / "SHA256SUMS").unlink()
+    _drop_a_line(place.path / "run" / "soak-1.jsonl", random.Random(1))
+
+    judged = place.run("judge", "run", "--json", code=3)
+
+    assert "soak-1.jsonl" in judged.document["incomplete"]

@@ -1,0 +1,186 @@
+"""Whole runs on the real mlx-lm and the real mlx_lm.server, with the little pair."""
+
+import json
+import os
+import signal
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.place import ROOT, Done, Place
+
+pytest.importorskip("mlx_lm")
+pytestmark = pytest.mark.mlx
+
+Until = Callable[[Callable[[], bool]], None]
+Ended = Callable[[subprocess.Popen[str]], Done]
+
+
+def smoke(place: Place, *, speculation: str = "required", seconds: float = 6, **subject: Any) -> Place:
+    """Write the shipped smoke SLO with absolute paths; *subject* changes its [subject]."""
+    slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
+    slo["subject"] |= {
+        "target": str(ROOT / "models" / "little-target"),
+        "drafts": [str(ROOT / "models" / "little-draft")],
+        **subject,
+    }
+    for workload in slo["workload"]:
+        workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
+        if workload["name"] == "json":
+            workload["speculation"] = speculation
+    slo["soak"] |= {"duration": f"{seconds} s"}
+    slo["soak"].pop("max_duration", None)
+    place.write_slo(slo)
+    return place
+
+
+def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["outcome"] for one in verdict["workloads"]}
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith('{"trial"')]
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """Find the process that holds the model: the one with the largest memory."""
+    return max(children(process), key=lambda child: child.memory_info().rss)
+
+
+def test_the_smoke_slo_is_promoted(place: Place) -> None:
+    """
+    The real mlx-lm on the real pair: JSON is promoted, random text is decoded plainly, and judging agrees.
+    """
+    smoke(place)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    assert {"json": "promoted", "random": "graded_back"} == outcomes(verdict)
+    assert verdict == place.run("judge", "run", "--json", code=0).document
+
+
+def test_the_manifest_names_what_answered(place: Place) -> None:
+    """
+    The manifest holds the checksum of every model file and the versions of what decoded.
+    """
+    smoke(place, seconds=1)
+
+    place.run("certify", "slo.toml", "--out", "run")
+
+    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
+    sums = {
+        name: digest
+        for digest, _, name in (
+            line.partition("  ") for line in (ROOT / "models" / "SHA256SUMS").read_text().splitlines()
+        )
+    }
+    expected = {name.split("/")[1]: digest for name, digest in sums.items() if name.startswith("little-target/")}
+    assert expected == manifest["target"]["files"]
+    assert {"gatekeeper", "mlx", "mlx-lm", "numpy", "python"} <= manifest["versions"].keys()
+
+
+def test_a_killed_worker_is_a_record_and_not_promoted(place: Place, until: Until, ended: Ended) -> None:
+    """
+    SIGKILL to the worker in the soak: the answer in flight is a fault, the soak goes on, and the draft is graded back.
+    """
+    smoke(place, speculation="optional")
+    soak = place.path / "run" / "soak-1.jsonl"
+    process = place.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(records(soak)) > 20)
+
+    worker_of(process).kill()
+    finished = ended(process)
+
+    faults = [one["answer"]["fault"] for one in records(soak) if one["answer"]["fault"]]
+    assert finished.code in {0, 1}, finished.err
+    assert "signal 9" in faults[0]
+    assert "promoted" != outcomes(place.verdict())["json"] or place.verdict()["transitions"]
+    assert any("error_rate" in step["because"] for step in place.verdict()["transitions"]) or any(
+        "candidate" != one["arm"] for one in records(soak) if one["answer"]["fault"]
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_gate(place: Place, until: Until, ended: Ended, number: signal.Signals) -> None:
+    """
+    Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.
+    """
+    smoke(place)
+    soak = place.path / "run" / "soak-1.jsonl"
+    process = place.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(records(soak)) > 5)
+    left = children(process)
+
+    os.kill(process.pid, number)
+    stopped = ended(process)
+    _, alive = psutil.wait_procs(left, timeout=30)
+    resumed = place.run("certify", "slo.toml", "--out", "run", "--resume")
+
+    assert {signal.SIGINT: 130, signal.SIGKILL: -9}[number] == stopped.code
+    assert [] == alive
+    assert 0 == resumed.code, resumed.out
+
+
+def test_the_real_server_is_certified(place: Place) -> None:
+    """
+    The real mlx_lm.server: one process a arm, acceptance counted by our tap, both arms compared in blocks.
+    """
+    smoke(place, backend="mlx-server")
+
+    ran = place.run("certify", "slo.toml", "--out", "run")
+
+    soaked = [one for path in (place.path / "run").glob("soak-*.jsonl") for one in records(path)]
+    drafting = [one for one in soaked if one["arm"] == "candidate" and not one["answer"]["fault"]]
+    assert ran.code == place.verdict()["exit_code"]
+    assert "promoted" == outcomes(place.verdict())["json"], ran.out
+    assert all(one["answer"]["rounds"]["drafted"] > 0 for one in drafting if one["answer"]["output_tokens"] > 1)
+
+
+def test_a_server_that_exits_at_start_is_quoted(place: Place) -> None:
+    """
+    A server that refuses its arguments is exit code 2 with the tail of its own log.
+    """
+    smoke(place, backend="mlx-server", args=["--no-such-flag"])
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "--no-such-flag" in refused.err
+
+
+def test_a_draft_that_hardly_learned_is_graded_back(place: Place) -> None:
+    """
+    The negative control: a draft that guesses wrong makes everything slower and is never promoted.
+    """
+    bad = str(ROOT / "models" / "little-draft-bad")
+    smoke(place, speculation="optional", seconds=2, drafts=[bad])
+
+    place.run("certify", "slo.toml", "--out", "run")
+
+    assert "promoted" not in outcomes(place.verdict()).values()
+
+
+@pytest.mark.slow
+def test_the_quickstart_ends_as_the_readme_says(place: Place) -> None:
+    """
+    The README's first command: at least one workload promoted, one sent to plain decoding, a demo grade, code 0.
+    """
+    run = place.path / "run"
+
+    place.run("certify", str(ROOT / "slos" / "quickstart.toml"), "--out", str(run), code=0)
+
+    ended_in = outcomes(place.verdict())
+    assert {"promoted", "graded_back"} == set(ended_in.values())
+    assert "graded_back" == ended_in["random"]
+    assert "demo" == place.verdict()["grade"]

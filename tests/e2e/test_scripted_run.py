@@ -1,0 +1,312 @@
+"""Whole runs on the scripted subject: ten minutes of soak in a moment of real time."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.e2e.place import Place
+
+Scripted = Callable[..., Place]
+
+
+def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["outcome"] for one in verdict["workloads"]}
+
+
+def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
+    """
+    Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
+    """
+    place = scripted()
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    assert {"easy": "promoted", "hard": "graded_back"} == outcomes(verdict)
+    assert (verdict["outcome"], verdict["exit_code"], verdict["grade"]) == ("promoted", 0, "certification")
+
+
+def test_a_short_soak_is_a_demo(scripted: Scripted) -> None:
+    """
+    A soak under 600 s is graded "demo" in the verdict and in the policy.
+    """
+    place = scripted(soak={"duration": "599 s"})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
+    assert (place.verdict()["grade"], policy["grade"]) == ("demo", "demo")
+
+
+def test_json_prints_exactly_the_verdict(scripted: Scripted) -> None:
+    """
+    `certify --json` and `judge --json` print one document, the bytes of verdict.json.
+    """
+    place = scripted()
+
+    certified = place.run("certify", "slo.toml", "--out", "run", "--json", code=0)
+    judged = place.run("judge", "run", "--json", code=0)
+
+    stored = (place.path / "run" / "verdict.json").read_text()
+    assert (stored, stored) == (certified.out, judged.out)
+
+
+def test_policy_routes_each_workload(scripted: Scripted) -> None:
+    """
+    policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default.
+    """
+    place = scripted()
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
+    digests = {
+        name: hashlib.sha256((place.path / "run" / f"{name}.json").read_bytes()).hexdigest()
+        for name in ("verdict", "manifest")
+    }
+    assert {name: policy[f"{name}_sha256"] for name in digests} == digests
+    assert {route["workload"]: route["speculation"] for route in policy["route"]} == {"easy": True, "hard": False}
+    assert {"speculation": False} == policy["default"]
+    assert policy["issued"] < policy["expires"]
+
+
+def test_every_record_file_closes_with_its_count(scripted: Scripted) -> None:
+    """
+    The last line of every record file counts its records, and plan.json names the sweep's files.
+    """
+    place = scripted()
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    run = place.path / "run"
+    plan = json.loads((run / "plan.json").read_text())
+    for path in sorted(run.glob("*.jsonl")):
+        *records, closing = path.read_text().splitlines()
+        assert {"end": True, "records": len(records)} == json.loads(closing)
+    assert {trial["file"] for trial in plan["trials"]} <= {path.name for path in run.glob("*.jsonl")}
+
+
+def test_a_required_workload_that_is_graded_back_blocks(scripted: Scripted) -> None:
+    """
+    A workload that requires speculation and ends in plain decoding is exit code 1, with a policy that says off.
+    """
+    workloads = [{"name": "hard", "canaries": "hard.jsonl"}]
+    place = scripted(workload=workloads)
+
+    place.run("certify", "slo.toml", "--out", "run", code=1)
+
+    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
+    assert "graded_back" == place.verdict()["outcome"]
+    assert [route["speculation"] for route in policy["route"]] == [False]
+
+
+def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
+    """
+    Where even plain decoding breaks a promise there is nothing to grade back to.
+    """
+    promise = {"metric": "ttft", "at_most": "1 ms", "why": "nobody waits"}
+    place = scripted(objective=[promise])
+
+    place.run("certify", "slo.toml", "--out", "run", code=1)
+
+    assert "failed" == place.verdict()["outcome"]
+
+
+def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> None:
+    """
+    A draft that breaks a promise only under the soak steps to a shorter one, then a lighter one, each soaked anew.
+    """
+    # Acceptance decays in the first minutes; the light draft is made of better stuff.
+    truth = {
+        "acceptance": {"heavy": 0.55, "light": 0.95},
+        "canaries": {},
+        "ratio": 1.6,
+    }
+    promises = [{"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}]
+    place = scripted(truth, objective=promises, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    rungs = [step["because"].split(":")[0] for step in verdict["transitions"]]
+    assert (rungs[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter-draft", "light")
+    assert len(rungs) + 1 == len(list((place.path / "run").glob("soak-*.jsonl")))
+    assert all(step["at"] for step in verdict["transitions"])
+
+
+def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
+    """
+    A promise made for another host proves nothing here: exit code 3, no policy, said before the first token.
+    """
+    place = scripted(host={"chip": "Apple M9 Ultra", "memory_gb": 9999})
+
+    ran = place.run("certify", "slo.toml", "--out", "run", code=3)
+
+    assert "unproven" == place.verdict()["outcome"]
+    assert not (place.path / "run" / "policy.toml").exists()
+    assert ran.err.index("Apple M9 Ultra") < ran.err.index("soak-1")
+
+
+def test_faults_break_the_implicit_promise(scripted: Scripted) -> None:
+    """
+    A draft whose answers fail now and then is not promoted, although nobody wrote an error rate down.
+    """
+    truth = {"faults": [{"every": 40, "arm": "candidate", "fault": "truncate"}]}
+    place = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
+
+    place.run("certify", "slo.toml", "--out", "run")
+
+    verdict = place.verdict()
+    assert outcomes(verdict)["easy"] != "promoted"
+    assert any("error_rate" in step["because"] for step in verdict["transitions"])
+
+
+def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) -> None:
+    """
+    A server that decodes plainly whatever draft is set gains nothing and is not promoted.
+    """
+    place = scripted({"engaged": False}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+
+    place.run("certify", "slo.toml", "--out", "run", code=1)
+
+    assert {"easy": "graded_back"} == outcomes(place.verdict())
+
+
+def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:
+    """
+    One canary whose greedy tokens differ breaks token agreement, and the workload steps down to plain.
+    """
+    workload = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
+    place = scripted({"agreement": 0.7}, workload=workload)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    assert {"easy": "graded_back"} == outcomes(verdict)
+    assert any("token_agreement" in step["because"] for step in verdict["transitions"])
+
+
+def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
+    """
+    Where the arms cannot share a process, plain blocks lie before, midway and after the soak.
+    """
+    place = scripted({"shares_process": False})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    lines = [json.loads(line) for line in (place.path / "run" / "soak-1-1.jsonl").read_text().splitlines()[:-1]]
+    roles = [line["role"] for line in lines if line["arm"] == "plain" and line["role"] != "warmup"]
+    assert {"block"} == set(roles)
+    assert {"easy": "promoted", "hard": "graded_back"} == outcomes(place.verdict())
+
+
+def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
+    """
+    With eight clients, plain decoding that batches beats a draft that queues, although each answer looks faster.
+    """
+    truth = {"batching": {"plain": 0.02, "candidate": 1.0}, "ratio": 1.6, "canaries": {}}
+    place = scripted(
+        truth,
+        workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}],
+        soak={"duration": "600 s", "concurrency": 8},
+        objective=[{"metric": "system_throughput_ratio", "at_least": 1.05, "why": "eight people share it"}],
+    )
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert {"easy": "graded_back"} == outcomes(place.verdict())
+
+
+def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
+    """
+    Design = "grid" runs all combinations, and says how many before it begins; too many are refused.
+    """
+    sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "max_runs": 8}
+    place = scripted(sweep=sweep)
+
+    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    place.write_slo({**tomllib.loads((place.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 7}})
+    refused = place.run("certify", "slo.toml", "--out", "other", code=2)
+
+    assert len(foreseen["trials"]) == 1 + 4
+    assert "max_runs" in refused.err
+
+
+def test_conditions_are_swept_in_both_arms(scripted: Scripted) -> None:
+    """
+    A condition moves plain decoding too: every candidate is compared with plain decoding under the same condition.
+    """
+    place = scripted(sweep={"repeats": 1, "num_draft_tokens": [2], "temperature": [0.0, 0.7]})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    plan = json.loads((place.path / "run" / "plan.json").read_text())
+    warm = next(trial for trial in plan["trials"] if trial["name"] == "temperature-0.7")
+    twin = next(trial for trial in plan["trials"] if trial["name"] == warm["twin"])
+    assert (twin["arm"], twin["setting"]["temperature"]) == ("plain", 0.7)
+
+
+@pytest.mark.parametrize("form", ["json", "junit", "text"])
+def test_reports_are_rendered_from_the_records(scripted: Scripted, form: str) -> None:
+    """
+    `report` renders a finished run in every format.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+
+    rendered = place.run("report", "run", "--format", form, code=0).out
+
+    assert "easy" in rendered
+    if form == "junit":
+        root = ET.fromstring(rendered)  # noqa: S314 (our own output)
+        assert (root.get("failures"), root.get("errors")) == ("0", "0")
+        assert rendered == (place.path / "run" / "junit.xml").read_text()
+
+
+def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
+    """
+    `sweep` stops after the sweep, writes no verdict, and names a setting per workload.
+    """
+    place = scripted()
+
+    document = place.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document
+
+    assert {"draft": None} == document["workloads"]["hard"]["setting"]
+    assert "heavy" == document["workloads"]["easy"]["setting"]["draft"]
+    assert not (place.path / "run" / "verdict.json").exists()
+
+
+def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
+    """
+    `soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
+    """
+    place = scripted()
+
+    ran = place.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
+
+    settings = {one["name"]: one["setting"] for one in ran.document["workloads"]}
+    expected = {"draft": "heavy", "num_draft_tokens": 2}
+    assert {"easy": expected, "hard": expected} == settings
+    assert ran.out == place.run("judge", "run", "--json").out
+
+
+def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
+    """
+    `judge --slo` asks the same measurements a stricter promise; nothing is measured again.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["objective"][0]["at_least"] = 50.0
+    place.write_slo(slo, "strict.toml")
+
+    strict = place.run("judge", "run", "--slo", "strict.toml", "--json")
+
+    assert 3 == strict.code
+    assert "promoted" not in outcomes(strict.document).values()

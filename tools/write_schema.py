@@ -1,0 +1,172 @@
+"""The JSON Schema of an SLO file: `slos/slo.schema.json`, made from the model that reads the file, for editors and checks.
+
+It knows keys, types, choices and limits. What needs more than one key (names that must exist, the unit of a metric, bounds that it
+can never reach) stays with gatekeeper, which says it with file and line.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
+
+from gatekeeper.terms.metrics import ALL  # noqa: E402
+from gatekeeper.terms.slo import Slo  # noqa: E402
+
+SCHEMA = ROOT / "slos" / "slo.schema.json"
+
+NAMES = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+"""Limits that pydantic writes in its own words where a type has a schema of its own, and the schema's words for them."""
+
+KNOBS = {
+    "draft": "which of subject.drafts proposes tokens; chosen",
+    "num_draft_tokens": "tokens drafted per verify round; chosen",
+    "block_size": "tokens a block-diffusion draft proposes at once; chosen",
+    "window": "attention window of the draft, in tokens; chosen",
+    "draft_p_min": "least probability at which the draft goes on; chosen",
+    "temperature": "a condition: swept in both arms and reported, never chosen",
+    "max_tokens": "a condition: swept in both arms and reported, never chosen",
+    "thinking": "a condition: swept in both arms and reported, never chosen",
+    "concurrency": "a condition: answers under way at once, in both arms",
+}
+
+SAYS: dict[str, dict[str, str]] = {
+    "Slo": {
+        "schema": "version of this format",
+        "name": "names the run directory, the verdict and the policy",
+        "why": "what decision hangs on this file",
+        "confidence": "of each bound, one-sided; the allowed error is split over the ladder's rungs",
+        "workload": "classes of prompts; each gets its own verdict and its own route",
+        "objective": "promises; every one must be proven",
+    },
+    "Host": {"memory_gb": "installed memory", "power": "ac: a run on battery is unproven"},
+    "KnobPlace": {
+        "argv": "pieces of the server's command line; {value} is the knob's; needs a restart",
+        "field": "name of a field in each request",
+    },
+    "Subject": {
+        "backend": "the system that decodes",
+        "prompt_cache": "off: no prompt is answered from a cache; as-deployed: agreement is checked again with it on",
+        "plain_url": "the running server's plain twin",
+        "plain_command": "starts the plain twin; {target} {port}",
+        "knobs": "where a generic server takes a knob",
+    },
+    "Sampling": {
+        "temperature": "0 is greedy: only then can tokens be compared one by one",
+        "top_p": "keep the likeliest tokens up to this share of probability",
+        "top_k": "keep so many of the likeliest tokens",
+        "min_p": "keep tokens with at least this share of the likeliest one's probability",
+        "seed": "sent above temperature 0 and at concurrency 1 only",
+        "max_tokens": "where neither a knob nor the canary has its own",
+    },
+    "Workload": {
+        "name": "names the route",
+        "tier": "length of its prompts",
+        "speculation": "required: grading back to plain decoding blocks the deploy; optional: plain decoding is fine",
+    },
+    "Knobs": KNOBS,
+    "Sweep": KNOBS
+    | {
+        "design": "each knob alone with the others at their default, or every combination",
+        "repeats": "answers per canary, as far as the budget goes; canaries go first",
+        "max_runs": "refuse a sweep with more settings times workloads",
+        "default": "the value of each knob while another one is moved; else its first",
+    },
+    "Soak": {
+        "duration": "a minimum; under 600 s the verdict is a demo",
+        "max_duration": "end even if some promise still lacks answers",
+        "profile": "a file in soak/profiles, by its name, or a path that ends in .toml",
+        "concurrency": "answers under way at once, in both arms",
+        "sentinel_share": "share of plain answers woven in",
+        "sentinel_drift": "more drift of plain decoding than this, and ratios are unproven",
+    },
+    "Fallback": {"ladder": "rungs to step down when a promise breaks, each once"},
+    "Promote": {"valid_for": "after this the certificate is expired"},
+    "Telemetry": {"endpoint": "an OTLP collector", "protocol": "how it is spoken to"},
+    "Objective": {
+        "at_least": "the lower bound, in the metric's unit; exactly one of at_least and at_most",
+        "at_most": "the upper bound, in the metric's unit; exactly one of at_least and at_most",
+        "workloads": "default: all; left out for metrics of the host",
+        "when": "default: speculating for comparisons with plain decoding, always for the rest",
+        "scope": "frozen: a fact of this canary set; population: an interval for all prompts like them",
+        "from": "ours: counted by gatekeeper; claims: as the server says of itself",
+        "why": "the reason; it stands beside the check in every report",
+    },
+}
+"""What a key means, by model, where its field does not say so itself."""
+
+EXACTLY_ONE = {"Objective": ("at_least", "at_most"), "KnobPlace": ("argv", "field")}
+"""Keys of which a table has exactly one."""
+
+
+def schema() -> Json:
+    """Return the schema of an SLO file, keys sorted; the same for the same model."""
+    made = Slo.model_json_schema(by_alias=True)
+    tables = {name: table(name, made["$defs"][name]) for name in sorted(made["$defs"])}
+    top = table("Slo", {key: value for key, value in made.items() if key != "$defs"})
+    top["title"] = "gatekeeper SLO"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": tables, **top}
+
+
+def table(name: str, made: Json) -> Json:
+    """Return one table's schema with every key described."""
+    keys = {key: described(name, key, tidy(value)) for key, value in made["properties"].items()}
+    out = {**{key: value for key, value in made.items() if key != "title"}, "properties": keys}
+    if name in EXACTLY_ONE:
+        out["oneOf"] = [{"required": [key]} for key in EXACTLY_ONE[name]]
+    return out
+
+
+def described(name: str, key: str, value: Json) -> Json:
+    """Return a key's schema with what it means: the field's own words, else ours; a table speaks for itself."""
+    said = value.get("description") or SAYS.get(name, {}).get(key)
+    if (name, key) == ("Objective", "metric"):
+        # An enum would hide what each metric says; a choice of constants shows it where an editor completes the name.
+        choices = [{"const": metric.name, "description": f"{metric.says} [{metric.unit}]"} for metric in ALL]
+        return {"description": "what is measured; `gatekeeper metrics` lists them", "oneOf": choices}
+    return {**value, "description": said} if said else value
+
+
+def tidy(value: Any) -> Any:
+    """Drop what TOML does not have (null) and what says nothing (derived titles); put limits into the schema's words."""
+    if isinstance(value, list):
+        return [tidy(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {NAMES.get(key, key): one for key, one in value.items() if key not in {"title", "anyOf"}}
+    if "default" in kept and (kept["default"] is None or isinstance(kept["default"], dict)):
+        del kept["default"]  # a table's own keys have their defaults
+    kept = {key: one if key in {"default", "enum"} else tidy(one) for key, one in kept.items()}
+    choices = [tidy(one) for one in value.get("anyOf", ()) if one != {"type": "null"}]
+    if len(choices) == 1:
+        return {**choices[0], **kept}
+    return {**kept, "anyOf": choices} if choices else kept
+
+
+def text() -> str:
+    """Return the file's content."""
+    return json.dumps(schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Write the file; with --check say by the exit code if it is what would be written."""
+    parser = argparse.ArgumentParser(description="Write slos/slo.schema.json.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the file differs")
+    if not parser.parse_args().check:
+        SCHEMA.write_text(text(), encoding="utf-8")
+        return 0
+    same = SCHEMA.is_file() and SCHEMA.read_text(encoding="utf-8") == text()
+    if not same:
+        print(
+            f"{SCHEMA.relative_to(ROOT)} is not what the model says; run: python tools/write_schema.py", file=sys.stderr
+        )
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
