@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gatekeeper import inputs, store
 from gatekeeper.inputs import Inputs
@@ -74,9 +75,22 @@ def load_case(
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=SAMPLE_S,
+        conditions=_conditions_in(events.records),
         findings=tuple(Finding(**finding) for finding in manifest.findings),
         doubts=(*manifest.doubts, *_doubts_in(events.records)),
     )
+
+
+def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
+    """Return the host's facts around each soak, in its last unbroken stretch."""
+    found: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+    for event in events:
+        if event.kind == "conditions":
+            segment, soak = event.detail["segment"], event.detail["soak"]
+            if found.get(soak, (segment,))[0] != segment or soak not in found:
+                found[soak] = (segment, [])
+            found[soak][1].append(event.detail["facts"])
+    return {soak: facts for soak, (_, facts) in found.items()}
 
 
 def _doubts_in(events: Sequence[Event]) -> list[str]:
@@ -84,6 +98,8 @@ def _doubts_in(events: Sequence[Event]) -> list[str]:
     for event in events:
         if event.kind == "artifact_changed":
             doubts.append(f"'{event.detail.get('model')}' changed on disk during the run")
+        elif event.kind == "load_died":
+            doubts.append(f"the background load of {event.detail.get('soak')}: {event.detail.get('because')}")
         elif event.kind == "sampler_died":
             doubts.append(f"the host sampler died: {event.detail.get('because')}")
     return doubts

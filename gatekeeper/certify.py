@@ -26,7 +26,7 @@ from gatekeeper.terms.records import Event, Generation, HostSample, Role, Settin
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.choice import Choice
-from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude
+from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude, host_segment
 from gatekeeper.verdict.ladder import PLAIN
 
 
@@ -225,12 +225,13 @@ class _Run:
         self._sampler = host.Sampler(
             None, clock=self.backend.clock, pids=desk.pids, record=samples, interval=SAMPLE_S, phase=""
         )
-        self._sampler.segment = self.segment
         with self._sampler:
             yield
 
-    def _phase(self, name: str) -> None:
+    def _phase(self, name: str, stretch: int = 0) -> None:
+        # Host counters are never compared across a break, be it a resumed run or the plain block midway.
         if self._sampler is not None:
+            self._sampler.segment = host_segment(self.segment, stretch)
             self._sampler.phase = name
 
     def _sweep(self, desk: Desk) -> None:
@@ -271,7 +272,8 @@ class _Run:
         )
         desk.close()  # a soak begins with a fresh process: what the sweep left in memory is not its own
         load = given.profile.background
-        with host.background(load.memory, load.cpu, load.disk_read):
+        with host.background(load.memory, load.cpu, load.disk_read) as beside:
+            self._conditions(leg.name)
             try:
                 soak(
                     task,
@@ -284,8 +286,14 @@ class _Run:
                 )
             finally:
                 self._phase("")
+            self._conditions(leg.name)
+            for fault in beside.faults():
+                self.observe("load_died", {"soak": leg.name, "because": fault})
         desk.close()
         file.finish()
+
+    def _conditions(self, soak: str) -> None:
+        self.observe("conditions", {"soak": soak, "segment": self.segment, "facts": host.conditions()})
 
     def _check_artifacts(self) -> None:
         """Hash the artifacts again: what was judged is what ships."""

@@ -134,6 +134,8 @@ class Desk:
         answer = subject.answer(ask)
         if answer.fault is None:
             self._deaths = 0
+        elif answer.fault.startswith("timeout"):
+            subject.close()  # one that hangs is as good as dead: waiting for each next answer would take days
         return answer
 
     def _living(self) -> Subject | None:

@@ -108,7 +108,7 @@ def _line(event: Event) -> str | None:
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
     }
-    if event.kind in {"subject_died", "subject_lost", "sampler_died", "artifact_changed", "interrupted"}:
+    if event.kind in {"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"}:
         return f"{event.kind.replace('_', ' ')}: {detail}"
     return lines[event.kind]() if event.kind in lines else None
 

@@ -24,8 +24,8 @@ Observe = Callable[[str, dict[str, object]], None]
 class Phase(Protocol):
     """Says which phase the host samples belong to; nothing is judged of samples of an unnamed one."""
 
-    def __call__(self, name: str) -> None:
-        """Name the phase that begins now."""
+    def __call__(self, name: str, stretch: int = 0) -> None:
+        """Name the phase that begins now, and which unbroken stretch of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,11 @@ def soak(
     desk.ask_all(_warmups(given), 1, note)
     half = 0.0 if given.woven else given.slo.soak.duration / 2
     if half:
-        _stretch(given, desk, clock, made, note, phase, observe, until_s=half, counting=False)
+        phase(given.name, 0)
+        _stretch(given, desk, clock, made, note, observe, number=0, until_s=half, counting=False)
         block(1)
-    _stretch(given, desk, clock, made, note, phase, observe, until_s=given.slo.soak.duration - half, counting=True)
+    phase(given.name, 1)
+    _stretch(given, desk, clock, made, note, observe, number=1, until_s=given.slo.soak.duration - half, counting=True)
     phase("")
     asked = (_request(given, turn, f"closing-{at}") for at, turn in enumerate(closing(given.settings, given.canaries)))
     observe("closing", {"soak": given.name})
@@ -104,9 +106,9 @@ def _stretch(
     clock: Clock,
     made: list[Generation],
     note: Callable[[Generation], None],
-    phase: Phase,
     observe: Observe,
     *,
+    number: int,
     until_s: float,
     counting: bool,
 ) -> None:
@@ -125,13 +127,12 @@ def _stretch(
             return False
         return seconds < until_s or (counting and bool(lacking(wanted, made)))
 
-    phase(given.name)
     observe("soaking", {"soak": given.name, "seconds": until_s})
-    requests = _paced(given, clock, _turns(given, more, len(made)))
+    requests = _paced(given, clock, _turns(given, more, len(made), number))
     desk.ask_all(requests, slo.soak.concurrency, note, pause_s=given.profile.idle)
 
 
-def _turns(given: Soak, more: Callable[[], bool], already: int) -> Iterator[Request]:
+def _turns(given: Soak, more: Callable[[], bool], already: int, stretch: int) -> Iterator[Request]:
     weights = {name: given.profile.weight(name) for name in given.settings}
     share = given.slo.soak.sentinel_share if given.woven else 0.0
     seed = given.seed + given.segment * 1_000_003 + already
@@ -140,7 +141,7 @@ def _turns(given: Soak, more: Callable[[], bool], already: int) -> Iterator[Requ
     while more():
         for turn in next(endless):
             number += 1
-            yield _request(given, turn, f"{given.segment}-{number}")
+            yield _request(given, turn, f"{given.segment}-{number}", stretch)
 
 
 def _paced(given: Soak, clock: Clock, requests: Iterator[Request]) -> Iterator[Request]:
@@ -166,7 +167,7 @@ def _as(turn: Turn, role: Role) -> Turn:
     return Turn(turn.workload, turn.canary, turn.arm, role, turn.pair)
 
 
-def _request(given: Soak, turn: Turn, key: str) -> Request:
+def _request(given: Soak, turn: Turn, key: str, stretch: int = 0) -> Request:
     knobs = given.settings[turn.workload]
     setting = knobs if turn.arm == "candidate" else plain_of(knobs)
     streams = given.slo.soak.concurrency
@@ -179,6 +180,7 @@ def _request(given: Soak, turn: Turn, key: str) -> Request:
         setting=setting,
         sampling=sampling_for(given.slo, turn.canary, setting, streams),
         role=turn.role,
+        repeat=stretch,
         pair=turn.pair,
         concurrency=streams,
     )

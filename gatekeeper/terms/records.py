@@ -107,6 +107,7 @@ class Generation:
     setting: Setting
     role: Role
     repeat: int
+    """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
     pair: str
     """Answers of both arms that share it were asked next to each other and may be compared."""
     concurrency: int

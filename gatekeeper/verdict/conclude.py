@@ -31,8 +31,6 @@ from gatekeeper.verdict.plan import Plan
 
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
-COVERAGE = 0.95
-"""Host facts need this share of the expected samples; unmeasured time is not quiet time (contract)."""
 SOAKING = frozenset({Role.MEASURED, Role.SENTINEL})
 """Answers given while the soak's clock runs; blocks and the closing pass lie beside it."""
 ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
@@ -76,6 +74,8 @@ class Case:
     host_samples: tuple[HostSample, ...] = ()
     host_trouble: str | None = None
     interval: float = 1.0
+    conditions: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """The host's facts before and after each soak."""
     findings: tuple[Finding, ...] = ()
     """What the freeze stage found."""
     doubts: tuple[str, ...] = ()
@@ -223,6 +223,7 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
     host_checks, findings = _host(case, leg, recorded)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
     walk.findings += findings
+    walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in host.DISQUALIFYING]
     verdicts = {
         name: _workload(case, name, walk.at[name], evidence_of(case, leg, name), choices[name]) for name in leg.settings
     }
@@ -311,17 +312,42 @@ def _measured(evidence: derive.Evidence) -> dict[str, Any]:
 
 def _host(case: Case, leg: Leg, recorded: Recorded) -> tuple[list[Check], list[Finding]]:
     samples = tuple(one for one in case.host_samples if one.phase == leg.name)
-    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAKING)
+    spans = _spans(recorded.answers)
+    shared: dict[str, Any] = {
+        "interval": case.interval,
+        "level": level(case.slo),
+        "seed": case.seed,
+        "spans": spans,
+        "sentinels_held": _sentinels_held(case, leg),
+        "earlier": tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans),
+    }
+    findings = host.findings(samples, conditions=case.conditions.get(leg.name, ()), **shared)
+    findings = [replace(one, about=f"{leg.name}, {one.about}") for one in findings]
     promised = case.slo.host_objectives
-    held = _sentinels_held(case, leg)
-    findings = [replace(one, about=leg.name) for one in host.findings(samples, sentinels_held=held)] if samples else []
     if not promised:
         return [], findings
-    trouble = case.host_trouble or _uncovered(case, samples, recorded.answers)
-    if trouble is not None:
-        return [check(objective, Missing(trouble, len(samples))) for objective in promised], findings
-    seen = host.estimates(samples, interval=case.interval, tokens=tokens, level=level(case.slo), seed=case.seed)
+    if case.host_trouble is not None:
+        missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
+        return [check(objective, missing) for objective in promised], findings
+    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAKING)
+    seen = host.estimates(samples, tokens=tokens, **shared)
     return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in promised], findings
+
+
+def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
+    """Return when each unbroken stretch of the soak began and ended; host samples number them alike."""
+    spans: dict[int, tuple[int, int]] = {}
+    for one in answers:
+        if one.role in SOAKING:
+            number = host_segment(one.segment, one.repeat)
+            begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
+            spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+    return spans
+
+
+def host_segment(segment: int, stretch: int) -> int:
+    """Return the number of an unbroken stretch; a plain block midway through a soak breaks it as a restart does."""
+    return 2 * segment + stretch
 
 
 def _sentinels_held(case: Case, leg: Leg) -> bool | None:
@@ -331,18 +357,6 @@ def _sentinels_held(case: Case, leg: Leg) -> bool | None:
     if not known:
         return None
     return all(abs(one.center) <= case.slo.soak.sentinel_drift for one in known)
-
-
-def _uncovered(case: Case, samples: Sequence[HostSample], answers: Sequence[Generation]) -> str | None:
-    """Say how many host samples are missing, if too many are; the answers tell how long the soak was."""
-    spans: dict[int, list[int]] = {}
-    for one in answers:
-        if one.role in SOAKING:
-            spans.setdefault(one.segment, []).extend((one.answer.sent_ns, one.answer.ended_ns))
-    expected = sum((max(span) - min(span)) / 1e9 / case.interval for span in spans.values())
-    if len(samples) < COVERAGE * (expected - 1):
-        return f"{len(samples)} of about {expected:.0f} host samples, fewer than {COVERAGE:.0%}"
-    return None
 
 
 def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:

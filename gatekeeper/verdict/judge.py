@@ -66,8 +66,8 @@ def _finite(value: float) -> float | None:
 
 
 def _compare(seen: Estimate, bound: str, threshold: float, unit: str) -> tuple[Outcome, str]:
-    if any(math.isnan(value) for value in (seen.center, seen.lo, seen.hi)):
-        return Outcome.UNPROVEN, "not a number"
+    if not math.isfinite(seen.center) or math.isnan(seen.lo) or math.isnan(seen.hi):
+        return Outcome.UNPROVEN, "not a finite number"
     wanted = f"{'at least' if bound == 'at_least' else 'at most'} {show(threshold, unit)}"
     kept, broken = (
         (seen.lo >= threshold, seen.hi < threshold)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatekeeper.terms.outcome import Verdict, WorkloadVerdict
+from gatekeeper.terms.outcome import Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.slo import Objective, Slo
 
 WARM_UP_TTFT = 0.08
@@ -24,6 +24,7 @@ GUARDED = {
 
 def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expires: str) -> dict[str, Any]:
     """Return the content of policy.toml."""
+    host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
     return {
         "schema": 1,
         "slo": slo.name,
@@ -33,7 +34,7 @@ def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expi
         "issued": issued,
         "expires": expires,
         "default": {"speculation": False},
-        "route": [route(one, host_failed=verdict.outcome == "failed") for one in verdict.workloads],
+        "route": [route(one, host_failed=host_failed) for one in verdict.workloads],
         "guard": guards(slo, verdict),
     }
 

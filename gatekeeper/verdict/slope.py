@@ -44,7 +44,7 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
         starts = random.integers(0, len(at), blocks)
         drawn = residuals[(starts[:, None] + np.arange(size)).ravel()[: len(at)] % len(at)]
         slopes[number] = center + np.median((drawn[second] - drawn[first]) / spans)
-    below, above = np.quantile(slopes - center, [1 - level, level])
+    below, above = (float(bound) for bound in np.quantile(slopes - center, [1 - level, level]))
     wider = _wider(level)
     return Estimate(center, center + wider * min(0.0, below), center + wider * max(0.0, above), len(times))
 

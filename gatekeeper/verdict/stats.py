@@ -241,6 +241,8 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     n = len(pairs)
     if n == 0:
         return Missing("no canary of this kind was answered in both arms", 0)
+    if not all(math.isfinite(rate) for pair in pairs.values() for rate in pair):
+        return Missing("a pass rate is not a finite number", n)
     gains = sum(candidate > plain for candidate, plain in pairs.values())
     losses = sum(candidate < plain for candidate, plain in pairs.values())
     half = 1 - (1 - level) / 2

@@ -37,7 +37,7 @@ class Witness:
     steady: tuple[str, ...]
     """Values that held throughout."""
     fell: tuple[str, ...]
-    """Values that fell below their baseline while the GPU was busy and the thermal level was not raised."""
+    """Values that fell below their baseline while the GPU was busy."""
 
 
 def throttle_time(
@@ -148,7 +148,7 @@ def gpu(samples: Sequence[HostSample], *, earlier: Sequence[HostSample] = ()) ->
         if not blocks:
             continue
         baseline = max(blocks)
-        windows = [median for part in parts for median in medians(_calm(part), WINDOW, least=5)]
+        windows = [median for part in parts for median in medians(part, WINDOW, least=5)]
         if any(median < least * baseline for median in windows):
             fell.append(name)
         elif windows and _throughout(samples, parts):
@@ -156,37 +156,22 @@ def gpu(samples: Sequence[HostSample], *, earlier: Sequence[HostSample] = ()) ->
     return Witness(tuple(steady), tuple(fell))
 
 
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    point: Point
-    raised: bool
-
-
-def _busy(samples: Sequence[HostSample], name: str) -> list[_Busy]:
+def _busy(samples: Sequence[HostSample], name: str) -> list[Point]:
     found = []
     for sample in samples:
         active, value = finite(sample.values.get("gpu_active")), finite(sample.values.get(name))
         if active is not None and value is not None and active >= BUSY:
-            level = finite(sample.values.get("thermal_level"))
-            found.append(_Busy(Point(sample.at_ns / 1e9, value, 0.0), level is not None and level >= THROTTLED))
+            found.append(Point(sample.at_ns / 1e9, value, 0.0))
     return found
 
 
-def _calm(part: Sequence[_Busy]) -> list[Point]:
-    return [one.point for one in part if not one.raised]
+def _blocks(part: Sequence[Point]) -> list[float]:
+    return medians(part, max(WINDOW, min(BLOCK, (part[-1].at - part[0].at) / 3)), least=5) if part else []
 
 
-def _blocks(part: Sequence[_Busy]) -> list[float]:
-    points = [one.point for one in part]
-    if not points:
-        return []
-    window = max(WINDOW, min(BLOCK, (points[-1].at - points[0].at) / 3))
-    return medians(points, window, least=5)
-
-
-def _throughout(samples: Sequence[HostSample], parts: Sequence[Sequence[_Busy]]) -> bool:
+def _throughout(samples: Sequence[HostSample], parts: Sequence[Sequence[Point]]) -> bool:
     """Tell whether the busy readings reach from the soak's beginning to its end, each segment on its own clock."""
-    busy = {one.point.at for part in parts for one in part}
+    busy = {point.at for part in parts for point in part}
     ordered = [sample for part in by_segment(samples).values() for sample in part]
     third = -(-len(ordered) // 3)
     thirds = [ordered[start : start + third] for start in range(0, len(ordered), third)] if third else []

@@ -22,7 +22,7 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
     """
     Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
     """
-    place = scripted()
+    place = scripted(soak={"duration": "600 s"})
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
