@@ -14,15 +14,17 @@ from pydantic import BaseModel
 from gatekeeper import inputs
 from gatekeeper.backends.mlx import MlxBackend
 from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.canary import parse as read_canaries
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.ports import Sampling
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import Slo, parse
+from gatekeeper.terms.slo import Objective, Slo, parse
 from gatekeeper.verdict.ladder import PLAIN
 from gatekeeper.verdict.plan import sampling_for
 from gatekeeper.verdict.preflight import Kind, complaints
 from gatekeeper.verdict.schedule import needs
+from gatekeeper.verdict.stats import samples_needed
 
 Json: TypeAlias = dict[str, Any]
 
@@ -212,7 +214,7 @@ def test_the_shipped_files_are_these() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
     """
-    Every SLO parses, bears its file's name, names canaries and a profile that are there, and says which schema it follows.
+    Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema.
     """
     given = inputs.read(path)
 
@@ -290,7 +292,9 @@ def test_every_figure_of_the_brief_is_promised() -> None:
     The Mac mini's SLO holds every figure of the published checklist, each with the word for where it comes from.
     """
     slo = inputs.read(SLOS / "m4-24gb.toml").slo
-    promised = {(one.metric, one.bound, one.threshold): one for one in slo.objective}
+    promised: dict[tuple[str, str, float], Objective] = {
+        (one.metric, one.bound, one.threshold): one for one in slo.objective
+    }
 
     assert BRIEF <= set(promised)
     assert [] == [figure for figure in BRIEF if not promised[figure].why.startswith("Brief: ")]
@@ -352,6 +356,35 @@ def test_source_c_may_end_in_plain_decoding() -> None:
     slo = inputs.read(SLOS / "m2-ultra-64gb.toml").slo
 
     assert {"optional"} == {one.speculation for one in slo.workload}
+
+
+def test_the_readmes_worked_file_can_certify() -> None:
+    """
+    The file that slos/README.md explains line by line is complete: it can be copied, and draws no complaint.
+    """
+    text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    slo = parse(text, "README.md")
+    canaries = {one.name: read_canaries((SLOS / one.canaries).read_text("utf-8"), one.canaries) for one in slo.workload}
+
+    found = complaints(slo, canaries, MLX, {})
+
+    assert [] == found
+    assert jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(text))
+
+
+def test_the_readmes_count_of_canaries_is_the_judges() -> None:
+    """
+    The table of canaries per quantile in slos/README.md is what preflight asks for.
+    """
+    rows = [line for line in (SLOS / "README.md").read_text("utf-8").splitlines() if line.startswith("| p")]
+    said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
+
+    asked = {
+        name: [samples_needed(q, 1 - 0.05 / rungs) for rungs in (1, 2, 3)]
+        for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    }
+
+    assert asked == said
 
 
 def test_the_schema_is_what_the_model_says() -> None:

@@ -1,7 +1,7 @@
-"""The JSON Schema of an SLO file: `slos/slo.schema.json`, made from the model that reads the file, for editors and checks.
+"""The JSON Schema of an SLO file: `slos/slo.schema.json`, made from the model that reads the file, for editors.
 
-It knows keys, types, choices and limits. What needs more than one key (names that must exist, the unit of a metric, bounds that it
-can never reach) stays with gatekeeper, which says it with file and line.
+It knows keys, types, choices and limits. What needs more than one key (names that must exist, the unit of a metric,
+bounds that it can never reach) stays with gatekeeper, which says it with file and line.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from gatekeeper.terms.slo import Slo  # noqa: E402
 SCHEMA = ROOT / "slos" / "slo.schema.json"
 
 NAMES = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
-"""Limits that pydantic writes in its own words where a type has a schema of its own, and the schema's words for them."""
+"""Limits as pydantic writes them where a type has a schema of its own, and the words of JSON Schema."""
 
 KNOBS = {
     "draft": "which of subject.drafts proposes tokens; chosen",
@@ -109,7 +109,7 @@ def schema() -> Json:
     made = Slo.model_json_schema(by_alias=True)
     tables = {name: table(name, made["$defs"][name]) for name in sorted(made["$defs"])}
     top = table("Slo", {key: value for key, value in made.items() if key != "$defs"})
-    top["title"] = "gatekeeper SLO"
+    top |= {"title": "gatekeeper SLO", "description": "What is promised of a target and its drafts on one machine."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": tables, **top}
 
 
@@ -133,7 +133,7 @@ def described(name: str, key: str, value: Json) -> Json:
 
 
 def tidy(value: Any) -> Any:
-    """Drop what TOML does not have (null) and what says nothing (derived titles); put limits into the schema's words."""
+    """Drop what TOML does not have (null) and what says nothing (derived titles); name limits as JSON Schema does."""
     if isinstance(value, list):
         return [tidy(one) for one in value]
     if not isinstance(value, dict):
