@@ -1,0 +1,50 @@
+"""How long `gatekeeper --help` takes beside `python -c pass`, in alternation; goal: at most 0.10 s.
+
+    python bench/startup.py [--runs 20] [--json]
+
+Prints medians over the runs and exits 3 where the goal is not met on this machine.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+GOAL_S = 0.10
+COMMANDS = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "gatekeeper --help": [sys.executable, "-m", "gatekeeper", "--help"],
+    "gatekeeper certify --help": [sys.executable, "-m", "gatekeeper", "certify", "--help"],
+}
+
+
+def seconds(command: list[str]) -> float:
+    begun = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(options.runs + 1):
+        for name, command in COMMANDS.items():
+            times[name].append(seconds(command))
+    medians = {name: statistics.median(seen[1:]) for name, seen in times.items()}  # the first run warms the disk cache
+    met = medians["gatekeeper --help"] <= GOAL_S
+    if options.json:
+        print(json.dumps({"median_s": medians, "goal_s": GOAL_S, "met": met, "runs": options.runs}))
+    else:
+        for name, value in medians.items():
+            print(f"{name:<28} {value * 1000:6.1f} ms")
+        print(f"goal: --help in at most {GOAL_S * 1000:.0f} ms: {'met' if met else 'not met'}")
+    return 0 if met else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
