@@ -424,3 +424,36 @@ def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
 
     assert ["-i", "-m", "-s", "-w", str(os.getpid())] == arguments
     assert not psutil.pid_exists(int(pid))
+
+
+@pytest.mark.parametrize(
+    ("reading", "shown"),
+    [
+        (Reading(None, "B", "vm_stat", "stale"), "-"),
+        (Reading(0.0, "B", "vm_stat", "ok"), "0 B"),
+        (Reading(1.38e9, "Hz", "powermetrics", "ok"), "1380 MHz"),
+        (Reading("ac", "", "pmset -g batt", "ok"), "ac"),
+        (Reading(2.0, "1", "sysctl", "ok"), "2"),
+    ],
+)
+def test_a_missing_value_is_shown_as_a_dash(reading: Reading, shown: str) -> None:
+    """
+    And a zero as a zero.
+    """
+    assert shown == hosttable.figure(reading)
+
+
+def test_the_table_says_what_went_wrong() -> None:
+    """
+    A row with a missing value shows the source's complaint instead of the use.
+    """
+    values = {
+        "memory_headroom": Reading(None, "B", "vm_stat", "absent"),
+        "swap_used": Reading(5e9, "B", "sysctl", "ok"),
+    }
+
+    lines = hosttable.table(HostSample("2026-11-20T09:12:00Z", 0, values), {"vm_stat": "vm_stat: not found on PATH"})
+
+    assert "vm_stat: not found on PATH" in lines.splitlines()[1]
+    assert "5 GB" in lines.splitlines()[2]
+    assert hosttable.USES["swap_used"] in lines.splitlines()[2]

@@ -446,10 +446,14 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
     The time to exhaustion is the headroom over the slope, with an interval; without a proven slope there is none.
     """
     leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
-    steady = soak(subject_footprint=lambda second: 4e9 + 1e6 * (second % 7), memory_headroom=6e9)
+    noise = np.random.default_rng(5).normal(4e9, 1e7, 600) + 2e3 * np.arange(600)
+    steady = soak(subject_footprint=lambda second: float(noise[second]), memory_headroom=6e9)
 
     (found,) = (one for one in findings(leaking, sentinels_held=True) if one.kind == "memory_exhaustion")
 
+    growth = judged(steady)["footprint_growth"]
+    assert isinstance(growth, Estimate)
+    assert growth.lo < 0 < growth.center
     assert "used up in 100 min" in found.detail
     assert "memory_exhaustion" not in kinds(findings(steady, sentinels_held=True))
 
