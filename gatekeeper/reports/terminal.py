@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -158,9 +158,12 @@ def _plain_lines(state: _State) -> Observer:
 
 def _view(state: _State) -> RenderableType:
     share = state.share()
-    head = Text.assemble((state.stage, "bold"), " ", state.about)
-    bar = ProgressBar(total=1.0, completed=share or 0.0, pulse=share is None, width=40)
-    return Group(head, bar, Text(", ".join(state.words())))
+    rows = Table.grid()
+    rows.add_column(no_wrap=True, overflow="ellipsis")
+    rows.add_row(Text.assemble((state.stage, "bold"), " ", state.about))
+    rows.add_row(ProgressBar(total=1.0, completed=share or 0.0, pulse=share is None, width=40))
+    rows.add_row(Text(", ".join(state.words())))
+    return rows
 
 
 def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
@@ -184,7 +187,8 @@ def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
         console.print(Text.assemble("\n", ("host", "bold"), f": {kept}/{len(verdict.host_checks)} promises kept"))
         _print_checks(console, verdict.host_checks)
     for finding in verdict.findings:
-        console.print(Text(f"{finding.kind}, {finding.about}: {finding.detail}; {finding.advice}", style="yellow"))
+        advice = f"; {finding.advice}" if finding.advice else ""
+        console.print(Text(f"{finding.kind}, {finding.about}: {finding.detail}{advice}", style="yellow"))
     console.print(f"\nrun: {run}")
     console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written")
 

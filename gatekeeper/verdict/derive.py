@@ -381,7 +381,8 @@ def _pass_delta(kind: str | None, evidence: Evidence) -> Estimate | Missing:
     }
     if not wanted:
         return Missing("no canary of this workload expects anything of this kind")
-    marks = [_marks(answers, evidence.canaries) for answers in (evidence.answers, evidence.plain)]
+    # A plain answer that failed is no evidence that plain decoding is wrong; a candidate's is wrong.
+    marks = [_marks(answers, evidence.canaries) for answers in (evidence.answers, sound(evidence.plain))]
     unseen = wanted - (marks[0].keys() & marks[1].keys())
     if unseen:
         return Missing(

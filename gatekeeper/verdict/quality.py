@@ -60,9 +60,9 @@ def _plain(value: Any) -> Any:
 def _valid(text: str, schema: dict[str, Any]) -> bool:
     try:
         document = json.loads(text, parse_constant=_no_constant)
-    except ValueError:
+        return bool(jsonschema.Draft202012Validator(schema).is_valid(document))
+    except (ValueError, RecursionError):  # a model stuck on an opening bracket is wrong, not a crash of ours
         return False
-    return bool(jsonschema.Draft202012Validator(schema).is_valid(document))
 
 
 def _no_constant(name: str) -> None:
@@ -94,11 +94,13 @@ def _calls_match(expected: Sequence[ToolCall], calls: Sequence[dict[str, Any]], 
 
 def _call_matches(expected: ToolCall, call: dict[str, Any], *, normalise: bool) -> bool:
     function = call.get("function", call)
+    if not isinstance(function, dict):
+        return False
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
     if (
         not isinstance(arguments, dict)
@@ -120,8 +122,19 @@ def _argument_matches(choices: list[Any], name: str, arguments: dict[str, Any], 
 
 
 def _same(choice: Any, value: Any, *, normalise: bool) -> bool:
-    if isinstance(choice, bool) != isinstance(value, bool):
+    if _equal(choice, value):
+        return True
+    if not normalise or isinstance(choice, bool) != isinstance(value, bool):
         return False
-    if normalise:
-        return bool(_plain(str(choice)) == _plain(str(value)))
+    return bool(_plain(str(choice)) == _plain(str(value)))
+
+
+def _equal(choice: Any, value: Any) -> bool:
+    """Compare JSON values; unlike Python's, true is not 1, at any depth."""
+    if isinstance(choice, bool) or isinstance(value, bool):
+        return choice is value
+    if isinstance(choice, list) and isinstance(value, list):
+        return len(choice) == len(value) and all(map(_equal, choice, value))
+    if isinstance(choice, dict) and isinstance(value, dict):
+        return choice.keys() == value.keys() and all(_equal(choice[key], value[key]) for key in choice)
     return bool(choice == value)
