@@ -27,7 +27,7 @@ from gatekeeper.verdict import derive, host
 from gatekeeper.verdict.choice import Choice, choose, look
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import PLAIN, level, shown, speculates, step
-from gatekeeper.verdict.plan import Plan
+from gatekeeper.verdict.plan import Plan, with_conditions
 
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
@@ -146,7 +146,8 @@ def legs_of(case: Case, settings: Mapping[str, Setting], turn: int) -> tuple[Leg
 def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
     """Return what the sweep chooses per workload, and which of its records are broken."""
     if case.plan.fixed is not None:
-        return {one.name: Choice(case.plan.fixed, "set by hand, without a sweep") for one in case.slo.workload}, []
+        fixed = Choice(with_conditions(case.slo, case.plan.fixed), "set by hand, without a sweep")
+        return {one.name: fixed for one in case.slo.workload}, []
     broken = [
         f"{trial.file}: {trouble}" for trial in case.plan.trials if (trouble := _trouble(case, trial.name)) is not None
     ]
@@ -155,7 +156,8 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
     for workload in case.slo.workload:
         by_id = {canary.id: canary for canary in case.canaries[workload.name]}
         seen = look(case.slo, case.plan, records, workload.name, by_id)
-        choices[workload.name] = choose(case.slo, case.plan, seen)
+        choice = choose(case.slo, case.plan, seen)
+        choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
         # The sweep can no longer say what it chose; what was soaked says it.
         for name, knobs in _soaked_first(case).items():
@@ -174,7 +176,7 @@ def _soaked_first(case: Case) -> dict[str, Setting]:
         if name.startswith("soak-1"):
             for one in case.soaks[name].answers:
                 if one.role is Role.MEASURED or one.arm == "candidate":
-                    first.setdefault(one.workload, PLAIN if one.arm == "plain" else one.setting)
+                    first.setdefault(one.workload, one.setting)
     return first
 
 
@@ -205,7 +207,7 @@ def evidence_of(case: Case, leg: Leg, workload: str) -> derive.Evidence:
             plain if speculates(knobs) else (),
             level(case.slo),
             case.seed,
-            greedy=case.slo.sampling.temperature == 0,
+            greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
         )

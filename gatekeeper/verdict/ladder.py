@@ -2,6 +2,7 @@
 
 from gatekeeper.terms.records import Setting
 from gatekeeper.terms.slo import CHOSEN, DRAFT_LENGTHS, Slo
+from gatekeeper.verdict.plan import plain_of
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
@@ -43,8 +44,8 @@ def step(slo: Slo, knobs: Setting, used: tuple[str, ...]) -> tuple[str, Setting]
     return None
 
 
-def _plain(_slo: Slo, _knobs: Setting) -> Setting:
-    return PLAIN
+def _plain(_slo: Slo, knobs: Setting) -> Setting:
+    return plain_of(knobs)
 
 
 def rungs(slo: Slo) -> int:

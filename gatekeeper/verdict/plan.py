@@ -111,8 +111,15 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
 
 
 def defaults(slo: Slo) -> dict[str, Any]:
-    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named."""
+    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named.
+
+    A condition that is swept has the promised value as its default, where that is among the values.
+    """
     named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
+    promised = {"temperature": slo.sampling.temperature, "concurrency": slo.soak.concurrency}
+    for knob, value in promised.items():
+        if value in slo.sweep.values(knob):
+            named.setdefault(knob, value)
     for knob in (*CHOSEN, *CONDITIONS):
         values = slo.sweep.values(knob)
         if values and knob not in named:
@@ -125,6 +132,13 @@ def defaults(slo: Slo) -> dict[str, Any]:
 def plain_of(candidate: Setting) -> Setting:
     """Return plain decoding under the same conditions."""
     return setting(draft=None, **{knob: value for knob, value in candidate if knob in CONDITIONS})
+
+
+def with_conditions(slo: Slo, chosen: Setting) -> Setting:
+    """Return a chosen setting under the conditions the sweep compared it under; the soak has its own concurrency."""
+    base = defaults(slo)
+    conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
+    return tuple(sorted({**conditions, **dict(chosen)}.items()))
 
 
 def chosen_of(candidate: Setting) -> Setting:
@@ -148,7 +162,15 @@ def settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
         for knob in moved:
             for value in slo.sweep.values(knob):
                 named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{label(value)}", knob))
-    return [(name, changed, knobs) for knobs, (name, changed) in named.items()]
+    found: list[tuple[str, str | None, Setting]] = []
+    taken: set[str] = set()
+    for knobs, (name, changed) in named.items():
+        unique, number = name, 2
+        while unique.casefold() in taken:  # two drafts of one name; a Mac's disk does not tell letter case apart
+            unique, number = f"{name}-{number}", number + 1
+        taken.add(unique.casefold())
+        found.append((unique, changed, knobs))
+    return found
 
 
 def label(value: object) -> str:

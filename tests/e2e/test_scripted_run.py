@@ -310,3 +310,17 @@ def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
 
     assert 3 == strict.code
     assert "promoted" not in outcomes(strict.document).values()
+
+
+def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
+    """
+    A condition set as the sweep's default holds in the soak too, in both arms.
+    """
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4, "temperature": 0.3}}
+    promise = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
+    place = scripted(sweep=sweep, objective=[promise])
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    lines = (place.path / "run" / "soak-1.jsonl").read_text().splitlines()[:-1]
+    assert {0.3} == {dict(json.loads(line)["setting"])["temperature"] for line in lines}
