@@ -195,7 +195,9 @@ class RunDirectory:
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}", hint="is this a run directory of gatekeeper?") from None
         except OSError as error:
-            raise GatekeeperError(f"cannot read {self.path / name}: {error.strerror}") from error
+            raise GatekeeperError(
+                f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
+            ) from error
 
     def answers(self, name: str) -> Appender[Generation]:
         """Open a record file of answers for appending."""

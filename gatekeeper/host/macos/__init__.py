@@ -24,7 +24,7 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
     tree: Source = rusage.Rusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
     return [
         vm_stat.TOOL,
-        sysctl.TOOL,
+        *sysctl.TOOLS,
         notifyutil.TOOL,
         tree,
         powermetrics.STREAM,

@@ -1,6 +1,7 @@
 """Facts of a Mac for the manifest, from sysctl and pmset; nothing that could name the person or the machine."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from gatekeeper.host.child import run
@@ -26,9 +27,7 @@ KEYS = (
 
 def facts() -> dict[str, Any]:
     """Return what is known; a tool that is missing, refuses or hangs leaves its facts None."""
-    output = run(["sysctl", "-n", *KEYS])
-    said = sysctl.lines(output, KEYS) if output is not None else {}
-    line = {key: value for key, value in said.items() if not isinstance(value, Lack)}
+    line = _sysctl(KEYS)
     boot = re.match(r"\{ sec = (\d+), ", line.get("kern.boottime", ""))
     load = re.fullmatch(r"\{ (\d+\.\d+) (\d+\.\d+) (\d+\.\d+) \}", line.get("vm.loadavg", ""))
     limit = sysctl.whole(line.get("iogpu.wired_limit_mb", ""))
@@ -51,6 +50,15 @@ def facts() -> dict[str, Any]:
         "heavy_processes": _heavy(run(command) if (command := ps.argv()) else None),
         "load_average": [float(part) for part in load.groups()] if load else None,
     }
+
+
+def _sysctl(keys: Sequence[str]) -> dict[str, str]:
+    """Ask for all keys at once, and one by one where the lines cannot be told apart."""
+    output = run(["sysctl", "-n", *keys])
+    said = sysctl.lines(output, keys) if output is not None else {}
+    if len(keys) > 1 and Lack.PARSE_ERROR in said.values():
+        return {key: value for one in keys for key, value in _sysctl((one,)).items()}
+    return {key: value for key, value in said.items() if not isinstance(value, Lack)}
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:

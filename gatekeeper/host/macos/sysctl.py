@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from gatekeeper.host.source import Output, Tool, lacking, refused
 from gatekeeper.host.values import Found, Lack
@@ -15,32 +16,34 @@ KEYS = {
     "iogpu.wired_limit_mb": "gpu_wired_limit",
 }
 
+_NAMED = re.compile(r"([a-z]+(?:\.\w+)+): (.*)")
 _SWAP = re.compile(r"total = \d+\.\d\dM\s+used = (\d+\.\d\d)M\s+free = \d+\.\d\dM(?:\s+\(encrypted\))?")
 
 
 def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Lack]:
     """Return the line of each key of `sysctl -n KEY…`, whose output carries no names.
 
-    A key this system lacks leaves no line and is named on stderr, so it is taken out before lines are counted; if they
-    do not match the keys then, no line is trusted. A last line without its end is cut off.
+    A line that names its key all the same belongs to that key. A key this system lacks leaves no line and is named on
+    stderr, so it is taken out before the others are counted; if they do not match the keys then, none of them is
+    trusted. A last line without its end is cut off.
     """
     if output.text is None:
         return dict.fromkeys(keys, Lack.PARSE_ERROR)
-    unknown = set(re.findall(r"unknown oid '?([\w.]+)'?", output.err.decode("utf-8", "replace")))
-    asked = [key for key in keys if key not in unknown]
-    *whole, tail = output.text.split("\n")
-    given: list[str | Lack] = [*whole, *([Lack.PARSE_ERROR] if tail else [])]
+    *complete, tail = output.text.split("\n")
+    given: list[str | Lack] = [*complete, *([Lack.PARSE_ERROR] if tail else [])]
     found: dict[str, str | Lack] = dict.fromkeys(keys, Lack.ABSENT)
-    if not given and output.code != 0:
-        return dict.fromkeys(keys, Lack.DENIED) if refused(output.said) else found
-    if len(given) != len(asked):
+    if not given:  # `-i` says nothing of a missing key, and says it with exit code 0
+        return dict.fromkeys(keys, Lack.DENIED) if output.code != 0 and refused(output.said) else found
+    named = {match.group(1): match.group(2) for line in complete if (match := _NAMED.fullmatch(line))}
+    bare = [line for line in given if isinstance(line, Lack) or not _NAMED.fullmatch(line)]
+    unknown = set(re.findall(r"unknown oid '?([\w.]+)'?", output.err.decode("utf-8", "replace")))
+    asked = [key for key in keys if key not in unknown and key not in named]
+    found |= {key: value for key, value in named.items() if key in found}
+    if named and not bare:
+        return found
+    if len(bare) != len(asked):
         return found | dict.fromkeys(asked, Lack.PARSE_ERROR)
-    return found | {key: _bare(key, line) for key, line in zip(asked, given, strict=True)}
-
-
-def _bare(key: str, line: str | Lack) -> str | Lack:
-    # Some replacements print `key: value` all the same; the name of another key stays, and will not parse.
-    return line if isinstance(line, Lack) else line.removeprefix(f"{key}: ")
+    return found | dict(zip(asked, bare, strict=True))
 
 
 def whole(text: str) -> int | None:
@@ -48,11 +51,11 @@ def whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,19}", text.strip()) else None
 
 
-def parse(output: Output) -> Found:
+def parse(output: Output, keys: Sequence[str] = tuple(KEYS)) -> Found:
     """Return the values in base units."""
     if output.code < 0:
-        return lacking(tuple(KEYS.values()), Lack.ABSENT)
-    return {KEYS[key]: _value(key, line) for key, line in lines(output, tuple(KEYS)).items()}
+        return lacking([KEYS[key] for key in keys], Lack.ABSENT)
+    return {KEYS[key]: _value(key, line) for key, line in lines(output, keys).items()}
 
 
 def _value(key: str, line: str | Lack) -> float | Lack:
@@ -71,4 +74,14 @@ def _value(key: str, line: str | Lack) -> float | Lack:
     return float(number) if number else Lack.PARSE_ERROR
 
 
-TOOL = Tool("sysctl", tuple(KEYS.values()), lambda: ["sysctl", "-n", *KEYS], parse)
+def _tool(key: str, period: float) -> Tool:
+    return Tool("sysctl", (KEYS[key],), lambda: ["sysctl", "-n", key], partial(parse, keys=(key,)), period=period)
+
+
+# One call for each key: what a key prints can then never be taken for another's, whichever of them a system lacks.
+TOOLS = (
+    _tool("kern.memorystatus_vm_pressure_level", 0.0),
+    _tool("vm.swapusage", 0.0),
+    _tool("hw.memsize", 60.0),
+    _tool("iogpu.wired_limit_mb", 60.0),
+)
