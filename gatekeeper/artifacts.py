@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from gatekeeper.terms.outcome import Finding
 
 _CHUNK = 1 << 22
 _WEIGHTS = ".safetensors"
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 
 def find(name: str, base: Path) -> Path:
@@ -107,7 +109,10 @@ def check_safetensors(path: Path, name: str) -> None:
     Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
     """
     hint = f"the file is damaged; fetch the model again, e.g. hf download {name} --force-download"
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except OSError as error:  # a link of the hub cache whose blob is gone
+        raise InputError(f"model '{name}': cannot read {path}: {error.strerror}", hint=hint) from error
     with path.open("rb") as file:
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
@@ -115,8 +120,8 @@ def check_safetensors(path: Path, name: str) -> None:
             raise InputError(f"model '{name}': {path} is truncated inside its header ({size} bytes)", hint=hint)
         try:
             header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            ends = [int(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
     expected = 8 + length + max(ends, default=0)
     if size != expected:
@@ -126,11 +131,14 @@ def check_safetensors(path: Path, name: str) -> None:
 
 def _all_shards(folder: Path, name: str) -> None:
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        wanted = set(_read_json(index, name).get("weight_map", {}).values())
-        missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
-        if missing:
-            raise InputError(f"model '{name}': {folder} lacks {', '.join(missing)}", hint="finish the download")
+    wanted = set(_read_json(index, name).get("weight_map", {}).values()) if index.is_file() else set()
+    for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names tell how many there are
+        if numbered := _SHARD.fullmatch(path.name):
+            stem, count = numbered.groups()
+            wanted |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
+    missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
+    if missing:
+        raise InputError(f"model '{name}': {folder} lacks {', '.join(missing)}", hint="finish the download")
 
 
 def quantisation(config: Mapping[str, Any]) -> str:
@@ -160,11 +168,14 @@ def token_map(folder: Path, name: str) -> dict[str, int] | None:
     if not path.is_file():
         return None
     document = _read_json(path, name)
-    vocabulary = document.get("model", {}).get("vocab", {})
-    if isinstance(vocabulary, list):  # unigram models list [token, score]
-        vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
-    added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
-    return {**vocabulary, **added}
+    try:
+        vocabulary = document.get("model", {}).get("vocab", {})
+        if isinstance(vocabulary, list):  # unigram models list [token, score]
+            vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
+        added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
+        return {**vocabulary, **added}
+    except (AttributeError, LookupError, TypeError) as error:
+        raise InputError(f"model '{name}': {path} holds no token map", hint="fetch the model again") from error
 
 
 def chat_template(folder: Path, name: str) -> str | None:
@@ -227,7 +238,7 @@ class HashCache:
         status = real.stat()
         mark = [status.st_size, status.st_mtime_ns, status.st_ino]
         known = self._known.get(str(real))
-        if isinstance(known, list) and known[:3] == mark:
+        if isinstance(known, list) and len(known) == 4 and known[:3] == mark:
             return str(known[3])
         digest = _hash(real)
         self._known[str(real)] = [*mark, digest]

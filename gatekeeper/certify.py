@@ -49,7 +49,7 @@ def default_path(slo_name: str, now: datetime) -> Path:
 
 def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
     """Run the whole job into *out*, or go on with the run that lies there."""
-    if resume and out is not None and (out / "verdict.json").is_file():
+    if resume and out is not None and (out / store.SUMS).is_file():
         verdict = judge(out)
         return Finished(verdict, machine.render(verdict), out, (out / POLICY).is_file())
     with ExitStack() as stack:
@@ -90,7 +90,10 @@ def _open_run(
         ready = prepare(given, out / "logs", refuse=False)
         directory = store.RunDirectory.open(out, resume=True)
         stack.callback(directory.close)
-        return _Run(_as_frozen(ready, directory), directory, observers)
+        ready = _as_frozen(ready, directory)
+        if not (directory.path / "plan.json").is_file():  # killed between the two first files
+            directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
+        return _Run(ready, directory, observers)
     # Nothing is written before the promises were found provable.
     path = out or default_path(given.slo.name, SystemClock().wall())
     ready = prepare(given, path / "logs", fixed=fixed)

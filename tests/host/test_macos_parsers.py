@@ -137,14 +137,14 @@ def test_sysctl_that_swallows_a_line_silently_is_not_believed() -> None:
 @given(cut=st.integers(0, 200))
 def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
     """
-    A memory size that lost digits, or a level that lost its line, is a parse error.
+    A memory size that lost digits, or a level that lost its line, is a parse error; nothing at all is absent.
     """
     text = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
     whole = sysctl.parse(printed(text))
 
     found = sysctl.parse(printed(text[:cut]))
 
-    assert all(value in (BAD, whole[name]) for name, value in found.items())
+    assert all(value in (BAD, Lack.ABSENT, whole[name]) for name, value in found.items())
 
 
 def test_lines_that_name_their_key_belong_to_it() -> None:
