@@ -173,9 +173,9 @@ def token_map(folder: Path, name: str) -> dict[str, int] | None:
         if isinstance(vocabulary, list):  # unigram models list [token, score]
             vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
         added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
-        return {**vocabulary, **added}
     except (AttributeError, LookupError, TypeError) as error:
         raise InputError(f"model '{name}': {path} holds no token map", hint="fetch the model again") from error
+    return {**vocabulary, **added}
 
 
 def chat_template(folder: Path, name: str) -> str | None:

@@ -10,6 +10,7 @@ from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.profile import Profile
 from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import Slo
+from gatekeeper.verdict.ladder import speculates
 from gatekeeper.verdict.plan import plain_of, sampling_for
 from gatekeeper.verdict.schedule import Turn, closing, lacking, needs, plain_block, turns
 
@@ -84,7 +85,8 @@ def soak(
     block(0)
     desk.open(given.resident)
     desk.ask_all(_warmups(given), 1, note)
-    half = 0.0 if given.woven else given.slo.soak.duration / 2
+    beside = not given.woven and any(speculates(knobs) for knobs in given.settings.values())
+    half = given.slo.soak.duration / 2 if beside else 0.0
     if half:
         phase(given.name, 0)
         _stretch(given, desk, clock, made, note, observe, number=0, until_s=half, counting=False)
@@ -95,7 +97,7 @@ def soak(
     asked = (_request(given, turn, f"closing-{at}") for at, turn in enumerate(closing(given.settings, given.canaries)))
     observe("closing", {"soak": given.name})
     desk.ask_all(asked, given.slo.soak.concurrency, note)
-    if not given.woven:
+    if beside:
         desk.close()
     block(2)
 

@@ -103,7 +103,8 @@ def parse(text: str, name: str) -> tuple[Canary, ...]:
 
 def _lines(text: str, name: str) -> Iterator[Canary]:
     seen: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Only a line feed ends a line: splitlines() would also split at U+2028, which a JSON string may hold.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{name}: line {number}"
