@@ -117,8 +117,6 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     events = store.load(path / "events.jsonl", store.EVENTS)
     if events.trouble is not None:
         broken.append(f"events.jsonl: {events.trouble}")
-    if case.host_trouble is not None:
-        broken.append(f"host.jsonl: {case.host_trouble}")
     if not (path / "plan.json").is_file():
         broken.append("plan.json: missing")
     seals = directory.broken_seals(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})

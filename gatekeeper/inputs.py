@@ -75,9 +75,12 @@ def canary_name(workload: str) -> str:
 
 
 def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
-    names = [workload.name for workload in promised.workload]
-    if not any(profile.weight(name) > 0 for name in names):
-        raise InputError(f"{source}: mix gives none of the SLO's workloads a weight", hint=f"they are: {names}")
+    idle = [workload.name for workload in promised.workload if profile.weight(workload.name) <= 0]
+    if idle:
+        raise InputError(
+            f"{source}: mix gives a workload no weight: it would never be soaked",
+            hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
+        )
 
 
 def shipped(folder: str) -> Path:

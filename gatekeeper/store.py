@@ -225,13 +225,15 @@ class RunDirectory:
         path = self.path / SUMS
         if not path.is_file():
             return []
-        broken = []
+        broken, listed = [], {SUMS, "lock"}
         for line in path.read_text(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             file = self.path / name
+            listed.add(name)
             if wanted(name) and (not file.is_file() or sha256(file.read_bytes()) != digest):
                 broken.append(name)
-        return broken
+        here = sorted(path.name for path in self.path.glob("*") if path.is_file())
+        return [*broken, *(name for name in here if name not in listed and wanted(name))]
 
 
 def document(content: bytes, name: str) -> dict[str, Any]:

@@ -118,7 +118,8 @@ class MlxSubject:
         """Answer one request; the worker's death or silence is the answer's fault."""
         asked = settle(ask)
         if asked.draft is not None and asked.draft != self._draft:
-            raise GatekeeperError(f"asked a worker that holds '{self._draft or PLAIN}' to draft with '{asked.draft}'")
+            message = f"asked a worker that holds '{self._draft or PLAIN}' to draft with '{asked.draft}'"
+            raise GatekeeperError(message, hint="this is a bug; please report it")
         with self._turn:
             sent = time.monotonic_ns()
             reply, fault = self._exchange({"ask": asdict(asked)})

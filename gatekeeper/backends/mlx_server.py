@@ -127,7 +127,7 @@ class MlxServerSubject:
         asked, knobs = settle(ask), dict(ask.setting)
         if asked.draft != self._draft:
             message = f"asked the server of '{self._draft or PLAIN}' to decode with '{asked.draft or PLAIN}'"
-            raise GatekeeperError(message)
+            raise GatekeeperError(message, hint="this is a bug; please report it")
         if (knobs.get("concurrency") or 1) > 1:
             asked = replace(asked, seed=None)
         thinking = None if asked.thinking is None else {"enable_thinking": asked.thinking}

@@ -117,7 +117,8 @@ class ScriptedSubject:
         """Answer in virtual or real time; the script's faults come back as the answer's fault."""
         asked = settle(ask)
         if asked.draft is not None and asked.draft != self._residence:
-            raise GatekeeperError(f"asked the subject of '{self._residence}' to draft with '{asked.draft}'")
+            message = f"asked the subject of '{self._residence}' to draft with '{asked.draft}'"
+            raise GatekeeperError(message, hint="this is a bug; please report it")
         streams = int(dict(ask.setting).get("concurrency") or 1)
         if self._backend.realtime:
             return self._give(ask.canary, asked, dict(ask.setting), streams)

@@ -67,15 +67,15 @@ def show_seconds(seconds: float) -> str:
     size = abs(seconds)
     for unit, below in (("ms", 1.0), ("s", 120.0), ("min", 7200.0), ("h", 172800.0), ("d", math.inf)):
         if size < below:
-            return f"{seconds / SECONDS[unit]:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return f"{_digits(seconds / SECONDS[unit])} {unit}"
+    return f"{_digits(seconds)} s"
 
 
 def show_bytes(count: float) -> str:
     """Print a size in decimal units: 512 B, 5.6 MB, 1.4 GB."""
     for unit in ("TB", "GB", "MB", "kB"):
         if abs(count) >= BYTES[unit]:
-            return f"{count / BYTES[unit]:.3g} {unit}"
+            return f"{_digits(count / BYTES[unit])} {unit}"
     return f"{count:.0f} B"
 
 
@@ -87,5 +87,9 @@ def show(value: float, unit: str) -> str:
         return show_bytes(value)
     if unit == "B/s":
         return f"{show_bytes(value)}/s"
-    number = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-    return number if unit == "1" else f"{number} {unit}"
+    return _digits(value) if unit == "1" else f"{_digits(value)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Print three digits, or all before the point; people are not shown exponents for 1000."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

@@ -109,7 +109,7 @@ def conclude(case: Case) -> Conclusion:
     walk = _Walk(
         at={name: choice.setting for name, choice in choices.items()},
         rungs=dict.fromkeys(choices, ()),
-        doubts=[*case.doubts, *doubts],
+        doubts=[*case.doubts, *doubts, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
     )
     _first_transitions(case, choices, walk)
     needs: tuple[Leg, ...] = ()

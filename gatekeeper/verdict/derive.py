@@ -235,28 +235,20 @@ def lost_too_many(lost: int, pairs: int) -> str | None:
 def drift(evidence: Evidence) -> Estimate | Missing:
     """Estimate how much plain decoding's speed changed over the soak, as a share of itself, from its plain answers.
 
-    Each canary is compared with itself: the residuals of log speed, over time, by Theil-Sen.
+    Each canary is compared with itself alone: the slopes between its own answers (log speed over time).
     """
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
     last = max((one.segment for one in evidence.plain), default=0)  # clocks of two segments do not compare
+    times = []
     for one in sound(evidence.plain):
-        if one.segment != last:
-            continue
         rate = decode_rate(one.answer) or answer_rate(one.answer)
-        if rate:
-            by_canary[one.canary].append((one.answer.sent_ns / 1e9, math.log(rate)))
-    points = []
-    for seen in by_canary.values():
-        if len(seen) > 1:
-            middle = fmean(value for _, value in seen)
-            points += [(at, value - middle) for at, value in seen]
-    if len(points) < 8:
-        return Missing("too few plain answers to the same canaries to see a drift", len(points))
-    points.sort()
-    span = points[-1][0] - points[0][0]
-    slope = stats.theil_sen([at for at, _ in points], [value for _, value in points], evidence.level)
+        if rate and one.segment == last:
+            times.append(one.answer.sent_ns / 1e9)
+            by_canary[one.canary].append((times[-1], math.log(rate)))
+    slope = stats.slope_within(by_canary, evidence.level, evidence.seed)
     if isinstance(slope, Missing):
         return slope
+    span = max(times) - min(times)
     return Estimate(slope.center * span, slope.lo * span, slope.hi * span, slope.n)
 
 
@@ -477,7 +469,10 @@ def _windows(evidence: Evidence) -> Estimate | Missing:
         if one.answer.rounds is not None:
             drafted[one.segment, number][0] += one.answer.rounds.accepted
             drafted[one.segment, number][1] += one.answer.rounds.drafted
-    rates = {at: accepted / tried for at, (accepted, tried) in drafted.items() if tried}
+    if not any(tried for _, tried in drafted.values()):
+        return Missing("no answer drafted anything", len(drafted))
+    # Answers that drafted nothing count as accepting nothing; a window without answers says nothing.
+    rates = {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
     threes = [
         max(rates[segment, number + step] for step in range(3))
         for segment, number in rates

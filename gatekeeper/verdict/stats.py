@@ -252,18 +252,26 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     return Estimate(center, min(center, gain_lo - loss_hi), max(center, gain_hi - loss_lo), n)
 
 
-def theil_sen(times: Sequence[float], values: Sequence[float], level: float) -> Estimate | Missing:
-    """Bound the slope of *values* over *times*: the median of all pairwise slopes (Sen 1968), bounds by Kendall's S."""
-    n = len(times)
-    if n < 8:
-        return Missing(f"too few points for a slope: {n}, need 8", n)
-    x, y = np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    first, second = np.triu_indices(n, k=1)
-    apart = x[second] != x[first]
-    slopes = np.sort((y[second] - y[first])[apart] / (x[second] - x[first])[apart])
-    if slopes.size == 0 or not np.isfinite(slopes).all():
+def slope_within(groups: Mapping[str, Sequence[tuple[float, float]]], level: float, seed: int) -> Estimate | Missing:
+    """Bound the common slope of several groups of (time, value), whatever level each group lies at.
+
+    The median of all slopes between two points of one group (Sen 1968, within groups); centring each group on its
+    mean instead would flatten the slope. Groups are resampled for the bounds.
+    """
+    slopes = []
+    for name in sorted(groups):
+        points = sorted(groups[name])
+        own = [(b[1] - a[1]) / (b[0] - a[0]) for n, a in enumerate(points) for b in points[n + 1 :] if b[0] > a[0]]
+        if own:
+            slopes.append(np.asarray(own, dtype=np.float64))
+    n = len(slopes)
+    if n < 5:
+        return Missing(f"too few canaries with two plain answers to see a drift: {n}, need 5", n)
+    if not all(np.isfinite(values).all() for values in slopes):
         return Missing("the points have no finite slope", n)
-    spread = NormalDist().inv_cdf(level) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    below = max(0, math.floor((slopes.size - spread) / 2) - 1)
-    above = min(slopes.size - 1, math.ceil((slopes.size + spread) / 2))
-    return Estimate(float(np.median(slopes)), float(slopes[below]), float(slopes[above]), n)
+    random = np.random.default_rng(seed)
+    drawn = np.array(
+        [np.median(np.concatenate([slopes[at] for at in random.integers(0, n, size=n)])) for _ in range(DRAWS // 4)]
+    )
+    lo, hi = bounds(drawn, level, n)
+    return Estimate(float(np.median(np.concatenate(slopes))), lo, hi, n)

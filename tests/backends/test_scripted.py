@@ -167,7 +167,7 @@ def test_modes_make_a_bimodal_baseline() -> None:
     assert abs(len(slow) / len(plain) - 0.3) < 0.07
     modes = 2
     assert modes == len({round(one, 6) for one in plain})
-    assert 1 == len({round(seconds(one), 6) for one in answers[1::2]})  # noqa: SIM300
+    assert 1 == len({round(seconds(one), 6) for one in answers[1::2]})
 
 
 def test_counters_can_lie() -> None:

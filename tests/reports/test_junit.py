@@ -1,0 +1,103 @@
+"""The verdict as JUnit XML, as CI systems read it."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.reports import junit
+from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
+
+
+def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
+    return Check(metric, "at_least", 1.16, outcome, "1", because, why, 1.25, 1.2, 1.3, 12)
+
+
+def workload(outcome: str, *checks: Check, required: bool = True) -> WorkloadVerdict:
+    return WorkloadVerdict("easy", outcome, {"draft": "heavy"}, checks, required, "because of this")
+
+
+def read(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), incomplete: str | None = None) -> ET.Element:
+    return ET.fromstring(junit.render(Verdict("made", "demo", "abc", workloads, host, incomplete=incomplete)))  # noqa: S314
+
+
+def counts(root: ET.Element) -> tuple[str | None, ...]:
+    return tuple(root.get(name) for name in ("tests", "failures", "errors"))
+
+
+def test_pass_fail_and_unproven() -> None:
+    """
+    A pass has no child, a fail is <failure>, an unproven is <error>, with reason and why; nothing is ever <skipped>.
+    """
+    root = read(
+        workload("failed", check(Outcome.PASS), check(Outcome.FAIL, "ttft"), check(Outcome.UNPROVEN, "itl_p95"))
+    )
+
+    kinds = {str(case.get("name")).split()[0]: [child.tag for child in case] for case in root.iter("testcase")}
+    assert {"outcome": ["failure"], "throughput_ratio": [], "ttft": ["failure"], "itl_p95": ["error"]} == kinds
+    assert [] == list(root.iter("skipped"))
+    assert ("4", "2", "1") == counts(root) == counts(root[0])
+    assert "pays" in "".join(root.itertext())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "required", "tags"),
+    [
+        ("promoted", True, []),
+        ("graded_back", False, []),
+        ("graded_back", True, ["failure"]),
+        ("failed", False, ["failure"]),
+        ("unproven", False, ["error"]),
+    ],
+)
+def test_the_outcome_of_a_workload_is_a_case(outcome: str, tags: list[str], *, required: bool) -> None:
+    """
+    CI is red exactly where the exit code is: an optional workload may decode plainly.
+    """
+    root = read(workload(outcome, required=required))
+
+    assert tags == [child.tag for case in root.iter("testcase") for child in case]
+
+
+def test_the_host_and_missing_evidence_have_a_suite() -> None:
+    """
+    Host promises are cases of their own, and records that do not suffice are an error.
+    """
+    root = read(
+        workload("promoted"), host=(check(Outcome.FAIL, "memory_headroom"),), incomplete="the run is not finished"
+    )
+
+    (host,) = [suite for suite in root if suite.get("name") == "host"]
+    assert ["failure", "error"] == [child.tag for case in host for child in case]
+    assert "host" not in {suite.get("name") for suite in read(workload("promoted"))}
+
+
+def test_names_are_unique() -> None:
+    """
+    Two promises on one metric are two cases: CI systems drop doubles.
+    """
+    root = read(workload("promoted", check(Outcome.PASS), check(Outcome.PASS), check(Outcome.PASS)))
+
+    names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+    assert len(names) == len(set(names)) == 4
+
+
+XML_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffe\uffff"), max_size=40)
+
+
+@given(XML_TEXT, XML_TEXT)
+def test_any_text_makes_a_document(because: str, why: str) -> None:
+    """
+    Quotes, brackets, control characters: what a promise or a subject says never breaks the file.
+    """
+    root = read(workload("failed", check(Outcome.FAIL, because=because, why=why)))
+
+    assert ("2", "2", "0") == counts(root)
+
+
+def test_no_workload_is_still_a_document() -> None:
+    """
+    A verdict of nothing has no case, and no pass.
+    """
+    assert ("0", "0", "0") == counts(read())

@@ -1,0 +1,113 @@
+"""Human units at the door."""
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.terms import units
+from gatekeeper.terms.metrics import ALL
+
+EVERY = units.SECONDS | units.BYTES | units.BYTE_RATES | units.EVENT_RATES | units.OTHERS
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("900 ms", 0.9),
+        ("600 s", 600.0),
+        ("10 min", 600.0),
+        ("30 d", 2_592_000.0),
+        ("10 GB", 1e10),
+        ("10GiB", 10 * 2.0**30),
+        ("0.5 /s", 0.5),
+        ("30 /min", 0.5),
+        ("200 MB/h", 2e8 / 3600),
+        ("5 %", 0.05),
+        (" -1.5e2 ", -150.0),
+        (".5", 0.5),
+        (7, 7.0),
+    ],
+)
+def test_quantities_people_write(written: object, value: float) -> None:
+    """
+    A number with a unit is read in SI base units; a bare one already is.
+    """
+    assert pytest.approx(value) == units.parse(written, EVERY)
+
+
+@pytest.mark.parametrize(
+    "written", ["", "ten s", "10 parsecs", "10 gb", "1 2 s", "s", "--1 s", "1e999 s", True, None, [], "nan", "inf s"]
+)
+def test_what_can_not_be_read_is_refused(written: object) -> None:
+    """
+    A typo, a wrong case, a boolean or an overflow is an error, never a guess.
+    """
+    with pytest.raises(ValueError, match=r"cannot read|expected a number|not a finite"):
+        units.parse(written, EVERY)
+
+
+@given(st.floats(1e-3, 1e3), st.sampled_from(sorted(EVERY)))
+def test_units_are_factors(number: float, unit: str) -> None:
+    """
+    Every unit means its factor, with or without a space.
+    """
+    assert pytest.approx(number * EVERY[unit]) == units.parse(f"{number!r} {unit}", EVERY)
+    assert units.parse(f"{number!r}{unit}", EVERY) == units.parse(f"{number!r} {unit}", EVERY)
+
+
+@given(st.floats(1e-4, 1e7) | st.floats(-1e7, -1e-4))
+def test_shown_durations_are_read_back(seconds: float) -> None:
+    """
+    What is printed means the same when it is written into an SLO, to three digits.
+    """
+    assert pytest.approx(seconds, rel=0.006) == units.parse(units.show_seconds(seconds), units.SECONDS)
+
+
+@given(st.floats(1.0, 1e14))
+def test_shown_sizes_are_read_back(count: float) -> None:
+    """
+    Sizes too.
+    """
+    assert pytest.approx(count, rel=0.006, abs=0.5) == units.parse(units.show_bytes(count), units.BYTES)
+
+
+@given(st.floats(0.001, 1e12), st.sampled_from(sorted({one.unit for one in ALL})))
+def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
+    """
+    999.7 tok/s is 1000, not 1e+03.
+    """
+    assert not re.search(r"\de[+]", units.show(value, unit))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (0.0042, "s", "4.2 ms"),
+        (600.0, "s", "10 min"),
+        (1.4e9, "B", "1.4 GB"),
+        (512, "B", "512 B"),
+        (2.5e6, "B/s", "2.5 MB/s"),
+        (1.162, "1", "1.16"),
+        (1234.5, "tok/s", "1234 tok/s"),
+        (0.0, "s", "0 ms"),
+    ],
+)
+def test_values_as_people_read_them(value: float, unit: str, shown: str) -> None:
+    """
+    Three digits and the unit a person would use.
+    """
+    assert shown == units.show(value, unit)
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+def test_every_metrics_unit_can_be_written(metric: object) -> None:
+    """
+    A bound may be written in the unit of its metric, and what `show` prints of it is accepted.
+    """
+    unit = str(getattr(metric, "unit", ""))
+    allowed = units.UNITS_OF[unit]
+
+    assert math.isfinite(units.parse(units.show(2.5, unit), allowed))

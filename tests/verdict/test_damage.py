@@ -1,0 +1,100 @@
+"""Records that are missing or damaged never improve an outcome, whatever is lost."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.terms.records import Generation
+from gatekeeper.verdict.conclude import Case, Recorded, conclude
+from tests.verdict.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
+from tests.verdict.made import objective
+
+GOODNESS = {"promoted": 3, "graded_back": 2, "unproven": 1, "failed": 0}
+
+
+def _run(case: Case, made: Made, footprint: float = 0.0) -> Case:
+    while needs := conclude(case).needs:
+        for leg in needs:
+            case = with_soak(case, leg, made)
+            if footprint:
+                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(601))
+                case = replace(case, host_samples=(*case.host_samples, *samples))
+    return case
+
+
+HOST = (objective("throughput_ratio", at_least=1.1), objective("footprint_peak", at_most="4 GB"))
+CASES: dict[str, tuple[Case, str]] = {
+    "promoted": (_run(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)), WINNING), "promoted"),
+    "graded back": (_run(bare({"easy": WINNING}), FAILING), "graded_back"),
+    "failed": (_run(bare({"hard": LOSING}, objectives=(objective("ttft", at_most=0.001),)), LOSING), "failed"),
+    "host failed": (_run(bare({"easy": WINNING}, objectives=HOST), WINNING, 5e9), "failed"),
+    "apart": (
+        _run(bare({"easy": WINNING, "hard": LOSING}, shares=False, optional=("hard",)), WINNING),
+        "promoted",
+    ),
+}
+
+
+def damaged(draw: st.DrawFn, files: Mapping[str, Recorded]) -> dict[str, Recorded]:
+    """Lose whole files, or records of them; the store tells of both."""
+    kept: dict[str, Recorded] = {}
+    for name, recorded in files.items():
+        fate = draw(st.sampled_from(["kept", "kept", "lost", "cut", "holed"]))
+        answers: tuple[Generation, ...] = recorded.answers
+        if fate == "kept":
+            kept[name] = recorded
+        elif fate == "cut":
+            kept[name] = Recorded(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
+        elif fate == "holed":
+            start = draw(st.integers(0, len(answers)))
+            stop = draw(st.integers(start, len(answers)))
+            kept[name] = Recorded((*answers[:start], *answers[stop:]), "its closing line says another number")
+    return kept
+
+
+@st.composite
+def losses(draw: st.DrawFn, case: Case) -> Case:
+    count = draw(st.integers(0, len(case.host_samples)))
+    lost_samples = bool(case.host_samples) and draw(st.booleans())
+    return replace(
+        case,
+        sweep=damaged(draw, case.sweep),
+        soaks=damaged(draw, case.soaks),
+        host_samples=case.host_samples[:count] if lost_samples else case.host_samples,
+        host_trouble="cut off" if lost_samples else None,
+        doubts=("host.jsonl: cut off",) if lost_samples else (),  # as the judge of a stored run says it
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cases_end_as_they_should(name: str) -> None:
+    """
+    Undamaged, each case ends in the outcome it stands for.
+    """
+    case, outcome = CASES[name]
+
+    assert outcome == conclude(case).verdict.outcome
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -> None:
+    """
+    Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become unproven.
+    """
+    case, _ = CASES[name]
+    before = conclude(case).verdict
+
+    hurt = data.draw(losses(case))
+    after = conclude(hurt).verdict
+
+    lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
+    pairs = [(before.outcome, after.outcome)]
+    pairs += [(one.outcome, two.outcome) for one, two in zip(before.workloads, after.workloads, strict=True)]
+    for was, now in pairs:
+        assert GOODNESS[now] <= max(GOODNESS[was], GOODNESS["unproven"])
+    assert not lost or after.exit_code != 0

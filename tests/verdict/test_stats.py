@@ -1,0 +1,461 @@
+"""The arithmetic of proof against scipy, known numbers, and properties."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from gatekeeper.terms.outcome import Estimate, Missing
+from gatekeeper.verdict import stats
+
+SEEDS = st.integers(0, 2**40)
+LEVELS = st.sampled_from([0.8, 0.9, 0.95, 1 - 0.05 / 3, 0.99])
+RATIOS = st.floats(0.05, 20.0)
+BROKEN = [math.nan, math.inf, -math.inf]
+few = settings(max_examples=12, deadline=None)
+
+
+@pytest.mark.parametrize(("quantile", "samples"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.05, 59)])
+def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
+    """
+    The published numbers: p50 needs 5 answers, p90 29, p95 59, p99 299; a low quantile as many as its mirror.
+    """
+    assert samples == stats.samples_needed(quantile, 0.95)
+
+
+def test_samples_needed_when_the_error_is_split() -> None:
+    """
+    With the allowed error split over three rungs p95 needs 80.
+    """
+    assert 80 == stats.samples_needed(0.95, 1 - 0.05 / 3)
+
+
+@given(st.floats(0.01, 0.99), LEVELS)
+def test_samples_needed_is_the_least_that_suffices(quantile: float, level: float) -> None:
+    """
+    One sample fewer leaves all of them on the near side more often than the allowed error; so many do not.
+    """
+    far = max(quantile, 1 - quantile)
+    need = stats.samples_needed(quantile, level)
+
+    assert far**need <= (1 - level) * (1 + 1e-6)
+    assert far ** (need - 1) >= (1 - level) * (1 - 1e-6)
+
+
+@given(st.integers(1, 400), st.floats(0.001, 0.999), st.data())
+def test_binomial_cdf_is_scipys(trials: int, chance: float, data: st.DataObject) -> None:
+    """
+    The binomial distribution function agrees with scipy, one at a time and as a list.
+    """
+    successes = data.draw(st.integers(-1, trials))
+
+    single, listed = stats.binomial_cdf(successes, trials, chance), stats.binomial_cdfs(trials, chance)
+
+    assert pytest.approx(oracle.binom.cdf(successes, trials, chance), abs=1e-9) == single
+    assert pytest.approx(oracle.binom.cdf(np.arange(trials + 1), trials, chance), abs=1e-9) == listed
+
+
+@given(st.floats(-50, 50), st.integers(1, 300))
+def test_student_cdf_is_scipys(t: float, degrees: int) -> None:
+    """
+    The finite sums for Student's t agree with scipy for odd and even degrees.
+    """
+    assert pytest.approx(oracle.t.cdf(t, degrees), abs=1e-9) == stats.student_cdf(t, degrees)
+
+
+@given(st.floats(0.51, 0.999), st.integers(1, 300))
+def test_student_quantile_is_scipys(level: float, degrees: int) -> None:
+    """
+    Bisection finds the quantile that scipy finds.
+    """
+    assert pytest.approx(oracle.t.ppf(level, degrees), rel=1e-6, abs=1e-9) == stats.student_quantile(level, degrees)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), LEVELS)
+def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: float) -> None:
+    """
+    The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each.
+    """
+    trials = gains + others
+    assume(trials > 0)
+
+    lo, hi = stats.proportion_bounds(gains, trials, level)
+
+    exact = oracle.binomtest(gains, trials).proportion_ci(2 * level - 1, "exact")
+    assert pytest.approx((exact.low, exact.high), abs=1e-7) == (lo, hi)
+
+
+def test_a_proportion_of_nothing_is_unknown() -> None:
+    """
+    No trial at all leaves the whole range open.
+    """
+    assert (0.0, 1.0) == stats.proportion_bounds(0, 0, 0.95)
+
+
+@given(st.floats(0.05, 0.95), LEVELS, st.integers(0, 120))
+def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, more: int) -> None:
+    """
+    Each bound is the order statistic that scipy's quantile test would give, one-sided; its rank is read off the value.
+    """
+    n = stats.samples_needed(q, level) + more
+    assume(n <= 400)
+    ranks = [float(rank) for rank in range(1, n + 1)]
+
+    found = stats.quantile(ranks, q, level)
+
+    assert isinstance(found, Estimate)
+    # Lower: the largest k with P(B >= k) >= level. Upper: the smallest k with P(B <= k - 1) >= level.
+    below = oracle.binom.cdf(np.arange(n + 1), n, q)
+    assume(np.abs(below - level).min() > 1e-9)
+    assume(np.abs(1 - below - level).min() > 1e-9)
+    lower = [float(k) for k in range(1, n + 1) if 1 - below[k - 1] >= level]
+    upper = [float(k) for k in range(1, n + 1) if below[k - 1] >= level]
+    assert (lower[-1] if lower else -math.inf, upper[0] if upper else math.inf) == (found.lo, found.hi)
+
+
+@pytest.mark.parametrize("side", ["less", "greater"])
+def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
+    """
+    `scipy.stats.quantile_test` draws the same one-sided bounds from sixty answer times.
+    """
+    times = np.random.default_rng(5).lognormal(size=60).tolist()
+
+    found = stats.quantile(times, 0.95, 0.95)
+
+    interval = oracle.quantile_test(times, q=0.0, p=0.95, alternative=side).confidence_interval(0.95)
+    assert isinstance(found, Estimate)
+    assert (interval.high == found.hi) if side == "less" else (interval.low == found.lo)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=60), LEVELS)
+def test_quantile_is_between_its_bounds(values: list[float], level: float) -> None:
+    """
+    Whatever the sample, lo <= center <= hi, or it is said how many are needed.
+    """
+    found = stats.quantile(values, 0.5, level)
+
+    if isinstance(found, Estimate):
+        assert found.lo <= found.center <= found.hi
+    else:
+        assert "need" in found.because
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=59, max_size=80), st.floats(0.001, 1000))
+def test_quantile_scales(values: list[float], factor: float) -> None:
+    """
+    Milliseconds instead of seconds change the figures, never the ranks.
+    """
+    plain, scaled = (stats.quantile([by * one for one in values], 0.95, 0.95) for by in (1.0, factor))
+
+    assert isinstance(plain, Estimate)
+    assert isinstance(scaled, Estimate)
+    assert pytest.approx((factor * plain.center, factor * plain.lo, factor * plain.hi), abs=1e-6) == (
+        scaled.center,
+        scaled.lo,
+        scaled.hi,
+    )
+
+
+def test_fifty_eight_answers_bound_no_p95() -> None:
+    """
+    One answer too few for p95 is Missing, with both numbers.
+    """
+    found = stats.quantile([1.0] * 58, 0.95, 0.95)
+
+    assert isinstance(found, Missing)
+    assert ("58" in found.because, "59" in found.because, 58) == (True, True, found.n)
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.lists(RATIOS, min_size=1, max_size=3), min_size=5))
+@few
+def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) -> None:
+    """
+    The mean of log ratios, each canary counting once, lies inside its interval.
+    """
+    found = stats.geometric_mean_ratio(ratios, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios.values()])))
+    assert pytest.approx(by_hand) == found.center
+    assert found.lo <= found.center * (1 + 1e-9)
+    assert found.center <= found.hi * (1 + 1e-9)
+
+
+@given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12), SEEDS)
+@few
+def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]], seed: int) -> None:
+    """
+    Plain over candidate is one over candidate over plain, and the bounds change places.
+    """
+    forth = {str(number): values for number, values in enumerate(ratios)}
+    back = {name: [1 / value for value in values] for name, values in forth.items()}
+
+    there, here = (stats.geometric_mean_ratio(one, 0.95, seed) for one in (forth, back))
+
+    assert isinstance(there, Estimate)
+    assert isinstance(here, Estimate)
+    assert pytest.approx((1 / there.center, 1 / there.hi, 1 / there.lo), rel=1e-6) == (here.center, here.lo, here.hi)
+
+
+@given(st.lists(RATIOS, min_size=5, max_size=12), st.floats(0.1, 10), SEEDS)
+@few
+def test_geometric_mean_scales(values: list[float], factor: float, seed: int) -> None:
+    """
+    Twice as fast everywhere is twice the ratio and twice both bounds.
+    """
+    one, many = (
+        stats.geometric_mean_ratio({str(at): [by * value] for at, value in enumerate(values)}, 0.95, seed)
+        for by in (1.0, factor)
+    )
+
+    assert isinstance(one, Estimate)
+    assert isinstance(many, Estimate)
+    assert pytest.approx((one.center * factor, one.lo * factor, one.hi * factor)) == (many.center, many.lo, many.hi)
+
+
+def test_equal_ratios_have_no_spread() -> None:
+    """
+    Where every canary says 1.3 there is nothing to doubt.
+    """
+    found = stats.geometric_mean_ratio({str(at): [1.3, 1.3] for at in range(6)}, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((1.3, 1.3, 1.3)) == (found.center, found.lo, found.hi)
+
+
+def test_uneven_repeats_are_resampled_inside_their_canary() -> None:
+    """
+    A canary asked once and one asked three times weigh the same, and padding never enters the mean.
+    """
+    ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
+
+    found = stats.geometric_mean_ratio(ratios, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((2.0, 2.0, 2.0)) == (found.lo, found.center, found.hi)
+
+
+Interval = Callable[[Sequence[float], int], Estimate | Missing]
+"""An interval from a list of numbers and a seed, so that all kinds share their properties."""
+
+
+def _geometric(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return stats.geometric_mean_ratio({str(at): [value] for at, value in enumerate(values)}, 0.95, seed)
+
+
+def _sums(values: Sequence[float], seed: int) -> Estimate | Missing:
+    pairs = {str(at): ((value, 1.0), (1.0, 1.0)) for at, value in enumerate(values)}
+    return stats.ratio_of_sums(pairs, 0.95, seed)
+
+
+def _medians(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return stats.relative_change_of_medians({str(at): (value, 1.0) for at, value in enumerate(values)}, 0.95, seed)
+
+
+def _pooled(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return stats.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95, seed)
+
+
+def _order(values: Sequence[float], _: int) -> Estimate | Missing:
+    return stats.quantile(values, 0.5, 0.95)
+
+
+def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
+    return stats.paired_pass_delta({str(at): (value, 0.0) for at, value in enumerate(values)}, 0.95)
+
+
+def _slope(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return stats.slope_within({str(at): [(0.0, 1.0), (1.0, value)] for at, value in enumerate(values)}, 0.95, seed)
+
+
+def shifted(points: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+    """Five groups of the same points, each at a level of its own."""
+    return {str(level): [(x, y + 100 * level) for x, y in points] for level in range(5)}
+
+
+ALL_KINDS: list[Interval] = [_geometric, _sums, _medians, _pooled, _order, _deltas, _slope]
+DRAWN: list[Interval] = [_geometric, _sums, _medians, _pooled]
+
+
+@pytest.mark.parametrize("interval", ALL_KINDS)
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_not_finite_is_missing(interval: Interval, broken: float) -> None:
+    """
+    One sample that is no finite number leaves no estimate at all.
+    """
+    assert isinstance(interval([1.0] * 11 + [broken], 7), Missing)
+
+
+@pytest.mark.parametrize("interval", ALL_KINDS)
+def test_nothing_is_missing(interval: Interval) -> None:
+    """
+    No sample gives no estimate, with the count that says so.
+    """
+    found = interval([], 7)
+
+    assert isinstance(found, Missing)
+    assert 0 == found.n
+
+
+@pytest.mark.parametrize("interval", DRAWN)
+@given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
+@few
+def test_the_seed_decides_the_interval(interval: Interval, values: list[float], seed: int) -> None:
+    """
+    The same records and the same seed give the same bytes.
+    """
+    assert interval(values, seed) == interval(list(values), seed)
+
+
+@pytest.mark.parametrize("interval", [_geometric, _sums, _medians, _pooled, _order])
+@given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
+@few
+def test_center_lies_inside(interval: Interval, values: list[float], seed: int) -> None:
+    """
+    For every interval lo <= center <= hi.
+    """
+    found = interval(values, seed)
+
+    assert isinstance(found, Estimate)
+    assert found.lo <= found.center + 1e-9
+    assert found.center <= found.hi + 1e-9
+
+
+@pytest.mark.parametrize("interval", [_geometric, _sums, _medians, _pooled, _order])
+def test_order_of_the_samples_does_not_matter_to_the_center(interval: Interval) -> None:
+    """
+    Records may come in any order.
+    """
+    values = [0.4, 2.0, 1.1, 0.9, 3.0, 1.7, 0.6, 1.3, 1.9]
+
+    forth, back = interval(values, 7), interval(values[::-1], 7)
+
+    assert isinstance(forth, Estimate)
+    assert isinstance(back, Estimate)
+    assert pytest.approx(forth.center) == back.center
+
+
+def test_ratio_of_sums_is_no_mean_of_ratios() -> None:
+    """
+    A long answer counts by its tokens: 550 tokens in 15 s against 550 in 55 s, whatever five short ones say.
+    """
+    pairs = {str(at): ((10.0, 1.0), (10.0, 1.0)) for at in range(5)} | {"long": ((500.0, 10.0), (500.0, 50.0))}
+
+    found = stats.ratio_of_sums(pairs, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((550 / 15) / (550 / 55)) == found.center
+
+
+def test_relative_change_of_medians_by_hand() -> None:
+    """
+    A median of 108 ms against 100 ms is +8 %.
+    """
+    found = stats.relative_change_of_medians({str(at): (0.108, 0.100) for at in range(7)}, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((0.08, 0.08, 0.08)) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_quantile_counts_tokens() -> None:
+    """
+    A gap that carries four tokens weighs four times: nine gaps of one token and one of ninety-one make that gap p50.
+    """
+    clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
+
+    found = stats.pooled_quantile(clusters, 0.5, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert (0.5, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
+    """
+    A thousand tokens of five answers are five answers: no p95.
+    """
+    clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
+
+    assert isinstance(stats.pooled_quantile(clusters, 0.95, 0.95, 7), Missing)
+
+
+@pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])
+def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
+    """
+    With no flip in n canaries the pass rate may still have moved by -ln(0.025) / n either way.
+    """
+    found = stats.paired_pass_delta({str(at): (1.0, 1.0) for at in range(canaries)}, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (found.lo, found.center, found.hi)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60))
+def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float, float]]) -> None:
+    """
+    What the candidate gains over plain, plain loses against the candidate; the interval is the exact mirror.
+    """
+    forth = stats.paired_pass_delta({str(at): pair for at, pair in enumerate(marks)}, 0.95)
+    back = stats.paired_pass_delta({str(at): (b, a) for at, (a, b) in enumerate(marks)}, 0.95)
+
+    assert isinstance(forth, Estimate)
+    assert isinstance(back, Estimate)
+    assert pytest.approx((-forth.center, -forth.hi, -forth.lo), abs=1e-9) == (back.center, back.lo, back.hi)
+    assert forth.lo <= forth.center <= forth.hi
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.integers(-1000, 1000)), min_size=8, max_size=30, unique_by=lambda p: p[0]
+    )
+)
+@settings(deadline=None)
+def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> None:
+    """
+    Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
+    """
+    found = stats.slope_within(shifted([(float(x), float(y)) for x, y in points]), 0.95, 1)
+
+    assert isinstance(found, Estimate)
+    slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
+    assert pytest.approx(slope, abs=1e-9) == found.center
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=25), st.floats(0.01, 100))
+@settings(deadline=None, max_examples=25)
+def test_the_slope_within_groups_scales_and_turns_round(values: list[float], factor: float) -> None:
+    """
+    Values times a factor are a slope times that factor; values upside down are the slope upside down.
+    """
+    plain, scaled, turned = (
+        stats.slope_within(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95, 1)
+        for by in (1.0, factor, -1.0)
+    )
+
+    assert isinstance(plain, Estimate)
+    assert isinstance(scaled, Estimate)
+    assert isinstance(turned, Estimate)
+    assert pytest.approx(plain.center * factor, abs=1e-6) == scaled.center
+    assert plain.lo - 1e-9 <= plain.center <= plain.hi + 1e-9
+    assert pytest.approx(-plain.center, abs=1e-6) == turned.center
+
+
+def test_points_of_one_instant_have_no_slope() -> None:
+    """
+    Eight readings at the same time say nothing about change.
+    """
+    assert isinstance(stats.slope_within({str(at): [(3.0, 1.0), (3.0, 2.0)] for at in range(8)}, 0.95, 1), Missing)
+
+
+def test_expanded_is_wider_for_fewer_units() -> None:
+    """
+    The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015, 5.3).
+    """
+    widths = [stats.expanded(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
+
+    assert sorted(widths, reverse=True) == widths
+    assert pytest.approx(0.95, abs=0.001) == widths[-1]
