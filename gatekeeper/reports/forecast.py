@@ -3,7 +3,7 @@
 from typing import Any
 
 from gatekeeper.reports.plaintext import setting
-from gatekeeper.terms.units import show_seconds
+from gatekeeper.terms.units import show_bytes, show_seconds
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -18,9 +18,20 @@ def plan(document: dict[str, Any]) -> str:
     expected = document["expected_seconds"].items()
     lines += [f"expected {stage}: about {show_seconds(seconds)}" for stage, seconds in expected]
     lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
+    if memory := document.get("memory"):
+        lines += [_memory(memory)]
     complaints = document["complaints"]
     lines += [f"{WEIGHTS[one['weight']]}: {one['about']}: {one['message']}; {one['hint']}" for one in complaints]
     return "\n".join(lines) + "\n"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    parts = (
+        f"{one['part']} {show_bytes(one['bytes']) if one['bytes'] is not None else 'unknown'}"
+        for one in memory["parts"]
+    )
+    here = f" of {show_bytes(memory['here'])}" if memory["here"] is not None else ""
+    return f"expected memory, an estimate: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
 
 
 def choices(document: dict[str, Any]) -> str:
