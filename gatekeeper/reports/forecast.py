@@ -1,4 +1,4 @@
-"""A plan and a sweep's choices, as lines to read."""
+"""A plan, a probe and a sweep's choices, as lines to read."""
 
 from typing import Any
 
@@ -45,4 +45,18 @@ def choices(document: dict[str, Any]) -> str:
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
     lines.append(f"run: {document['run']}")
+    return "\n".join(lines) + "\n"
+
+
+def probe(document: dict[str, Any]) -> str:
+    """Return, per workload, if the draft helps, why, and what to do next."""
+    lines = [f"{document['slo']}: {setting(document['setting'])}, {show_seconds(document['seconds'])}"]
+    for name, one in document["workloads"].items():
+        lines.append(f"{name}: {one['answer']}; {one['because']}")
+        accepted, needed = one["acceptance_rate"], one["break_even_acceptance"]
+        if accepted is not None and needed is not None:
+            lines.append(f"    acceptance {accepted:.2f}, break-even {max(0.0, needed):.2f}")
+        lines += [f"    why: {one['model']['because']}", f"    next: {one['next']}"]
+    lines += [f"note: {note}" for note in document["notes"]]
+    lines += [f"run: {document['run']}"] if document["run"] else []
     return "\n".join(lines) + "\n"

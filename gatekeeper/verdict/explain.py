@@ -54,6 +54,8 @@ class Cost:
     source: str
     misfit: float | None = None
     """Largest relative distance of a measured round from the fitted line; None where nothing is left to compare."""
+    assumed: bool = False
+    """The share of the verify pass is a guess; a round's time and its break-even are measured all the same."""
 
     def round(self, length: int) -> float:
         """Return the modelled time of a round."""
@@ -171,6 +173,7 @@ def _guess(group: Sequence[Seen], other: Cost | None, plain_token: float) -> Cos
         verify,
         (seconds - verify) / one.length,
         f"the round time at draft length {one.length}, less a verify pass as of {whose}",
+        assumed=other is None,
     )
 
 
@@ -216,8 +219,9 @@ def _because(
     needed = (relative - 1) / one.length
     stands = "above" if one.acceptance > needed else "below"
     yields = expected_tokens(one.chances)
+    guess = " by assumption" if cost.assumed else ""
     text = (
-        f"a round costs {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify, {one.length} x "
+        f"a round costs {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify{guess}, {one.length} x "
         f"{cost.step / plain_token:.3f} to draft) and yields {yields:.2f}: {modelled:.2f}x by the "
         f"model; acceptance {one.acceptance:.2f} is {stands} the break-even of {_share(needed)}; "
         f"{_advice(one, cost, plain_token, modelled, best)}"
