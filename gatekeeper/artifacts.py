@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.manifest import Model, digest_of, sha256
+from gatekeeper.terms.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.terms.outcome import Finding
 
 _CHUNK = 1 << 22
@@ -81,6 +81,7 @@ def freeze(name: str, folder: Path, hashes: "HashCache") -> Model:
         tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
         template_sha256=sha256(template) if template is not None else None,
         architecture=next(iter(config.get("architectures") or [config.get("model_type")]), None),
+        shape=cache_shape(config),
     )
 
 
@@ -160,6 +161,43 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
         if isinstance(place.get("vocab_size"), int):
             return int(place["vocab_size"])
     return None
+
+
+_NOT_EVERY_LAYER = (
+    "sliding_window",
+    "sliding_window_pattern",
+    "full_attention_interval",
+    "kv_lora_rank",
+    "layers_block_type",
+    "hybrid_override_pattern",
+    "attn_layer_indices",
+    "attention_chunk_size",
+    "num_kv_shared_layers",
+    "ssm_cfg",
+)
+"""Keys of configs whose layers keep less than every token: windows, recurrent layers, compressed or shared caches."""
+
+
+def cache_shape(config: Mapping[str, Any]) -> Shape | None:
+    """Return what the attention cache is made of; None where config.json does not name it."""
+    inner: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
+    layers, heads = inner.get("num_hidden_layers"), inner.get("num_attention_heads")
+    kv_heads, size = inner.get("num_key_value_heads") or heads, inner.get("head_dim")
+    if size is None and isinstance(inner.get("hidden_size"), int) and isinstance(heads, int) and heads > 0:
+        size = inner["hidden_size"] // heads
+    if not all(isinstance(one, int) and one > 0 for one in (layers, kv_heads, size)):
+        return None
+    kinds = set(inner.get("layer_types") or ()) - {"full_attention"}
+    windowed = inner.get("sliding_window") and inner.get("use_sliding_window", True)
+    others = any(inner.get(key) for key in _NOT_EVERY_LAYER if key != "sliding_window")
+    dtype = str(inner.get("torch_dtype") or inner.get("dtype"))
+    return Shape(
+        layers=layers,
+        kv_heads=kv_heads,
+        head_dim=size,
+        value_bytes=4 if dtype == "float32" else 2,
+        every_layer=not (kinds or windowed or others),
+    )
 
 
 def token_map(folder: Path, name: str) -> dict[str, int] | None:

@@ -76,6 +76,7 @@ def load_case(
         host_trouble=None if live else samples.trouble,
         interval=SAMPLE_S,
         conditions=_conditions_in(events.records),
+        weights={workload.name: given.profile.weight(workload.name) for workload in given.slo.workload},
         findings=tuple(Finding(**finding) for finding in manifest.findings),
         doubts=(*manifest.doubts, *_doubts_in(events.records)),
     )

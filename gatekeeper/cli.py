@@ -124,6 +124,52 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
 
 @gatekeeper.command()
+@click.argument("slo", type=click.Path(path_type=Path), required=False)
+@click.option("--target", help="Without an SLO file: the target, a folder or a hub id in the local cache.")
+@click.option("--draft", "drafts", multiple=True, help="Its draft.")
+@click.option("--canaries", type=click.Path(path_type=Path), help="A canary file [default: shipped JSON and chat].")
+@click.option("--backend", type=click.Choice(["mlx", "mlx-server"]), default="mlx", show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="About how long.")
+@OUT
+@AS_JSON
+@QUIET
+def probe(
+    slo: Path | None,
+    target: str | None,
+    drafts: Sequence[str],
+    canaries: Path | None,
+    backend: str,
+    *,
+    seconds: float,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Say in about thirty seconds if a draft helps on this machine. Writes no policy; exits 0 when it finished."""
+    from gatekeeper import probe as asking  # noqa: PLC0415
+    from gatekeeper.reports import forecast, terminal  # noqa: PLC0415
+
+    if (slo is None) == (target is None):
+        raise InputError("probe needs an SLO file, or --target and --draft", hint="give exactly one of the two")
+    if target is not None and not drafts:
+        raise InputError("--target needs --draft", hint="name the draft to try")
+    if slo is not None and (drafts or canaries):
+        raise InputError("--draft and --canaries belong to --target", hint="the SLO file names its own")
+    with terminal.progress(quiet=quiet) as observer:
+        watching = _observers(observer)
+        if slo is not None:
+            again = f"gatekeeper probe {slo}"
+            document = asking.probe(slo, out, seconds=seconds, observers=watching, again=again)
+        else:
+            again = f"gatekeeper probe --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
+            document = asking.probe_pair(
+                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
+            )
+    _print(document, forecast.probe(document), as_json=as_json)
+    return 0
+
+
+@gatekeeper.command()
 @RUN_DIR
 @click.option("--slo", type=click.Path(path_type=Path), help="Lay another SLO's promises against the records.")
 @AS_JSON

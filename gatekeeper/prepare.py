@@ -19,10 +19,13 @@ from gatekeeper.terms.manifest import Manifest, Model, sha256
 from gatekeeper.terms.outcome import Finding
 from gatekeeper.terms.ports import Backend
 from gatekeeper.terms.records import Setting
+from gatekeeper.verdict import fit, pace
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.plan import Plan
 from gatekeeper.verdict.preflight import Complaint, Kind, complaints
 
+WEIGHTS = ("never", "not-here", "weak")
+"""Complaints, the hopeless ones first."""
 BANDWIDTH = 100e9
 """Bytes a second that weights are assumed to stream at, for the forecast alone: a base M4 has 120 GB/s."""
 
@@ -38,6 +41,8 @@ class Prepared:
     text: str
     plan: Plan
     complaints: list[Complaint] = field(default_factory=list)
+    memory: fit.Fit | None = None
+    """What the pair needs, by estimate; None where there are no models."""
 
     @property
     def sha256(self) -> str:
@@ -72,9 +77,20 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
     plan = lay_plan(given, manifest, sha256(text), fixed)
     kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs)
     found = complaints(slo, given.canaries, kind, host.lacks() if backend.realtime else {})
+    background, here = given.profile.background.memory, conditions.get("memory_bytes")
+    memory = fit.fit(
+        slo,
+        given.canaries,
+        target,
+        drafts,
+        background=background,
+        memory=here,
+        shares_process=backend.shares_process,
+    )
+    found = sorted([*found, *fit.complaints(memory), *pace.complaints(slo)], key=lambda one: WEIGHTS.index(one.weight))
     if refuse:
         _refuse(found)
-    return Prepared(given, backend, models, manifest, text, plan, found)
+    return Prepared(given, backend, models, manifest, text, plan, found, memory)
 
 
 def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list[Model], list[Finding]]:
@@ -129,6 +145,7 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         "answers": sum(len(block.steps) for block in plan.blocks),
         "expected_seconds": {"sweep": round(tokens / speed), "soak": slo.soak.duration},
         "assumption": f"sweep: every answer as long as it may be, at {speed:.0f} tok/s; soak: at least, once per rung",
+        "memory": ready.memory.document() if ready.memory is not None else None,
         "doubts": list(ready.manifest.doubts),
         "complaints": [
             {"weight": one.weight, "about": one.about, "message": one.message, "hint": one.hint}

@@ -1,9 +1,9 @@
-"""A plan and a sweep's choices, as lines to read."""
+"""A plan, a probe and a sweep's choices, as lines to read."""
 
 from typing import Any
 
 from gatekeeper.reports.plaintext import setting
-from gatekeeper.terms.units import show_seconds
+from gatekeeper.terms.units import show_bytes, show_seconds
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -18,9 +18,20 @@ def plan(document: dict[str, Any]) -> str:
     expected = document["expected_seconds"].items()
     lines += [f"expected {stage}: about {show_seconds(seconds)}" for stage, seconds in expected]
     lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
+    if memory := document.get("memory"):
+        lines += [_memory(memory)]
     complaints = document["complaints"]
     lines += [f"{WEIGHTS[one['weight']]}: {one['about']}: {one['message']}; {one['hint']}" for one in complaints]
     return "\n".join(lines) + "\n"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    parts = (
+        f"{one['part']} {show_bytes(one['bytes']) if one['bytes'] is not None else 'unknown'}"
+        for one in memory["parts"]
+    )
+    here = f" of {show_bytes(memory['here'])}" if memory["here"] is not None else ""
+    return f"expected memory, an estimate: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
 
 
 def choices(document: dict[str, Any]) -> str:
@@ -34,4 +45,18 @@ def choices(document: dict[str, Any]) -> str:
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
     lines.append(f"run: {document['run']}")
+    return "\n".join(lines) + "\n"
+
+
+def probe(document: dict[str, Any]) -> str:
+    """Return, per workload, if the draft helps, why, and what to do next."""
+    lines = [f"{document['slo']}: {setting(document['setting'])}, {show_seconds(document['seconds'])}"]
+    for name, one in document["workloads"].items():
+        lines.append(f"{name}: {one['answer']}; {one['because']}")
+        accepted, needed = one["acceptance_rate"], one["break_even_acceptance"]
+        if accepted is not None and needed is not None:
+            lines.append(f"    acceptance {accepted:.2f}, break-even {max(0.0, needed):.2f}")
+        lines += [f"    why: {one['model']['because']}", f"    next: {one['next']}"]
+    lines += [f"note: {note}" for note in document["notes"]]
+    lines += [f"run: {document['run']}"] if document["run"] else []
     return "\n".join(lines) + "\n"

@@ -20,17 +20,65 @@ def render(verdict: Verdict) -> str:
     for workload in verdict.workloads:
         lines += ["", headline(workload)]
         lines += [f"    {figures(workload)}"] if figures(workload) else []
+        lines += [f"    {line}" for line in account(workload)]
         lines += check_lines(workload.checks)
         if workload.outcome != "promoted":
             lines.append(f"    because {workload.because}")
     if verdict.host_checks:
         lines += ["", "  host", *check_lines(verdict.host_checks)]
+    if blended := routing(verdict):
+        lines += ["", f"  {blended}"]
     for step in verdict.transitions:
         lines += ["", f"  {step.workload}: {setting(step.before)} -> {setting(step.after)} ({step.because})"]
     for finding in verdict.findings:
         lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
     return "\n".join(lines) + "\n"
+
+
+def account(workload: WorkloadVerdict) -> list[str]:
+    """Say why the setting wins or loses, what each knob does, and where concurrency turns it round: a line each."""
+    return account_lines(workload.choice)
+
+
+def account_lines(choice: Mapping[str, Any]) -> list[str]:
+    """Write a sweep's account of its choice; of the best setting where plain decoding was chosen."""
+    told = [one for one in choice.get("settings", ()) if one.get("model")]
+    chosen = {knob: value for knob, value in choice.get("setting", {}).items() if value is not None}
+    mine = [one for one in told if chosen and chosen.items() <= one["setting"].items()]
+    about = (mine or sorted(told, key=lambda one: -(one["ratio"] or 0.0)))[:1]
+    lines = [f"why, {one['trial']}: {one['model']['because']}" for one in about]
+    if effects := choice.get("effects"):
+        lines.append("knobs: " + "; ".join(effect(one) for one in effects))
+    if turned := choice.get("concurrency"):
+        lines.append(f"concurrency: {turned['says']}")
+    return lines
+
+
+def effect(one: Mapping[str, Any]) -> str:
+    """Write a knob's main effect: the value that moves most, with its interval, against the default."""
+    known = [value for value in one["values"] if value["factor"]]
+    most = max(known, key=lambda value: max(value["factor"], 1 / value["factor"]), default=None)
+    name = WORDS.get(one["knob"], one["knob"])
+    if most is None:
+        return f"{name}: {one['says']}"
+    figures = f"{most['factor']:.2f}x [{most['lo']:.2f}, {most['hi']:.2f}]"
+    return f"{name}: {one['says']}, {_short(most['value'])} against {_short(one['default'])} is {figures}"
+
+
+def _short(value: Any) -> str:
+    return str(value).rsplit("/", 1)[-1]
+
+
+def routing(verdict: Verdict) -> str:
+    """Write what the routes win against one setting for all; empty where the sweep can not say."""
+    seen = verdict.routing
+    if "gain" not in seen:
+        return f"routing: {seen['because']}" if seen else ""
+    gain, static = seen["gain"], seen["best_static"]
+    figures = f"{gain['center']:.2f}x [{gain['lo']:.2f}, {gain['hi']:.2f}]"
+    policy = show(seen["policy_throughput"], "tok/s")
+    return f"routing: {policy} of the mix, {figures} of {static['trial']} for all; {seen['says']}"
 
 
 def headline(workload: WorkloadVerdict) -> str:

@@ -181,7 +181,11 @@ def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
         console.print(
             Text.assemble("\n", (workload.name, "bold"), f": {plaintext.setting(workload.setting)}; {workload.because}")
         )
+        for line in plaintext.account(workload):
+            console.print(Text(f"  {line}", style="dim"))
         _print_checks(console, workload.checks)
+    if blended := plaintext.routing(verdict):
+        console.print(Text(f"\n{blended}"))
     if verdict.host_checks:
         kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
         console.print(Text.assemble("\n", ("host", "bold"), f": {kept}/{len(verdict.host_checks)} promises kept"))

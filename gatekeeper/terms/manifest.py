@@ -12,6 +12,18 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
+class Shape(_Frozen):
+    """What config.json says of a model's attention cache, so that its size can be estimated."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    value_bytes: int
+    """Of one cached number: 4 where the weights are float32, else 2."""
+    every_layer: bool
+    """Every layer keeps every token; False with sliding windows, hybrid layers or a compressed cache."""
+
+
 class Model(_Frozen):
     """One model folder, as it lies on disk."""
 
@@ -30,6 +42,8 @@ class Model(_Frozen):
     """Digest of the token map (token to id, added tokens included)."""
     template_sha256: str | None
     architecture: str | None = None
+    shape: Shape | None = None
+    """None where config.json does not say it."""
 
 
 class File(_Frozen):

@@ -169,6 +169,8 @@ class Verdict:
     transitions: tuple[Transition, ...] = ()
     incomplete: str | None = None
     """Why the records do not suffice, if they do not; then nothing may end in code 0."""
+    routing: dict[str, Any] = field(default_factory=dict)
+    """What a route per workload wins against one setting for all."""
 
     @property
     def outcome(self) -> str:
@@ -201,5 +203,5 @@ class Verdict:
             "host_checks": [check.document() for check in self.host_checks],
             "findings": [finding.document() for finding in self.findings],
             "transitions": [transition.document() for transition in self.transitions],
-        }
+        } | ({"routing": self.routing} if self.routing else {})
         return document | ({"incomplete": self.incomplete} if self.incomplete else {})

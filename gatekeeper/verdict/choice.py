@@ -51,14 +51,22 @@ class Choice:
     setting: Setting
     because: str
     seen: tuple[Seen, ...] = field(default=())
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The cost model of each setting, by its trial."""
+    effects: tuple[Mapping[str, Any], ...] = ()
+    """What each knob does, the largest effect first."""
+    concurrency: Mapping[str, Any] = field(default_factory=dict)
+    """At which concurrency the sign changes, where it was swept."""
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
+        models = {name: {"model": model} for name, model in self.models.items()}
         return {
             "setting": shown(self.setting),
             "because": self.because,
-            "settings": [one.document() for one in self.seen],
-        }
+            "settings": [one.document() | models.get(one.trial.name, {}) for one in self.seen],
+            "effects": list(self.effects),
+        } | ({"concurrency": self.concurrency} if self.concurrency else {})
 
 
 def measure_of(slo: Slo, trial: Trial) -> str:

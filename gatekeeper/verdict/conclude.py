@@ -19,15 +19,18 @@ from gatekeeper.terms.outcome import (
     Transition,
     Verdict,
     WorkloadVerdict,
+    rounded,
     worst,
 )
 from gatekeeper.terms.records import Generation, HostSample, Role, Setting
 from gatekeeper.terms.slo import Objective, Slo
-from gatekeeper.verdict import derive, host
+from gatekeeper.verdict import derive, explain, host
+from gatekeeper.verdict.account import accounted
 from gatekeeper.verdict.choice import Choice, choose, look
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import PLAIN, level, shown, speculates, step
 from gatekeeper.verdict.plan import Plan, with_conditions
+from gatekeeper.verdict.routing import routing
 
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
@@ -76,6 +79,8 @@ class Case:
     interval: float = 1.0
     conditions: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """The host's facts before and after each soak."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Share of each workload in the soak profile's mix."""
     findings: tuple[Finding, ...] = ()
     """What the freeze stage found."""
     doubts: tuple[str, ...] = ()
@@ -157,6 +162,7 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
         by_id = {canary.id: canary for canary in case.canaries[workload.name]}
         seen = look(case.slo, case.plan, records, workload.name, by_id)
         choice = choose(case.slo, case.plan, seen)
+        choice = accounted(case.slo, case.plan, records, workload.name, by_id, choice)
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
         # The sweep can no longer say what it chose; what was soaked says it.
@@ -309,6 +315,8 @@ def _measured(evidence: derive.Evidence) -> dict[str, Any]:
         if isinstance(seen, Estimate):
             near = seen.rounded()
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+    if chances := explain.positions(evidence.answers):
+        out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out
 
 
@@ -389,4 +397,14 @@ def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:
         findings=(*case.findings, *walk.findings),
         transitions=tuple(walk.transitions),
         incomplete=doubt,
+        routing=_routing(case, workloads, walk),
     )
+
+
+def _routing(case: Case, workloads: Sequence[WorkloadVerdict], walk: _Walk) -> dict[str, Any]:
+    """Say what the routes win, once there are any; a workload that is not promoted is routed to plain decoding."""
+    if case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
+        return {}
+    routes = {one.name: walk.at[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
+    records = {name: recorded.answers for name, recorded in case.sweep.items()}
+    return routing(case.slo, case.plan, records, case.weights, routes, case.seed)

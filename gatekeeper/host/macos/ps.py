@@ -30,7 +30,7 @@ def parse(output: Output) -> Found:
     if lack is not None and output.code != 0:
         return lacking(GIVES, lack)
     found = heavy(output.out.decode("utf-8", "replace"))
-    return {"background_cpu": sum(found.values()) if found is not None else Lack.PARSE_ERROR}
+    return {"background_cpu": sum(found.values(), 0.0) if found is not None else Lack.PARSE_ERROR}
 
 
 ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")

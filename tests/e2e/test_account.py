@@ -1,0 +1,67 @@
+"""What a run says beyond its verdict: why, which knob, at which concurrency, and what routing wins."""
+
+from collections.abc import Callable
+
+from tests.e2e.place import Place
+
+Scripted = Callable[..., Place]
+
+
+def test_the_cost_model_finds_the_scripts_own_costs(scripted: Scripted) -> None:
+    """
+    A verify pass of 22 ms and a draft step of 2 ms are read off the sweep, within the noise it was made with.
+    """
+    place = scripted(sweep={"repeats": 1, "num_draft_tokens": [2, 4, 6], "default": {"num_draft_tokens": 4}})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    models = [one["model"] for part in place.verdict()["workloads"] for one in part["choice"]["settings"]]
+    assert all(abs(one["seconds"]["verify"] / 0.022 - 1) < 0.1 for one in models)
+    assert all(abs(one["seconds"]["draft_step"] / 0.002 - 1) < 0.35 for one in models)
+    assert all("2, 4, 6" in one["cost_from"] for one in models)
+
+
+def test_the_summary_says_why(scripted: Scripted) -> None:
+    """
+    The text report has a line for the cost model, one for the knobs, and one for what routing wins.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    text = place.run("report", "run", "--format", "text", code=0).out
+
+    gain = place.verdict()["routing"]["gain"]
+    assert "break-even" in text
+    assert "knobs: draft length: an effect" in text
+    assert "routing wins over the best single setting" in text
+    assert gain["lo"] > 1
+
+
+def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:
+    """
+    Plain decoding that batches overtakes a draft that queues between one stream and eight, and the report says so.
+    """
+    place = scripted(
+        {"batching": {"plain": 0.02, "candidate": 1.0}, "canaries": {}, "acceptance": 0.9},
+        sweep={"repeats": 1, "num_draft_tokens": [4], "concurrency": [1, 8]},
+        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+    )
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    turned = place.verdict()["workloads"][0]["choice"]["concurrency"]
+    text = place.run("report", "run", "--format", "text").out
+    assert [[1, 8]] == turned["turns"]
+    assert [1, 8] == [one["concurrency"] for one in turned["by_concurrency"]]
+    assert "concurrency: speculation wins at 1, plain decoding wins at 8" in text
+
+
+def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:
+    """
+    `plan` notes that 45 ms a token means 22 tok/s, and refuses nothing because of it.
+    """
+    place = scripted(objective=[{"metric": "itl_p50", "at_most": "45 ms", "why": "a reader's pace"}])
+
+    planned = place.run("plan", "slo.toml", code=0)
+
+    assert "at least 22 tok/s" in planned.out

@@ -1,0 +1,136 @@
+"""The probe: an answer per workload in a moment, and never a policy."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import ROOT, Place, canary_lines
+
+Scripted = Callable[..., Place]
+
+
+def probed(place: Place, *words: str) -> dict[str, Any]:
+    for prefix in ("easy", "hard"):
+        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 30))
+    return place.run("probe", "slo.toml", "--json", *words, code=0).document
+
+
+def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
+    """
+    The workload that drafts well is helped and the other hurt, each with its interval, acceptance and break-even.
+    """
+    found = probed(scripted(), "--seconds", "60")["workloads"]
+
+    assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
+    assert found["easy"]["lo"] > 1 > found["hard"]["hi"]
+    assert found["easy"]["acceptance_rate"] > found["easy"]["break_even_acceptance"] > 0
+    assert found["hard"]["acceptance_rate"] < found["hard"]["break_even_acceptance"]
+
+
+def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> None:
+    """
+    With too little time it stops near it, is unclear, and names the time that would do.
+    """
+    document = probed(scripted(), "--seconds", "4")
+
+    assert document["seconds"] < 6
+    assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
+    assert all("gatekeeper probe slo.toml --seconds" in one["next"] for one in document["workloads"].values())
+
+
+def test_no_effect_stays_unclear(scripted: Scripted) -> None:
+    """
+    A draft that changes nothing is neither help nor harm, whatever the noise.
+    """
+    free = {"verify": "20 ms", "draft_token": 0.0, "acceptance": 0.0, "canaries": {}, "noise": {"answer": 0.05}}
+    place = scripted(free)
+
+    document = probed(place, "--seconds", "600")
+
+    assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
+    assert {24} == {one["n"] for one in document["workloads"].values()}
+
+
+def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
+    """
+    Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
+    """
+    found = probed(scripted({"faults": [{"every": 3, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
+
+    assert {"unclear"} == {one["answer"] for one in found.values()}
+    assert "lost" in found["easy"]["because"]
+
+
+def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> None:
+    """
+    Without --out nothing stays in the folder; with it the records stay, and never a verdict or a policy.
+    """
+    place = scripted()
+    before = {path.name for path in place.path.iterdir()}
+
+    probed(place)
+    after = {path.name for path in place.path.iterdir()}
+    document = probed(place, "--out", "run")
+
+    kept = {path.name for path in (place.path / "run").iterdir()}
+    assert before == after
+    assert {"baseline.jsonl", "sweep-default.jsonl", "manifest.json", "probe.json"} <= kept
+    assert not {"policy.toml", "verdict.json"} & kept
+    assert document == json.loads((place.path / "run" / "probe.json").read_text())
+
+
+def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
+    """
+    Where the arms can not share a process the answer is the same, with the arms in blocks.
+    """
+    found = probed(scripted({"shares_process": False}), "--seconds", "60")["workloads"]
+
+    assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "--target and --draft"),
+        (("slo.toml", "--target", "t"), "exactly one"),
+        (("--target", "t"), "--draft"),
+        (("slo.toml", "--draft", "d"), "belong to --target"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(scripted: Scripted, words: tuple[str, ...], complaint: str) -> None:
+    """
+    An SLO file or a pair: anything else is exit code 2 and says what is missing.
+    """
+    assert complaint in scripted().run("probe", *words, code=2).err
+
+
+def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None:
+    """
+    Without a draft there is no question to answer: exit code 2.
+    """
+    subject = {"backend": "scripted", "target": "t", "script": "truth.json"}
+    optional = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
+
+    refused = scripted(subject=subject, workload=optional, sweep={}).run("probe", "slo.toml", code=2)
+
+    assert "subject.drafts" in refused.err
+
+
+@pytest.mark.mlx
+def test_a_real_pair_is_probed_without_an_slo_file(place: Place) -> None:
+    """
+    `probe --target M --draft D` on the little pair: the draft that guesses wrong is not said to help.
+    """
+    pytest.importorskip("mlx_lm")
+    models = ROOT / "models"
+    canaries: Path = ROOT / "canaries" / "little" / "random.jsonl"
+    words = ("--target", str(models / "little-target"), "--draft", str(models / "little-draft-bad"))
+
+    document = place.run("probe", *words, "--canaries", str(canaries), "--json", code=0).document
+
+    assert ["random"] == list(document["workloads"])
+    assert "helps" != document["workloads"]["random"]["answer"]
+    assert document["workloads"]["random"]["break_even_acceptance"] > 0
