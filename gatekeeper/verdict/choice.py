@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from statistics import fmean, median
 from typing import Any
 
@@ -13,7 +13,7 @@ from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 from gatekeeper.verdict import derive, stats
 from gatekeeper.verdict.ladder import PLAIN, shown
-from gatekeeper.verdict.plan import Plan, Trial, chosen_of
+from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,21 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
+    noise: Estimate | Missing = Missing("no null arm")
+    """Plain against plain by the same measure."""
+
+    @property
+    def beats_plain(self) -> bool:
+        """Tell whether the gain lies outside what plain decoding gains over itself.
+
+        The canaries are the frozen set here; whether the gain holds for the prompts they stand for is the soak's to
+        prove. Without a null arm the interval over canaries has to lie above 1.
+        """
+        if not isinstance(self.ratio, Estimate):
+            return False
+        if not isinstance(self.noise, Estimate):
+            return self.ratio.lo > 1
+        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
@@ -57,6 +72,7 @@ class Choice:
         return {
             "setting": shown(self.setting),
             "because": self.because,
+            "null": _interval(self.seen[0].noise) if self.seen else None,
             "settings": [one.document() for one in self.seen],
         }
 
@@ -70,21 +86,19 @@ def measure_of(slo: Slo, trial: Trial) -> str:
 def look(
     slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
 ) -> tuple[Seen, ...]:
-    """Compare every candidate trial with its plain twin, on one workload."""
-    out = []
-    for trial in plan.trials:
-        if trial.arm != "candidate":
-            continue
-        mine, plain = (
-            tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
+    """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
+
+    def against(name: str, twin: str) -> derive.Evidence:
+        mine, plain = (tuple(one for one in records.get(arm, ()) if one.workload == workload) for arm in (name, twin))
+        given = derive.Evidence(
+            workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=False, drift_limit=math.inf
         )
-        evidence = derive.gather(
-            derive.Evidence(
-                workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=False, drift_limit=math.inf
-            )
-        )
-        out.append(_seen(slo, trial, evidence))
-    return tuple(out)
+        return derive.gather(given)
+
+    null = against(NULL, BASELINE)
+    noise = cache(lambda measure: derive.estimate(measure, null))
+    found = [_seen(slo, one, against(one.name, one.twin)) for one in plan.trials if one.arm == "candidate"]
+    return tuple(replace(one, noise=noise(one.measure)) for one in found)
 
 
 def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
@@ -122,9 +136,10 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, plan, known, default, pick)
         why += combined
-    beats = [one for one in known if isinstance(one.ratio, Estimate) and one.ratio.lo > 1]
+    beats = [one for one in known if one.beats_plain]
     if not beats:
-        return Choice(PLAIN, f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}", tuple(seen))
+        because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
+        return Choice(PLAIN, because, tuple(seen))
     if pick not in beats:
         pick = max(beats, key=_center)
         winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
@@ -179,6 +194,20 @@ def _name(one: Seen) -> str:
     turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
     inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
     return inner or one.trial.name
+
+
+def _own_noise(one: Seen) -> str:
+    if not isinstance(one.noise, Estimate):
+        return ""
+    return f", and plain against plain reads [{one.noise.lo:.2f}, {one.noise.hi:.2f}]"
+
+
+def _interval(seen: Estimate | Missing) -> dict[str, Any]:
+    """Write an estimate, or why there is none."""
+    if isinstance(seen, Missing):
+        return {"n": seen.n, "because": seen.because}
+    near = seen.rounded()
+    return {"ratio": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
 
 
 def _ratio(one: Seen) -> str:
