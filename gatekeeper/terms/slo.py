@@ -92,7 +92,9 @@ class Sampling(_Written):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int = 7
     max_tokens: int = Field(default=256, ge=1)
-    thinking: bool | None = Field(default=None, description="for models that think aloud; unset: as their template does")
+    thinking: bool | None = Field(
+        default=None, description="for models that think aloud; unset: as their template does"
+    )
 
 
 class Workload(_Written):

@@ -8,12 +8,16 @@ from statistics import fmean, median
 from typing import Any
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.outcome import Estimate, Missing, rounded
+from gatekeeper.terms.outcome import Estimate, Finding, Missing, rounded
 from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 from gatekeeper.verdict import derive, stats
+from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
+
+
+NO_NULL = Missing("no null arm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,9 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
-    noise: Estimate | Missing = Missing("no null arm")
+    noise: Estimate | Missing = NO_NULL
     """Plain against plain by the same measure."""
+    flaws: tuple[Flaw, ...] = ()
 
     @property
     def beats_plain(self) -> bool:
@@ -66,6 +71,13 @@ class Choice:
     setting: Setting
     because: str
     seen: tuple[Seen, ...] = field(default=())
+    doubt: str | None = None
+    """Why plain decoding is not proven to be the better choice, where the sweep could not compare."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what the sweep gave away, each once."""
+        return tuple(dict.fromkeys(flaw.finding for one in self.seen for flaw in one.flaws))
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
@@ -88,20 +100,35 @@ def look(
 ) -> tuple[Seen, ...]:
     """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
 
-    def against(name: str, twin: str) -> derive.Evidence:
-        mine, plain = (tuple(one for one in records.get(arm, ()) if one.workload == workload) for arm in (name, twin))
+    def answers(name: str) -> tuple[Generation, ...]:
+        return tuple(one for one in records.get(name, ()) if one.workload == workload)
+
+    def against(trial: Trial) -> derive.Evidence:
+        mine, plain = answers(trial.name), answers(trial.twin)
+        greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
         given = derive.Evidence(
-            workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=False, drift_limit=math.inf
+            workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=greedy, drift_limit=math.inf
         )
         return derive.gather(given)
 
-    null = against(NULL, BASELINE)
-    noise = cache(lambda measure: derive.estimate(measure, null))
-    found = [_seen(slo, one, against(one.name, one.twin)) for one in plan.trials if one.arm == "candidate"]
-    return tuple(replace(one, noise=noise(one.measure)) for one in found)
+    null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
+    noise = cache(lambda measure: derive.estimate(measure, null[0]) if null else NO_NULL)
+    about = f"{workload}, sweep"
+
+    @cache
+    def unstable(twin: str) -> tuple[Flaw, ...]:
+        return unstable_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
+
+    out = []
+    for trial in plan.trials:
+        if trial.arm == "candidate":
+            evidence = against(trial)
+            one = _seen(slo, trial, evidence, (*unstable(trial.twin), *lengths(evidence, f"{about} of {trial.name}")))
+            out.append(replace(one, noise=noise(one.measure)))
+    return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
+def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence, flaws: tuple[Flaw, ...]) -> Seen:
     measure = measure_of(slo, trial)
     ratio = derive.estimate(measure, evidence)
     together = derive.BURST * derive.plain_gap(evidence)
@@ -109,10 +136,12 @@ def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", derive.answer_rate
         ratio = derive.estimate(measure, evidence)
-    ratios, _ = derive.paired_ratios(evidence.pairs, read)
+    ratios, _ = derive.paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
     accepted = [value for one in derive.sound(evidence.answers) if (value := derive.acceptance(one.answer)) is not None]
-    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None)
+    if (why := spoiled(flaws).get(measure)) is not None:
+        ratio = Missing(why, len(evidence.pairs))
+    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None, flaws=flaws)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
@@ -125,7 +154,8 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
-        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen))
+        doubt = because if any(measure_of(slo, default.trial) in flaw.spoils for flaw in default.flaws) else None
+        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt)
     best = max(known, key=_center)
     within = [one for one in known if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
     pick = min(within, key=lambda one: _cost(slo, one))

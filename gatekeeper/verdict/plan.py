@@ -195,8 +195,8 @@ def sweep_plan(
 ) -> Plan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
-    Wherever the baseline is asked, the null arm is asked beside it. The order inside a block is random, but drawn from *seed* and recorded, so that a drift of the host falls on all
-    settings alike.
+    Wherever the baseline is asked, the null arm is asked beside it. The order inside a block is random, but drawn from
+    *seed* and recorded, so that a drift of the host falls on all settings alike.
     """
     shuffle = random.Random(seed)
     every = trials(slo)

@@ -250,18 +250,27 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     return Estimate(center, min(center, gain_lo - loss_hi), max(center, gain_hi - loss_lo), n)
 
 
-def theil_sen(times: Sequence[float], values: Sequence[float], level: float) -> Estimate | Missing:
-    """Bound the slope of *values* over *times*: the median of all pairwise slopes (Sen 1968), bounds by Kendall's S."""
-    n = len(times)
-    if n < 8:
-        return Missing(f"too few points for a slope: {n}, need 8", n)
-    x, y = np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    first, second = np.triu_indices(n, k=1)
-    apart = x[second] != x[first]
-    slopes = np.sort((y[second] - y[first])[apart] / (x[second] - x[first])[apart])
-    if slopes.size == 0 or not np.isfinite(slopes).all():
+def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> Estimate | Missing:
+    """Bound the slope that (time, value) points of all *groups* share, each group at a height of its own.
+
+    The seasonal Kendall slope of Hirsch, Slack & Smith (1982): the median of the slopes between points of the same
+    group; the groups' variances of Kendall's S add up. Values centred group by group and then pooled would flatten it.
+    """
+    slopes = [
+        (later - value) / (then - at)
+        for group in groups
+        for index, (at, value) in enumerate(group)
+        for then, later in group[index + 1 :]
+        if then != at
+    ]
+    n = sum(len(group) for group in groups if len(group) > 1)
+    if len(slopes) < 8:
+        return Missing(f"too few points for a slope: {len(slopes)} pairs of the same canary, need 8", n)
+    ordered = np.sort(np.asarray(slopes, dtype=np.float64))
+    if not np.isfinite(ordered).all():
         return Missing("the points have no finite slope", n)
-    spread = NormalDist().inv_cdf(level) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    below = max(0, math.floor((slopes.size - spread) / 2) - 1)
-    above = min(slopes.size - 1, math.ceil((slopes.size + spread) / 2))
-    return Estimate(float(np.median(slopes)), float(slopes[below]), float(slopes[above]), n)
+    variance = sum(len(group) * (len(group) - 1) * (2 * len(group) + 5) / 18 for group in groups)
+    spread = NormalDist().inv_cdf(level) * math.sqrt(variance)
+    below = max(0, math.floor((ordered.size - spread) / 2) - 1)
+    above = min(ordered.size - 1, math.ceil((ordered.size + spread) / 2))
+    return Estimate(float(np.median(ordered)), float(ordered[below]), float(ordered[above]), n)
