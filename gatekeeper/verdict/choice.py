@@ -16,7 +16,6 @@ from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
 
-
 NO_NULL = Missing("no null arm")
 
 

@@ -14,7 +14,7 @@ from gatekeeper.terms.slo import DRAFT_LENGTHS
 from gatekeeper.verdict import derive
 
 OFF = 1.5
-"""A plain answer this many times faster or slower than its canary's median is far off: schedulers move a few percent."""
+"""A plain answer this many times faster or slower than its canary's median is far off: schedulers do less."""
 OFF_SHARE = 0.10
 """More far-off answers than this, and the arm has no speed of its own; fewer are tails, which intervals carry."""
 APART = 1.2
