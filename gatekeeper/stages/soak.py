@@ -25,7 +25,7 @@ Observe = Callable[[str, dict[str, object]], None]
 class Phase(Protocol):
     """Says which phase the host samples belong to; nothing is judged of samples of an unnamed one."""
 
-    def __call__(self, name: str, stretch: int = 0) -> None:
+    def __call__(self, name: str, stretch: int = 0, /) -> None:
         """Name the phase that begins now, and which unbroken stretch of it."""
 
 

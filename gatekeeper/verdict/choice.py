@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from statistics import fmean, median
 from typing import Any
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.outcome import Estimate, Missing, rounded
+from gatekeeper.terms.outcome import Estimate, Finding, Missing, rounded
 from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 from gatekeeper.verdict import derive, stats
+from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
-from gatekeeper.verdict.plan import Plan, Trial, chosen_of
+from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
+
+NO_NULL = Missing("no null arm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,22 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
+    noise: Estimate | Missing = NO_NULL
+    """Plain against plain by the same measure."""
+    flaws: tuple[Flaw, ...] = ()
+
+    @property
+    def beats_plain(self) -> bool:
+        """Tell whether the gain lies outside what plain decoding gains over itself.
+
+        The canaries are the frozen set here; whether the gain holds for the prompts they stand for is the soak's to
+        prove. Without a null arm the interval over canaries has to lie above 1.
+        """
+        if not isinstance(self.ratio, Estimate):
+            return False
+        if not isinstance(self.noise, Estimate):
+            return self.ratio.lo > 1
+        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
@@ -57,6 +76,13 @@ class Choice:
     """What each knob does, the largest effect first."""
     concurrency: Mapping[str, Any] = field(default_factory=dict)
     """At which concurrency the sign changes, where it was swept."""
+    doubt: str | None = None
+    """Why plain decoding is not proven to be the better choice, where the sweep could not compare."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what the sweep gave away, each once."""
+        return tuple(dict.fromkeys(flaw.finding for one in self.seen for flaw in one.flaws))
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
@@ -64,6 +90,7 @@ class Choice:
         return {
             "setting": shown(self.setting),
             "because": self.because,
+            "null": _interval(self.seen[0].noise) if self.seen else None,
             "settings": [one.document() | models.get(one.trial.name, {}) for one in self.seen],
             "effects": list(self.effects),
         } | ({"concurrency": self.concurrency} if self.concurrency else {})
@@ -78,24 +105,37 @@ def measure_of(slo: Slo, trial: Trial) -> str:
 def look(
     slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
 ) -> tuple[Seen, ...]:
-    """Compare every candidate trial with its plain twin, on one workload."""
+    """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
+
+    def answers(name: str) -> tuple[Generation, ...]:
+        return tuple(one for one in records.get(name, ()) if one.workload == workload)
+
+    def against(trial: Trial) -> derive.Evidence:
+        mine, plain = answers(trial.name), answers(trial.twin)
+        greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
+        given = derive.Evidence(
+            workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=greedy, drift_limit=math.inf
+        )
+        return derive.gather(given)
+
+    null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
+    noise = cache(lambda measure: derive.estimate(measure, null[0]) if null else NO_NULL)
+    about = f"{workload}, sweep"
+
+    @cache
+    def unstable(twin: str) -> tuple[Flaw, ...]:
+        return unstable_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
+
     out = []
     for trial in plan.trials:
-        if trial.arm != "candidate":
-            continue
-        mine, plain = (
-            tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
-        )
-        evidence = derive.gather(
-            derive.Evidence(
-                workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=False, drift_limit=math.inf
-            )
-        )
-        out.append(_seen(slo, trial, evidence))
+        if trial.arm == "candidate":
+            evidence = against(trial)
+            one = _seen(slo, trial, evidence, (*unstable(trial.twin), *lengths(evidence, f"{about} of {trial.name}")))
+            out.append(replace(one, noise=noise(one.measure)))
     return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
+def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence, flaws: tuple[Flaw, ...]) -> Seen:
     measure = measure_of(slo, trial)
     ratio = derive.estimate(measure, evidence)
     together = derive.BURST * derive.plain_gap(evidence)
@@ -103,10 +143,12 @@ def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence) -> Seen:
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", derive.answer_rate
         ratio = derive.estimate(measure, evidence)
-    ratios, _ = derive.paired_ratios(evidence.pairs, read)
+    ratios, _ = derive.paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
     accepted = [value for one in derive.sound(evidence.answers) if (value := derive.acceptance(one.answer)) is not None]
-    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None)
+    if (why := spoiled(flaws).get(measure)) is not None:
+        ratio = Missing(why, len(evidence.pairs))
+    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None, flaws=flaws)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
@@ -119,7 +161,8 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
-        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen))
+        doubt = because if any(measure_of(slo, default.trial) in flaw.spoils for flaw in default.flaws) else None
+        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
     best = max(known, key=_center)
     within = [one for one in known if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
     pick = min(within, key=lambda one: _cost(slo, one))
@@ -130,9 +173,10 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, plan, known, default, pick)
         why += combined
-    beats = [one for one in known if isinstance(one.ratio, Estimate) and one.ratio.lo > 1]
+    beats = [one for one in known if one.beats_plain]
     if not beats:
-        return Choice(PLAIN, f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}", tuple(seen))
+        because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
+        return Choice(PLAIN, because, tuple(seen))
     if pick not in beats:
         pick = max(beats, key=_center)
         winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
@@ -187,6 +231,20 @@ def _name(one: Seen) -> str:
     turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
     inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
     return inner or one.trial.name
+
+
+def _own_noise(one: Seen) -> str:
+    if not isinstance(one.noise, Estimate):
+        return ""
+    return f", and plain against plain reads [{one.noise.lo:.2f}, {one.noise.hi:.2f}]"
+
+
+def _interval(seen: Estimate | Missing) -> dict[str, Any]:
+    """Write an estimate, or why there is none."""
+    if isinstance(seen, Missing):
+        return {"n": seen.n, "because": seen.because}
+    near = seen.rounded()
+    return {"ratio": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
 
 
 def _ratio(one: Seen) -> str:

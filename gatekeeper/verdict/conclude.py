@@ -27,6 +27,7 @@ from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.verdict import derive, explain, host
 from gatekeeper.verdict.account import accounted
 from gatekeeper.verdict.choice import Choice, choose, look
+from gatekeeper.verdict.findings import Flaw, examine, negative_control, spoiled
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import PLAIN, level, shown, speculates, step
 from gatekeeper.verdict.plan import Plan, with_conditions
@@ -105,6 +106,8 @@ class _Walk:
     transitions: list[Transition] = field(default_factory=list)
     host_checks: dict[str, Check] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    flaws: tuple[Flaw, ...] = ()
+    """What the sweep gave away about the subject as a whole."""
     doubts: list[str] = field(default_factory=list)
 
 
@@ -115,7 +118,10 @@ def conclude(case: Case) -> Conclusion:
         at={name: choice.setting for name, choice in choices.items()},
         rungs=dict.fromkeys(choices, ()),
         doubts=[*case.doubts, *doubts, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
+        findings=[finding for choice in choices.values() for finding in choice.findings],
+        flaws=controls_of(case),
     )
+    walk.findings += [flaw.finding for flaw in walk.flaws]
     _first_transitions(case, choices, walk)
     needs: tuple[Leg, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
@@ -170,6 +176,16 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
             if name in choices:
                 choices[name] = replace(choices[name], setting=knobs, because="read off the soak's own records")
     return choices, broken
+
+
+def controls_of(case: Case) -> tuple[Flaw, ...]:
+    """Return what the default setting of the sweep gives away across workloads."""
+    default = next((trial.name for trial in case.plan.trials if trial.arm == "candidate"), None)
+    if default is None or default not in case.sweep:
+        return ()
+    canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
+    flaw = negative_control(case.sweep[default].answers, canaries)
+    return (flaw,) if flaw is not None else ()
 
 
 def _trouble(case: Case, trial: str) -> str | None:
@@ -232,9 +248,7 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
     walk.findings += findings
     walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in host.DISQUALIFYING]
-    verdicts = {
-        name: _workload(case, name, walk.at[name], evidence_of(case, leg, name), choices[name]) for name in leg.settings
-    }
+    verdicts = {name: _examined(case, leg, name, choices[name], walk) for name in leg.settings}
     lower = {
         name: step(case.slo, walk.at[name], walk.rungs[name])
         for name, verdict in verdicts.items()
@@ -253,6 +267,14 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
             before = walk.host_checks.get(f"{one.metric} {one.bound}")
             if before is None or one.outcome > before.outcome:
                 walk.host_checks[f"{one.metric} {one.bound}"] = one
+
+
+def _examined(case: Case, leg: Leg, name: str, choice: Choice, walk: _Walk) -> WorkloadVerdict:
+    """Note what a workload's records give away, then judge it without what can not be trusted."""
+    evidence, knobs = evidence_of(case, leg, name), leg.settings[name]
+    flaws = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
+    walk.findings += [flaw.finding for flaw in flaws]
+    return _workload(case, name, knobs, evidence, choice, spoiled((*walk.flaws, *flaws)))
 
 
 def _ended(recorded: Recorded) -> str:
@@ -287,11 +309,15 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
     return None
 
 
-def _workload(case: Case, name: str, knobs: Setting, evidence: derive.Evidence, choice: Choice) -> WorkloadVerdict:
+def _workload(
+    case: Case, name: str, knobs: Setting, evidence: derive.Evidence, choice: Choice, lost: Mapping[str, str]
+) -> WorkloadVerdict:
+    """Judge one workload; metrics that are *lost* to a finding are unproven, and the finding says why."""
     spoken = speculates(knobs)
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
     checks = tuple(
-        check(objective, _estimate(objective, evidence)) for objective in promises(case.slo, name, speculating=spoken)
+        check(objective, _estimate(objective, evidence, lost))
+        for objective in promises(case.slo, name, speculating=spoken)
     )
     outcome = worst(one.outcome for one in checks)
     if not checks and not spoken and evidence.answers:
@@ -299,17 +325,23 @@ def _workload(case: Case, name: str, knobs: Setting, evidence: derive.Evidence, 
     word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(outcome, "promoted" if spoken else "graded_back")
     broken = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
     because = "; ".join(f"{one.metric}: {one.because}" for one in broken) or choice.because
-    return WorkloadVerdict(name, word, shown(knobs), checks, required, because, _measured(evidence), choice.document())
+    if word == "graded_back" and choice.doubt is not None:
+        word = "unproven"
+        because = f"plain decoding keeps its promises, but whether a draft would help is unproven: {choice.doubt}"
+    measured = _measured(evidence, lost)
+    return WorkloadVerdict(name, word, shown(knobs), checks, required, because, measured, choice.document())
 
 
-def _estimate(objective: Objective, evidence: derive.Evidence) -> Estimate | Missing:
+def _estimate(objective: Objective, evidence: derive.Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
+    if objective.metric in lost:
+        return Missing(lost[objective.metric], len(evidence.answers))
     return derive.estimate(objective.metric, replace(evidence, frozen=objective.scope == "frozen"))
 
 
-def _measured(evidence: derive.Evidence) -> dict[str, Any]:
+def _measured(evidence: derive.Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
     for metric in ALWAYS_SHOWN:
-        if BY_NAME[metric].default_when == "speculating" and not evidence.plain:
+        if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
         seen = derive.estimate(metric, evidence)
         if isinstance(seen, Estimate):

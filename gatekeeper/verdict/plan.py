@@ -13,6 +13,8 @@ from gatekeeper.terms.records import Setting, setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo, Workload
 
 BASELINE = "baseline"
+NULL = "null"
+"""A second plain arm beside the baseline: plain against plain is the harness's own noise, on this host, now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ def trials(slo: Slo) -> tuple[Trial, ...]:
     for name, changed, knobs in settings(slo):
         twin = plain.setdefault(plain_of(knobs), f"plain-{name}")
         candidates.append(Trial(name, "candidate", knobs, changed, twin))
-    arms = (*(Trial(name, "plain", knobs) for knobs, name in plain.items()), *candidates)
+    null = (Trial(NULL, "plain", next(iter(plain))),) if candidates else ()
+    arms = (*(Trial(name, "plain", knobs) for knobs, name in plain.items()), *null, *candidates)
     runs = len(candidates) * len(slo.workload)
     if runs > slo.sweep.max_runs:
         raise InputError(
@@ -214,8 +217,8 @@ def sweep_plan(
 ) -> Plan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
-    The order inside a block is random, but drawn from *seed* and recorded, so that a drift of the host falls on all
-    settings alike.
+    Wherever the baseline is asked, the null arm is asked beside it. The order inside a block is random, but drawn from
+    *seed* and recorded, so that a drift of the host falls on all settings alike.
     """
     shuffle = random.Random(seed)
     every = trials(slo)
@@ -228,7 +231,10 @@ def sweep_plan(
         groups[residence(every[0].setting), concurrency_of(slo, every[0])] = []
     blocks: list[Block] = []
     for number, ((_, streams), candidates) in enumerate(groups.items(), start=1):
-        twins = tuple(by_name[name] for name in dict.fromkeys(trial.twin for trial in candidates)) or (every[0],)
+        names = dict.fromkeys(trial.twin for trial in candidates) or {BASELINE: None}
+        if BASELINE in names and NULL in by_name:
+            names[NULL] = None
+        twins = tuple(by_name[name] for name in names)
         units = _units(slo, slo.workload, canaries, shuffle)
         arms = tuple(candidates)
         if shares_process and streams == 1:

@@ -252,26 +252,27 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     return Estimate(center, min(center, gain_lo - loss_hi), max(center, gain_hi - loss_lo), n)
 
 
-def slope_within(groups: Mapping[str, Sequence[tuple[float, float]]], level: float, seed: int) -> Estimate | Missing:
-    """Bound the common slope of several groups of (time, value), whatever level each group lies at.
+def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> Estimate | Missing:
+    """Bound the slope that (time, value) points of all *groups* share, each group at a height of its own.
 
-    The median of all slopes between two points of one group (Sen 1968, within groups); centring each group on its
-    mean instead would flatten the slope. Groups are resampled for the bounds.
+    The seasonal Kendall slope of Hirsch, Slack & Smith (1982): the median of the slopes between points of the same
+    group; the groups' variances of Kendall's S add up. Values centred group by group and then pooled would flatten it.
     """
-    slopes = []
-    for name in sorted(groups):
-        points = sorted(groups[name])
-        own = [(b[1] - a[1]) / (b[0] - a[0]) for n, a in enumerate(points) for b in points[n + 1 :] if b[0] > a[0]]
-        if own:
-            slopes.append(np.asarray(own, dtype=np.float64))
-    n = len(slopes)
-    if n < 5:
-        return Missing(f"too few canaries with two plain answers to see a drift: {n}, need 5", n)
-    if not all(np.isfinite(values).all() for values in slopes):
+    slopes = [
+        (later - value) / (then - at)
+        for group in groups
+        for index, (at, value) in enumerate(group)
+        for then, later in group[index + 1 :]
+        if then != at
+    ]
+    n = sum(len(group) for group in groups if len(group) > 1)
+    if len(slopes) < 8:
+        return Missing(f"too few points for a slope: {len(slopes)} pairs of the same canary, need 8", n)
+    ordered = np.sort(np.asarray(slopes, dtype=np.float64))
+    if not np.isfinite(ordered).all():
         return Missing("the points have no finite slope", n)
-    random = np.random.default_rng(seed)
-    drawn = np.array(
-        [np.median(np.concatenate([slopes[at] for at in random.integers(0, n, size=n)])) for _ in range(DRAWS // 4)]
-    )
-    lo, hi = bounds(drawn, level, n)
-    return Estimate(float(np.median(np.concatenate(slopes))), lo, hi, n)
+    variance = sum(len(group) * (len(group) - 1) * (2 * len(group) + 5) / 18 for group in groups)
+    spread = NormalDist().inv_cdf(level) * math.sqrt(variance)
+    below = max(0, math.floor((ordered.size - spread) / 2) - 1)
+    above = min(ordered.size - 1, math.ceil((ordered.size + spread) / 2))
+    return Estimate(float(np.median(ordered)), float(ordered[below]), float(ordered[above]), n)

@@ -234,7 +234,7 @@ def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
     place.write_slo({**tomllib.loads((place.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 7}})
     refused = place.run("certify", "slo.toml", "--out", "other", code=2)
 
-    assert len(foreseen["trials"]) == 1 + 4
+    assert len(foreseen["trials"]) == 2 + 4
     assert "max_runs" in refused.err
 
 

@@ -81,7 +81,8 @@ def _answered(
     short = 0.9 if made.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
     gap = 0.05 / (made.ratio * short if spoken and not pair.startswith("soak") else made.ratio if spoken else 1.0)
     gap *= 1 + shuffle.gauss(0, made.noise)
-    one = steady(gap, 10, sent_s=at_s, rounds=counted(5, 20, 15) if spoken else None)
+    length = int(dict(knobs).get("num_draft_tokens") or 4)
+    one = steady(gap, 10, sent_s=at_s, rounds=counted(4, 4 * length, 6) if spoken else None)
     return generation(
         one,
         canary,

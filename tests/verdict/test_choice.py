@@ -232,10 +232,11 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
 @pytest.mark.parametrize(("lo", "draft"), [(0.99, None), (1.0, None), (1.01, "heavy")])
 def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> None:
     """
-    A center of 1.2 beats plain decoding only if its lower bound does.
+    Without a null arm, a center of 1.2 beats plain decoding only if its lower bound does.
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
-    seen = Seen(plan.trials[1], Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
+    trial = next(one for one in plan.trials if one.arm == "candidate")
+    seen = Seen(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
     assert draft == dict(choose(written, plan, [seen]).setting)["draft"]

@@ -1,6 +1,7 @@
 """The sweep's trials and their order."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -71,7 +72,8 @@ def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
 
     trials = planning.trials(slo(subject=subject, sweep={"draft": drafts}))
 
-    assert 4 == len(trials) == len({one.file.lower() for one in trials}) == len({one.name for one in trials})
+    # Plain decoding, its null arm, and a candidate for each of three drafts.
+    assert 5 == len(trials) == len({one.file.lower() for one in trials}) == len({one.name for one in trials})
 
 
 def test_more_runs_than_allowed_are_refused() -> None:
@@ -157,7 +159,9 @@ def test_concurrent_arms_are_not_mixed() -> None:
     found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
 
     assert [8] * 4 == [block.concurrency for block in found.blocks]
-    assert all(1 == len(block.trials) for block in found.blocks)
+    for block in found.blocks:
+        order = [step.trial.name for step in block.steps]
+        assert len(block.trials) == sum(one != before for before, one in pairwise(["", *order]))
 
 
 @given(st.integers(0, 2**60), st.booleans(), st.integers(1, 3), st.integers(2, 7), st.integers(1, 30))
@@ -214,10 +218,9 @@ def test_plan_json_names_trials_files_and_order() -> None:
 
     document = planning.document(written, laid(written))
 
-    assert [("baseline", "baseline.jsonl", 6), ("default", "sweep-default.jsonl", 6)] == [
-        (one["name"], one["file"], one["answers"]) for one in document["trials"][:2]
-    ]
-    assert 18 == sum(len(block["answers"]) for block in document["order"])
+    expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
+    assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]
+    assert 24 == sum(len(block["answers"]) for block in document["order"])
 
 
 @pytest.mark.parametrize(

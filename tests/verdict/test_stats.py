@@ -268,13 +268,13 @@ def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
     return stats.paired_pass_delta({str(at): (value, 0.0) for at, value in enumerate(values)}, 0.95)
 
 
-def _slope(values: Sequence[float], seed: int) -> Estimate | Missing:
-    return stats.slope_within({str(at): [(0.0, 1.0), (1.0, value)] for at, value in enumerate(values)}, 0.95, seed)
+def _slope(values: Sequence[float], _: int) -> Estimate | Missing:
+    return stats.seasonal_slope([[(0.0, 1.0), (1.0, value)] for value in values], 0.95)
 
 
-def shifted(points: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+def shifted(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
     """Five groups of the same points, each at a level of its own."""
-    return {str(level): [(x, y + 100 * level) for x, y in points] for level in range(5)}
+    return [[(x, y + 100 * level) for x, y in points] for level in range(5)]
 
 
 ALL_KINDS: list[Interval] = [_geometric, _sums, _medians, _pooled, _order, _deltas, _slope]
@@ -418,7 +418,7 @@ def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> Non
     """
     Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
     """
-    found = stats.slope_within(shifted([(float(x), float(y)) for x, y in points]), 0.95, 1)
+    found = stats.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95)
 
     assert isinstance(found, Estimate)
     slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
@@ -432,7 +432,7 @@ def test_the_slope_within_groups_scales_and_turns_round(values: list[float], fac
     Values times a factor are a slope times that factor; values upside down are the slope upside down.
     """
     plain, scaled, turned = (
-        stats.slope_within(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95, 1)
+        stats.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95)
         for by in (1.0, factor, -1.0)
     )
 
@@ -448,7 +448,7 @@ def test_points_of_one_instant_have_no_slope() -> None:
     """
     Eight readings at the same time say nothing about change.
     """
-    assert isinstance(stats.slope_within({str(at): [(3.0, 1.0), (3.0, 2.0)] for at in range(8)}, 0.95, 1), Missing)
+    assert isinstance(stats.seasonal_slope([[(3.0, 1.0), (3.0, 2.0)]] * 8, 0.95), Missing)
 
 
 def test_expanded_is_wider_for_fewer_units() -> None:

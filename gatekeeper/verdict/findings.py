@@ -1,0 +1,248 @@
+"""A finding: what the records give away about the subject, and the metrics that can not be trusted because of it."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, variance
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.metrics import RATIOS
+from gatekeeper.terms.outcome import Estimate, Finding, Missing
+from gatekeeper.terms.records import Answer, Generation, Role, Setting
+from gatekeeper.terms.slo import DRAFT_LENGTHS
+from gatekeeper.verdict import derive
+
+OFF = 1.5
+"""A plain answer this many times faster or slower than its canary's median is far off: schedulers do less."""
+OFF_SHARE = 0.10
+"""More far-off answers than this, and the arm has no speed of its own; fewer are tails, which intervals carry."""
+APART = 1.2
+"""Two modes closer together than this factor are noise for the interval to carry."""
+CLEAN_SPLIT = 4.0
+"""Ashman's D of the two halves (Ashman, Bird & Zepf 1994): a normal cut in two has 2.7, an even spread 3.5."""
+LEAST_ANSWERS = 8
+"""Fewer answers say nothing about the shape of an arm, or about counters."""
+SAME_COUNT = 0.10
+"""What a server claims of its rounds may differ this much from what we counted: its last round ends elsewhere."""
+ALL_ACCEPTED_LEAST = 50
+"""So many drafted tokens, all accepted, are no luck of a short run."""
+UNPREDICTABLE = "random"
+"""The category of canaries no draft can foresee (canaries/README.md)."""
+COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_min", "speculation_engaged"})
+"""Metrics that rest on the counters of rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A finding, and the metrics that are unproven because of it."""
+
+    finding: Finding
+    spoils: frozenset[str] = frozenset()
+
+
+def examine(evidence: derive.Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
+    """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
+    advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
+    lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
+    return (*lies, *silence(evidence, about), *unstable_arm(evidence.plain, about), *lengths(evidence, about))
+
+
+def unstable_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw of a plain arm that nothing can be compared with, if it is one."""
+    wild = instability(plain)
+    advice = "find what else runs on this machine, or what the server does in between, then measure again"
+    return (Flaw(Finding("unstable_arm", about, wild, advice), RATIOS),) if wild is not None else ()
+
+
+def lengths(evidence: derive.Evidence, about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that answers of a pair differ in length; such pairs are lost to every ratio already."""
+    odd = [pair for pair in evidence.pairs if not derive.comparable(pair, greedy=evidence.greedy)]
+    if not odd:
+        return ()
+    mine, twin = (one.answer.output_tokens for one in odd[0])
+    detail = (
+        f"{len(odd)} of {len(evidence.pairs)} pairs differ in length, e.g. {odd[0][0].canary}: {mine} tokens "
+        f"against {twin} of plain decoding; they carry no speed"
+    )
+    return (Flaw(Finding("length_mismatch", about, detail, "look for truncation or early stops")),)
+
+
+def spoiled(flaws: Iterable[Flaw]) -> Mapping[str, str]:
+    """Return, for each metric that can not be trusted, why."""
+    return {metric: f"{one.finding.kind}: {one.finding.detail}" for one in flaws for metric in sorted(one.spoils)}
+
+
+# An arm
+
+
+def instability(plain: Iterable[Generation]) -> str | None:
+    """Say that plain decoding has no speed of its own, if answers to the same canary scatter wildly or in two heaps."""
+    speeds: dict[str, list[float]] = defaultdict(list)
+    for one in derive.sound(plain):
+        rate = derive.decode_rate(one.answer) or derive.answer_rate(one.answer)
+        if rate and one.role is not Role.WARMUP:
+            speeds[one.canary].append(math.log(rate))
+    groups = [seen for seen in speeds.values() if len(seen) > 1]
+    n = sum(len(seen) for seen in groups)
+    if n < LEAST_ANSWERS:
+        return None
+    widest = max(groups, key=lambda seen: max(seen) - min(seen))
+    example = f"the same canary read {math.exp(min(widest)):.4g} and {math.exp(max(widest)):.4g} tok/s"
+    far = sum(abs(value - median(seen)) > math.log(OFF) for seen in groups for value in seen)
+    if far > OFF_SHARE * n:
+        return f"{far} of {n} plain answers are off their canary's median by more than {OFF:g} times; {example}"
+    if _two_heaps([value - max(seen) for seen in groups for value in seen]):
+        return f"plain answers fall into two heaps; {example}"
+    return None
+
+
+def _two_heaps(values: Sequence[float]) -> bool:
+    """Tell whether the best cut in two (Otsu 1979) leaves two clean heaps, each of a tenth of the values or more."""
+    ordered = sorted(values)
+    n = len(ordered)
+    least = max(2, math.ceil(OFF_SHARE * n))
+    if n < 2 * least:
+        return False
+
+    def between(cut: int) -> float:
+        low, high = math.fsum(ordered[:cut]) / cut, math.fsum(ordered[cut:]) / (n - cut)
+        return cut * (n - cut) * (high - low) ** 2
+
+    cut = max(range(least, n - least + 1), key=between)
+    heaps = (ordered[:cut], ordered[cut:])
+    means = [math.fsum(heap) / len(heap) for heap in heaps]
+    spread = sum(variance(heap) for heap in heaps)
+    apart = means[1] - means[0]
+    return apart > math.log(APART) and apart * math.sqrt(2) > CLEAN_SPLIT * math.sqrt(spread)
+
+
+# Counters
+
+
+def counter_lies(evidence: derive.Evidence, knobs: Setting) -> list[str]:
+    """Return what can not be true of the counters of rounds, ours or claimed."""
+    answers = derive.sound(evidence.answers)
+    tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
+    said = [lie for test in tests if (lie := test(answers)) is not None]
+    if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
+        said.append(free)
+    return said
+
+
+def _draft_tokens(knobs: Setting) -> int:
+    turned = dict(knobs)
+    return max((int(turned[knob]) for knob in DRAFT_LENGTHS if turned.get(knob)), default=0)
+
+
+def _counts(answer: Answer) -> list[tuple[str, int, int]]:
+    """Return (whose, drafted, accepted) of an answer."""
+    ours = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
+    claims = answer.claims
+    if claims.drafted is None or claims.accepted is None:
+        return ours
+    return [*ours, ("claimed", claims.drafted, claims.accepted)]
+
+
+def _above_one(answers: Sequence[Generation]) -> str | None:
+    for one in answers:
+        for whose, drafted, accepted in _counts(one.answer):
+            if accepted > drafted or min(drafted, accepted) < 0:
+                return f"{one.canary}: {accepted} accepted of {drafted} drafted tokens, {whose}"
+    return None
+
+
+def _does_not_add_up(draft_tokens: int) -> Callable[[Sequence[Generation]], str | None]:
+    """Each round emits what was accepted and one token of the target's; only the last may end elsewhere."""
+
+    def test(answers: Sequence[Generation]) -> str | None:
+        for one in answers:
+            claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
+            if emitted is None:
+                continue
+            pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
+            if claims.accepted is not None and claims.rounds is not None:
+                pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
+            for accepted, rounds, drafted in pairs:
+                tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
+                if drafted > 0 and abs(emitted - accepted - rounds) > tail:
+                    return f"{one.canary}: {emitted} tokens came of {rounds} rounds and {accepted} accepted ones"
+        return None
+
+    return test
+
+
+def _frozen(answers: Sequence[Generation]) -> str | None:
+    for place, whose in enumerate(("counted", "claimed")):
+        seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
+        lengths = {one.answer.output_tokens for one, _ in seen}
+        if len(seen) >= LEAST_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
+            _, drafted, accepted = seen[0][1]
+            word = ("our counters", "its claims")[place]
+            if drafted > 0:
+                return f"{word} stood still at {accepted} of {drafted} over {len(seen)} answers of different lengths"
+    return None
+
+
+def _disagrees(answers: Sequence[Generation]) -> str | None:
+    both = [(one.answer.rounds, one.answer.claims) for one in answers if one.answer.rounds is not None]
+    known = [(ours, claims) for ours, claims in both if claims.drafted is not None and claims.accepted is not None]
+    if not known:
+        return None
+    for name in ("drafted", "accepted"):
+        counted, claimed = (sum(getattr(one[side], name) for one in known) for side in (0, 1))
+        if abs(counted - claimed) > SAME_COUNT * max(counted, claimed):
+            return f"it claims {claimed} {name} tokens where {counted} were counted"
+    return None
+
+
+def _all_accepted_for_nothing(evidence: derive.Evidence, answers: Sequence[Generation]) -> str | None:
+    ratio = derive.estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
+    for whose in ("counted", "claimed"):
+        counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
+        drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
+        if drafted >= ALL_ACCEPTED_LEAST and accepted == drafted and isinstance(ratio, Estimate) and ratio.lo <= 1:
+            return (
+                f"all {drafted} drafted tokens were accepted, {whose}, and yet it is {ratio.center:.2f}x plain decoding"
+            )
+    return None
+
+
+def silence(evidence: derive.Evidence, about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
+    long_enough = [one for one in derive.sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
+    seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
+    idle = sum(drafted == 0 for drafted in seen)
+    if not idle:
+        return ()
+    detail = f"a draft is set, and in {idle} of {len(seen)} answers it proposed nothing"
+    advice = "look why the server ignores the draft: its log, its version, the pair's vocabularies"
+    return (Flaw(Finding("silent_speculation", about, detail, advice)),)
+
+
+def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Flaw | None:
+    """Return the flaw that canaries nobody can foresee are accepted as often as the most predictable ones.
+
+    `canaries` is by (workload, id).
+    """
+    tokens: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    seen: dict[str, set[str]] = defaultdict(set)
+    for one in derive.sound(answers):
+        category = canaries[one.workload, one.canary].category
+        counts = _counts(one.answer)
+        if category is None or not counts or one.role is Role.WARMUP:
+            continue
+        _, drafted, accepted = counts[0]
+        tokens[category][0] += accepted
+        tokens[category][1] += drafted
+        seen[category].add(one.canary)
+    rates = {name: kept / tried for name, (kept, tried) in tokens.items() if tried and len(seen[name]) >= 5}
+    lowest = rates.pop(UNPREDICTABLE, None)
+    if lowest is None or not rates:
+        return None
+    name = max(sorted(rates), key=lambda one: rates[one])
+    if lowest < rates[name]:
+        return None
+    detail = f"{lowest:.0%} of what no draft can foresee is accepted, and {rates[name]:.0%} of '{name}'"
+    advice = "acceptance that does not depend on the text is not acceptance: look at what is counted"
+    return Flaw(Finding("counter_lie", "negative control", detail, advice), COUNTED)
