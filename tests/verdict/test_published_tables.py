@@ -96,3 +96,15 @@ def test_a_block_sweep_like_source_b_picks_16(seed: int) -> None:
 
     assert {"code": "promoted"} == outcomes(ran)
     assert 16 == ran.verdict.workloads[0].setting["block_size"]
+
+
+def test_truncated_answers_are_no_speed() -> None:
+    """
+    A draft whose answers end at half their length looks three times as fast, and is found out instead of promoted.
+    """
+    cut = [{"fault": "short", "arm": "candidate"}]
+
+    ran = replay({"short": {"ratio": 3.0}}, "num_draft_tokens", [6], 1, faults=cut)
+
+    assert {"short": "graded_back"} == outcomes(ran)
+    assert "length_mismatch" in {one.kind for one in ran.verdict.findings}
