@@ -38,6 +38,8 @@ class Occasion:
     """Since the backend was opened."""
     short: bool = False
     """Cut it at half its length."""
+    warm: bool = False
+    """A prompt cache holds the beginning of its prompt."""
 
     @property
     def arm(self) -> Arm:
@@ -106,6 +108,8 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
     canary, manner, key = occasion.canary, occasion.manner, occasion.key
     right = random.Random(f"{script.seed}|quality|{key}").random() < manner.quality.of(occasion.arm)
     agrees = occasion.arm == "plain" or random.Random(f"{script.seed}|agreement|{key}").random() < manner.agreement
+    if occasion.warm and occasion.arm == "candidate":
+        agrees = agrees and random.Random(f"{script.seed}|warm|{key}").random() < manner.warm
     text = script.answers.get(canary.id)
     if canary.expect is None and text is None:
         length = min(manner.tokens, occasion.asked.max_tokens)
@@ -121,7 +125,7 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
         text = "".join(f"<tool_call>{one}</tool_call>" for one in spelled)
     pieces = tuple(_PIECE.findall(text or "")) or ("",)
     # A newline at the end differs in its token alone, so that disagreement and quality can be decreed apart.
-    return (pieces if agrees else (*pieces, "\n")), calls
+    return (pieces if agrees else (*pieces[:-1], pieces[-1] + "\n")), calls
 
 
 def _speculated(

@@ -1,10 +1,9 @@
 """Records become samples, and samples the estimate of a metric. The answer is the unit; tokens never are."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
@@ -12,8 +11,8 @@ from statistics import fmean, median
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing, fact
-from gatekeeper.terms.records import Answer, Generation, Role
-from gatekeeper.verdict import stats
+from gatekeeper.terms.records import Answer, Generation, Role, Tie
+from gatekeeper.verdict import agreement, stats
 from gatekeeper.verdict.quality import grade
 
 LOST_PAIRS = 0.05
@@ -44,6 +43,10 @@ class Evidence:
     frozen: bool = True
     """False where an objective speaks of the population the canaries stand for."""
     pairs: tuple[Pair, ...] = field(default=())
+    ties: tuple[Tie, ...] = ()
+    """How near the target's logits lay where the arms parted; read after the soak."""
+    warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
+    """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
 
 
 def gather(evidence: Evidence) -> Evidence:
@@ -63,19 +66,7 @@ def gather(evidence: Evidence) -> Evidence:
             mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
         if mate is not None:
             pairs.append((mate, twin))
-    return Evidence(
-        evidence.workload,
-        evidence.canaries,
-        answers,
-        plain,
-        evidence.level,
-        evidence.seed,
-        evidence.greedy,
-        evidence.window_s,
-        evidence.drift_limit,
-        evidence.frozen,
-        tuple(pairs),
-    )
+    return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
 # One answer
@@ -164,20 +155,6 @@ def acceptance_length(answer: Answer) -> float | None:
     """Return tokens per verify round."""
     counted = answer.rounds
     return (counted.accepted + counted.rounds) / counted.rounds if counted and counted.rounds else None
-
-
-def same_output(mine: Answer, other: Answer) -> bool:
-    """Tell whether two answers are the same tokens; the same text and calls where no backend shows tokens."""
-    ids = [[arrival.token_id for arrival in answer.arrivals] for answer in (mine, other)]
-    if all(one and None not in one for one in ids):
-        return ids[0] == ids[1]
-    calls = [[_call(call) for call in answer.tool_calls] for answer in (mine, other)]
-    return mine.text == other.text and calls[0] == calls[1]
-
-
-def _call(call: dict[str, object]) -> str:
-    function = call.get("function", call)
-    return json.dumps(function, sort_keys=True)
 
 
 # Many answers
@@ -406,25 +383,22 @@ def _marks(answers: Sequence[Generation], canaries: Mapping[str, Canary]) -> dic
 def _agreement(evidence: Evidence) -> Estimate | Missing:
     if not evidence.greedy:
         return Missing("tokens can be compared one by one at temperature 0 only")
-    plain: dict[str, list[Answer]] = defaultdict(list)
-    for one in sound(evidence.plain):
-        plain[one.canary].append(one.answer)
-    agree: dict[str, bool] = {}
-    for one in sound(evidence.answers):
-        for twin in plain[one.canary]:
-            agree[one.canary] = agree.get(one.canary, True) and same_output(one.answer, twin)
+    compared = agreement.compare(evidence.answers, evidence.plain, evidence.ties)
+    agree, notes = compared.agree, compared.notes()
     unseen = len(evidence.canaries) - len(agree)
     if unseen:
         return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(agree))
     value = fmean(agree.values())
     if evidence.frozen:
-        return fact(value, len(agree))
+        return fact(value, len(agree), *notes)
     lo, hi = stats.proportion_bounds(sum(agree.values()), len(agree), evidence.level)
-    return Estimate(value, lo, hi, len(agree))
+    return Estimate(value, lo, hi, len(agree), notes)
 
 
-def _warm_agreement(_: Evidence) -> Estimate | Missing:
-    return Missing('agreement with a warm prompt cache is measured only with prompt_cache = "as-deployed"')
+def _warm_agreement(evidence: Evidence) -> Estimate | Missing:
+    if isinstance(evidence.warm, str):
+        return Missing(evidence.warm)
+    return agreement.warm_agreement(evidence.warm, evidence.canaries.keys())
 
 
 def _error_rate(evidence: Evidence) -> Estimate | Missing:

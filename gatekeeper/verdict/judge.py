@@ -16,11 +16,18 @@ IMPLICIT: tuple[Objective, ...] = (
 )
 """Promised of every speculating setting; an SLO relaxes one by naming its metric."""
 
+WARM = Objective(
+    metric="warm_cache_agreement",
+    at_least=1.0,
+    why='implicit with prompt_cache = "as-deployed": a cache may save time, not change answers',
+)
+
 
 def implicit(slo: Slo) -> tuple[Objective, ...]:
     """Return the implicit promises this SLO does not speak of itself."""
     named = {objective.metric for objective in slo.objective}
-    return tuple(objective for objective in IMPLICIT if objective.metric not in named)
+    all_of_them = (*IMPLICIT, WARM) if slo.subject.prompt_cache == "as-deployed" else IMPLICIT
+    return tuple(objective for objective in all_of_them if objective.metric not in named)
 
 
 def promises(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
