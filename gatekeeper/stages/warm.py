@@ -114,7 +114,7 @@ def _shuffled(given: Warm, later: Mapping[tuple[str, str], Canary]) -> Iterator[
 
 def _request(given: Warm, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
     knobs = given.settings[name] if arm == "candidate" else plain_of(given.settings[name])
-    setting = tuple((knob, value) for knob, value in knobs if knob != "temperature")
+    setting = tuple((knob, value) for knob, value in knobs if knob not in {"temperature", "concurrency"})
     return Request(
         trial=given.name,
         key=f"{arm}-{repeat}:{name}/{canary.id}",
@@ -122,7 +122,7 @@ def _request(given: Warm, name: str, arm: str, canary: Canary, first: str, repea
         canary=canary,
         arm=arm,
         setting=setting,
-        # Whatever the SLO samples at: only greedy answers can be compared one by one.
+        # Whatever the SLO promises for: only greedy answers, each alone, can be compared one by one.
         sampling=replace(sampling_for(given.slo, canary, setting, 1), temperature=0.0, seed=None),
         role=Role.WARM,
         repeat=repeat,

@@ -48,7 +48,7 @@ def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict])
         Finding(
             "warm_cache_changes_answers",
             f"{soak}, {name}",
-            f"speed is measured with the prompt cache off; with it on, as deployed, greedy answers change: {one.because}",
+            f"with the prompt cache on, as deployed, greedy answers change: {one.because}",
             f"{WAY_OUT.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
         )
         for name, verdict in verdicts.items()
