@@ -63,6 +63,7 @@ def load_case(
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
     read = {name: store.load(directory.path / beside("ties", name), store.TIES) for name in soaks}
     warm = {name: recorded(beside("warm", name)) for name in soaks}
+    draws = {name: recorded(beside("draws", name)) for name in soaks}
     samples = store.load(directory.path / "host.jsonl", store.SAMPLES)
     events = store.load(directory.path / "events.jsonl", store.EVENTS)
     return Case(
@@ -77,6 +78,7 @@ def load_case(
         soaks=soaks,
         ties={name: Read(one.records, one.trouble) for name, one in read.items() if not (live and one.trouble)},
         warm={name: one for name, one in warm.items() if not (live and one.trouble)},
+        draws={name: one for name, one in draws.items() if not (live and one.trouble)},
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=SAMPLE_S,

@@ -12,25 +12,22 @@ from typing import Any
 from gatekeeper import host, inputs, store
 from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
 from gatekeeper.desk import Desk
+from gatekeeper.following import Following, follow
 from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
 from gatekeeper.reports import junit, machine
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
 from gatekeeper.stages.sweep import sweep
-from gatekeeper.stages.ties import read_ties
-from gatekeeper.stages.warm import Warm, warm
 from gatekeeper.terms.clock import SystemClock, stamp
 from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
-from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
 from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
-from gatekeeper.verdict.aftermath import warmed
 from gatekeeper.verdict.choice import Choice
-from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude, partings_of
+from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude
 from gatekeeper.verdict.ladder import PLAIN
 
 
@@ -213,11 +210,11 @@ class _Run:
         desk = self._open.enter_context(Desk(self.backend, self.observe, self.segment))
         with self._sampling(desk, samples), host.keep_awake():
             self._sweep(desk)
+            following = Following(self.ready.inputs, self.backend, self.directory, self.segment, self.observe)
             while needs := self._needs():
                 for leg in needs:
                     self._soak(leg, desk)
-                    self._read_ties(leg)
-                    self._warm(leg)
+                    follow(following, leg, self._load(live=True))
             desk.close()
         if self._sampler is not None and self._sampler.fault is not None:
             self.observe("sampler_died", {"because": self._sampler.fault})
@@ -284,7 +281,7 @@ class _Run:
                 soak(
                     task,
                     desk,
-                    self._beside,
+                    lambda: Desk(self.backend, self.observe, self.segment),
                     self.backend.clock,
                     record=file,
                     phase=self._phase,
@@ -294,54 +291,6 @@ class _Run:
                 self._phase("")
         desk.close()
         file.finish()
-
-    def _read_ties(self, leg: Leg) -> None:
-        """Ask the target how sure it was where greedy answers parted, outside everything that is timed."""
-        partings = partings_of(self._load(live=True), leg)
-        if not partings:
-            return
-        file = self.directory.ties(leg.ties)
-        self._open.callback(file.close)
-        if file.finished:
-            return
-        self.observe("stage", {"stage": "near-ties", "soak": leg.name, "partings": sum(map(len, partings.values()))})
-        read_ties(
-            self.slo,
-            partings,
-            leg.settings,
-            self.ready.inputs.canaries,
-            self._beside if Sight.LOGITS in self.backend.sight else None,
-            self.backend.clock,
-            segment=self.segment,
-            before=tuple(file.records),
-            record=file,
-        )
-        file.finish()
-
-    def _warm(self, leg: Leg) -> None:
-        """Ask the canaries again with the prompt cache on, where it is deployed so."""
-        names = warmed(self.slo, leg.settings)
-        if not names:
-            return
-        file = self.directory.answers(leg.warm)
-        self._open.callback(file.close)
-        if file.finished:
-            return
-        self.observe("stage", {"stage": "warm cache", "soak": leg.name})
-        task = Warm(
-            slo=self.slo,
-            name=leg.name,
-            settings={name: leg.settings[name] for name in names},
-            resident=leg.resident,
-            canaries=self.ready.inputs.canaries,
-            seed=seed_of(self.ready.sha256),
-            before=tuple(file.records),
-        )
-        warm(task, self._beside, lambda: self._beside(cache=True), record=file, observe=self.observe)
-        file.finish()
-
-    def _beside(self, *, cache: bool = False) -> Desk:
-        return Desk(self.backend, self.observe, self.segment, cache=cache)
 
     def _check_artifacts(self) -> None:
         """Hash the artifacts again: what was judged is what ships."""

@@ -86,6 +86,7 @@ num_draft_tokens = { argv = ["--draft-max", "{value}"] }
 temperature = { field = "temperature" }
 
 [sampling]
+distribution_check = true
 temperature = 0.7
 top_p = 0.95
 top_k = 20

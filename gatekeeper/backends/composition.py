@@ -114,6 +114,8 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
     if canary.expect is None and text is None:
         length = min(manner.tokens, occasion.asked.max_tokens)
         spoken = words(random.Random(f"{script.seed}|words|{key}"), length)
+        if manner.shortcut and occasion.arm == "candidate" and not occasion.asked.greedy:
+            spoken = _cut_short(script, occasion, spoken)
         return (spoken if agrees else (*spoken[:-1], " otherwise")), ()
     calls: tuple[dict[str, Any], ...] = ()
     if not right:
@@ -126,6 +128,14 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
     pieces = tuple(_PIECE.findall(text or "")) or ("",)
     # A newline at the end differs in its token alone, so that disagreement and quality can be decreed apart.
     return (pieces if agrees else (*pieces[:-1], pieces[-1] + "\n")), calls
+
+
+def _cut_short(script: Script, occasion: Occasion, spoken: tuple[str, ...]) -> tuple[str, ...]:
+    """Put the likeliest word wherever the draft proposes it: a greedy shortcut instead of sampling."""
+    chance = occasion.manner.chance(str(occasion.asked.draft))
+    draw = random.Random(f"{script.seed}|shortcut|{occasion.key}")
+    likeliest = words(random.Random(0), 1)[0]
+    return tuple((" " if at else "") + likeliest if draw.random() < chance else one for at, one in enumerate(spoken))
 
 
 def _speculated(

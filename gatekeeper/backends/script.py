@@ -27,6 +27,8 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "gap": 5,                     by how much the target's best logit leads its second, wherever it is asked
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
+      "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
+                                    the chance of `acceptance`, instead of sampling: no longer lossless
       "engaged": true,              false: it silently decodes plainly, whatever draft is set
       "answers": {"list-001": "1. red"},              texts by canary id, where none can be constructed
       "canaries": {"tool-": {"acceptance": 0.9}},     overrides of anything from `prefill` to `engaged`, by prefix of
@@ -98,6 +100,7 @@ class Manner(_Written):
     agreement: Share = Field(default=1.0, ge=0, le=1)
     gap: float | None = Field(default=5.0, ge=0)
     warm: Share = Field(default=1.0, ge=0, le=1)
+    shortcut: bool = False
     engaged: bool = True
 
     @field_validator("acceptance")

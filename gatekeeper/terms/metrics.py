@@ -245,6 +245,15 @@ ALL: tuple[Metric, ...] = (
         says="share of canaries whose greedy answers, repeated and in a later turn, equal plain decoding's "
         "with the prompt cache on, as deployed",
     ),
+    _pairs(
+        "first_tokens_p_value",
+        higher=True,
+        needs=_PAIRED_TEXT,
+        census=True,
+        least=0.0,
+        most=1.0,
+        says="p-value that both arms sample their first tokens from one distribution; a permutation test",
+    ),
     Metric(
         "error_rate",
         "1",

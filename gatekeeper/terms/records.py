@@ -92,6 +92,8 @@ class Role(StrEnum):
     """A quality canary asked again when the soak is over."""
     WARM = "warm"
     """Asked after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
+    DRAW = "draw"
+    """The first tokens of a short prompt, sampled once of many times after the soak."""
 
 
 @dataclass(frozen=True, slots=True)

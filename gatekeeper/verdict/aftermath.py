@@ -34,6 +34,11 @@ def warmed(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     return promised(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()
 
 
+def sampled(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+    """Return the workloads whose first tokens are sampled in both arms."""
+    return promised(slo, settings, "first_tokens_p_value") if slo.sampling.distribution_check else ()
+
+
 def parted(seen: Mapping[str, Evidence]) -> dict[str, tuple[Parting, ...]]:
     """Return, by workload, where greedy answers part from plain decoding's."""
     found = {

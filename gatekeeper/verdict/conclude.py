@@ -24,7 +24,7 @@ from gatekeeper.terms.outcome import (
 from gatekeeper.terms.records import Generation, HostSample, Role, Setting, Tie
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.verdict import derive, host
-from gatekeeper.verdict.aftermath import beside, cache_findings, parted, promised, warmed
+from gatekeeper.verdict.aftermath import beside, cache_findings, parted, promised, sampled, warmed
 from gatekeeper.verdict.agreement import Parting
 from gatekeeper.verdict.choice import Choice, choose, look
 from gatekeeper.verdict.judge import check, promises
@@ -63,6 +63,11 @@ class Leg:
         """Return the name of the file with its answers from a warm prompt cache."""
         return beside("warm", self.name)
 
+    @property
+    def draws(self) -> str:
+        """Return the name of the file with the first tokens that were sampled for it."""
+        return beside("draws", self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -96,6 +101,8 @@ class Case:
     ties: Mapping[str, Read] = field(default_factory=dict)
     """By the name of the soak."""
     warm: Mapping[str, Recorded] = field(default_factory=dict)
+    """By the name of the soak."""
+    draws: Mapping[str, Recorded] = field(default_factory=dict)
     """By the name of the soak."""
     host_samples: tuple[HostSample, ...] = ()
     host_trouble: str | None = None
@@ -233,15 +240,15 @@ def evidence_of(case: Case, leg: Leg, workload: str) -> derive.Evidence:
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
             ties=tuple(tie for tie in case.ties.get(leg.name, Read()).ties if tie.workload == workload),
-            warm=_warm(case, leg, workload),
+            warm=_after(case.warm.get(leg.name), leg.warm, workload),
+            draws=_after(case.draws.get(leg.name), leg.draws, workload),
         )
     )
 
 
-def _warm(case: Case, leg: Leg, workload: str) -> tuple[Generation, ...] | str:
-    recorded = case.warm.get(leg.name, Recorded(trouble="missing"))
-    if recorded.trouble is not None:
-        return f"{leg.warm}: {recorded.trouble}"
+def _after(recorded: Recorded | None, file: str, workload: str) -> tuple[Generation, ...] | str:
+    if recorded is None or recorded.trouble is not None:
+        return f"{file}: {'missing' if recorded is None else recorded.trouble}"
     return tuple(one for one in recorded.answers if one.workload == workload)
 
 
@@ -255,20 +262,22 @@ def partings_of(case: Case, leg: Leg) -> dict[str, tuple[Parting, ...]]:
 
 def _is_due(case: Case, leg: Leg) -> bool:
     """Tell whether a soak, or what is recorded after it, is still to run."""
-    if leg.name not in case.soaks or (leg.name not in case.warm and warmed(case.slo, leg.settings)):
+    after = ((case.warm, warmed), (case.draws, sampled))
+    if leg.name not in case.soaks or any(
+        leg.name not in seen and wanted(case.slo, leg.settings) for seen, wanted in after
+    ):
         return True
     return leg.name not in case.ties and bool(partings_of(case, leg))
 
 
 def _broken_beside(case: Case, leg: Leg) -> list[str]:
     """Say what is wrong with the files recorded after a soak that the verdict rests on."""
-    read, warm = case.ties.get(leg.name, Read()), case.warm.get(leg.name, Recorded())
+    read = case.ties.get(leg.name, Read())
     found = [f"{leg.ties}: {read.trouble}"] if read.trouble is not None and partings_of(case, leg) else []
-    return (
-        [*found, f"{leg.warm}: {warm.trouble}"]
-        if warm.trouble is not None and warmed(case.slo, leg.settings)
-        else found
-    )
+    for file, seen, wanted in ((leg.warm, case.warm, warmed), (leg.draws, case.draws, sampled)):
+        trouble = seen.get(leg.name, Recorded()).trouble
+        found += [f"{file}: {trouble}"] if trouble is not None and wanted(case.slo, leg.settings) else []
+    return found
 
 
 def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk) -> None:

@@ -12,7 +12,7 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing, fact
 from gatekeeper.terms.records import Answer, Generation, Role, Tie
-from gatekeeper.verdict import agreement, stats
+from gatekeeper.verdict import agreement, draws, stats
 from gatekeeper.verdict.quality import grade
 
 LOST_PAIRS = 0.05
@@ -47,6 +47,8 @@ class Evidence:
     """How near the target's logits lay where the arms parted; read after the soak."""
     warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
+    draws: tuple[Generation, ...] | str = "no first tokens were sampled"
+    """First tokens of both arms, or why there are none to trust."""
 
 
 def gather(evidence: Evidence) -> Evidence:
@@ -401,6 +403,12 @@ def _warm_agreement(evidence: Evidence) -> Estimate | Missing:
     return agreement.warm_agreement(evidence.warm, evidence.canaries.keys())
 
 
+def _first_tokens(evidence: Evidence) -> Estimate | Missing:
+    if isinstance(evidence.draws, str):
+        return Missing(evidence.draws)
+    return draws.distribution(evidence.draws, len(evidence.canaries), evidence.seed)
+
+
 def _error_rate(evidence: Evidence) -> Estimate | Missing:
     faults = sum(one.answer.fault is not None for one in evidence.answers)
     return fact(faults / len(evidence.answers), len(evidence.answers))
@@ -465,6 +473,7 @@ _OTHERS: dict[str, Callable[[Evidence], Estimate | Missing]] = {
     "ttft_delta": _ttft_delta,
     "token_agreement": _agreement,
     "warm_cache_agreement": _warm_agreement,
+    "first_tokens_p_value": _first_tokens,
     "error_rate": _error_rate,
     "speculation_engaged": _engaged,
     "truncation_rate": _truncation,

@@ -6,6 +6,7 @@ from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, rounded
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.terms.units import show
+from gatekeeper.verdict.draws import FALSE_ALARM
 
 IMPLICIT: tuple[Objective, ...] = (
     Objective(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
@@ -22,11 +23,18 @@ WARM = Objective(
     why='implicit with prompt_cache = "as-deployed": a cache may save time, not change answers',
 )
 
+DRAWN = Objective(
+    metric="first_tokens_p_value",
+    at_least=FALSE_ALARM,
+    why="implicit with distribution_check: a draft may not change what is sampled",
+)
+
 
 def implicit(slo: Slo) -> tuple[Objective, ...]:
     """Return the implicit promises this SLO does not speak of itself."""
     named = {objective.metric for objective in slo.objective}
-    all_of_them = (*IMPLICIT, WARM) if slo.subject.prompt_cache == "as-deployed" else IMPLICIT
+    warm = (WARM,) if slo.subject.prompt_cache == "as-deployed" else ()
+    all_of_them = (*IMPLICIT, *warm, *((DRAWN,) if slo.sampling.distribution_check else ()))
     return tuple(objective for objective in all_of_them if objective.metric not in named)
 
 

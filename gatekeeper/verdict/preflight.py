@@ -129,6 +129,12 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
     if metric.name == "warm_cache_agreement" and slo.subject.prompt_cache == "off":
         message = "nothing is asked with a warm cache while the prompt cache is off"
         return [Complaint("never", about, message, 'set prompt_cache = "as-deployed" in [subject]')]
+    if metric.name == "first_tokens_p_value" and not slo.sampling.distribution_check:
+        message = "no first tokens are sampled for it"
+        return [Complaint("never", about, message, "set distribution_check = true in [sampling]")]
+    if metric.name == "first_tokens_p_value" and slo.sampling.temperature == 0:
+        message = "at temperature 0 there is no distribution to compare"
+        return [Complaint("never", about, message, "promise token_agreement, or set a temperature")]
     if metric.name == "throughput_ratio" and slo.soak.concurrency > 1:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers hides queueing"
         return [Complaint("weak", about, message, "promise system_throughput_ratio as well")]

@@ -234,3 +234,68 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     assert asked[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
     assert len(asked) - 1 == len(again) == len({one["key"] for one in again})
     assert "promoted" == outcome(place)
+
+
+def sampled(scripted: Scripted, **truth: Any) -> Place:
+    """Sample at temperature 0.8 with the distribution check on; the canaries expect nothing, so that draws differ."""
+    place = scripted(
+        {"ratio": 1.6, "acceptance": 0.5, **truth},
+        workload=[{"name": "open", "canaries": "open.jsonl", "speculation": "optional"}],
+        sampling={"temperature": 0.8, "max_tokens": 32, "distribution_check": True},
+        objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
+    )
+    lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
+    (place.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return place
+
+
+def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> None:
+    """
+    Both arms sample alike: the check passes and says its power; the draws are recorded and judged again alike.
+    """
+    place = sampled(scripted)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    drawn = records(place.path / "run" / "draws-1.jsonl")
+    assert "promoted" == outcome(place)
+    assert "90% power" in because(place, "first_tokens_p_value")
+    assert 2 * 3 * 120 == len(drawn) == len({one["key"] for one in drawn})
+    assert {3} == {one["answer"]["output_tokens"] for one in drawn}
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
+    """
+    A subject that keeps a drafted token when it is the likeliest one samples otherwise: it is graded back for that.
+    """
+    place = sampled(scripted, shortcut=True)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "graded_back" == outcome(place)
+    assert all("first_tokens_p_value" in step["because"] for step in place.verdict()["transitions"])
+
+
+def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:
+    """
+    At temperature 0 there is nothing to sample: exit code 2 before the first token.
+    """
+    place = scripted({}, workload=EASY, sampling={"temperature": 0, "distribution_check": True})
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "no distribution to compare" in refused.err
+
+
+def test_missing_draws_never_help(scripted: Scripted) -> None:
+    """
+    With the draws deleted, and no checksums, a promoted run is unproven and says which file is missing.
+    """
+    place = sampled(scripted)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    judged = judged_without_seals(place, "draws-1.jsonl", Path.unlink)
+
+    assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
+    assert "draws-1.jsonl: missing" in judged["incomplete"]

@@ -186,7 +186,7 @@ def warm_cache(place: Place, **subject: Any) -> Place:
 @pytest.mark.timeout(900)
 def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     """
-    mlx_lm.server with a draft and its prompt cache on changes greedy answers: nothing else breaks, and that grades back.
+    mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back.
     """
     warm_cache(place)
 
