@@ -12,7 +12,8 @@ from gatekeeper.terms.manifest import Manifest, seed_of, sha256
 from gatekeeper.terms.outcome import Finding, Verdict
 from gatekeeper.terms.records import Event, Setting
 from gatekeeper.verdict import plan as planning
-from gatekeeper.verdict.conclude import Case, Recorded, conclude
+from gatekeeper.verdict.aftermath import beside
+from gatekeeper.verdict.conclude import Case, Read, Recorded, conclude
 from gatekeeper.verdict.plan import Plan
 
 SAMPLE_S = 1.0
@@ -49,7 +50,8 @@ def load_case(
 ) -> Case:
     """Read everything a verdict rests on from a run directory.
 
-    While the run is still *live*, a soak that is not finished counts as not begun, and open files as whole.
+    While the run is still *live*, a soak that is not finished, and what is recorded after it, count as not begun, and
+    open files as whole.
     """
     plan = lay_plan(given, manifest, sha256(text), fixed_in(directory))
 
@@ -60,6 +62,9 @@ def load_case(
     soaks = {path.stem: recorded(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
     if live:
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
+    read = {name: store.load(directory.path / beside("ties", name), store.TIES) for name in soaks}
+    warm = {name: recorded(beside("warm", name)) for name in soaks}
+    draws = {name: recorded(beside("draws", name)) for name in soaks}
     samples = store.load(directory.path / "host.jsonl", store.SAMPLES)
     events = store.load(directory.path / "events.jsonl", store.EVENTS)
     return Case(
@@ -72,6 +77,9 @@ def load_case(
         seed=seed_of(sha256(text)),
         sweep={trial.name: recorded(trial.file) for trial in plan.trials},
         soaks=soaks,
+        ties={name: Read(one.records, one.trouble) for name, one in read.items() if not (live and one.trouble)},
+        warm={name: one for name, one in warm.items() if not (live and one.trouble)},
+        draws={name: one for name, one in draws.items() if not (live and one.trouble)},
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=SAMPLE_S,

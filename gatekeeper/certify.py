@@ -12,6 +12,7 @@ from typing import Any
 from gatekeeper import host, inputs, store
 from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
 from gatekeeper.desk import Desk
+from gatekeeper.following import Following, follow
 from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
 from gatekeeper.reports import junit, machine
 from gatekeeper.stages.promote import POLICY, promote
@@ -212,9 +213,11 @@ class _Run:
         desk = self._open.enter_context(Desk(self.backend, self.observe, self.segment))
         with self._sampling(desk, samples), host.keep_awake():
             self._sweep(desk)
+            following = Following(self.ready.inputs, self.backend, self.directory, self.segment, self.observe)
             while needs := self._needs():
                 for leg in needs:
                     self._soak(leg, desk)
+                    follow(following, leg, self._load(live=True))
             desk.close()
         if self._sampler is not None and self._sampler.fault is not None:
             self.observe("sampler_died", {"because": self._sampler.fault})
@@ -256,11 +259,13 @@ class _Run:
 
     def _soak(self, leg: Leg, desk: Desk) -> None:
         given = self.ready.inputs
+        file = self.directory.answers(leg.file)
+        self._open.callback(file.close)
+        if file.finished:
+            return
         self.observe(
             "stage", {"stage": "soak", "soak": leg.name, "settings": {n: dict(k) for n, k in leg.settings.items()}}
         )
-        file = self.directory.answers(leg.file)
-        self._open.callback(file.close)
         task = Soak(
             slo=self.slo,
             name=leg.name,

@@ -36,9 +36,16 @@ class Request:
 class Desk:
     """Keeps one subject at a time, the one that can answer the setting that was opened."""
 
-    def __init__(self, backend: Backend, incident: Callable[[str, dict[str, object]], None], segment: int = 0) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        incident: Callable[[str, dict[str, object]], None],
+        segment: int = 0,
+        *,
+        cache: bool = False,
+    ) -> None:
         self._backend, self._incident = backend, incident
-        self._segment = segment
+        self._segment, self._cache = segment, cache
         self._subject: Subject | None = None
         self._setting: Setting = ()
         self._deaths = 0
@@ -67,7 +74,7 @@ class Desk:
             return
         self.close()
         self._deaths = 0
-        self._subject, self._setting = self._backend.start(setting), setting
+        self._subject, self._setting = self._start(setting), setting
 
     def ask(self, request: Request) -> Generation:
         """Ask and return the record; the subject's failure is the answer's fault."""
@@ -150,11 +157,14 @@ class Desk:
             if self.lost:
                 return None
             try:
-                self._subject = self._backend.start(self._setting)
+                self._subject = self._start(self._setting)
             except GatekeeperError as error:
                 self._deaths = DEATHS
                 self._incident("subject_lost", {"because": error.message})
             return self._subject
+
+    def _start(self, setting: Setting) -> Subject:
+        return self._backend.start(setting, cache=True) if self._cache else self._backend.start(setting)
 
     def _record(self, request: Request, answer: Answer) -> Generation:
         return Generation(

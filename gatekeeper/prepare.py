@@ -75,7 +75,7 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
     )
     text = manifest.text()
     plan = lay_plan(given, manifest, sha256(text), fixed)
-    kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs)
+    kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
     found = complaints(slo, given.canaries, kind, host.lacks() if backend.realtime else {})
     background, here = given.profile.background.memory, conditions.get("memory_bytes")
     memory = fit.fit(

@@ -13,16 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.manifest import sha256
-from gatekeeper.terms.records import Event, Generation, HostSample
+from gatekeeper.terms.records import Event, Generation, HostSample, Tie
 
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 
-Kind = TypeVar("Kind", Generation, HostSample, Event)
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
+TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
 SUMS = "SHA256SUMS"
 
@@ -210,6 +211,10 @@ class RunDirectory:
     def events(self, name: str = "events.jsonl") -> Appender[Event]:
         """Open the record file of events for appending."""
         return Appender(self.path / name, EVENTS)
+
+    def ties(self, name: str) -> Appender[Tie]:
+        """Open a record file of near-ties for appending."""
+        return Appender(self.path / name, TIES)
 
     def seal(self) -> None:
         """Write SHA256SUMS over every file, last of all."""

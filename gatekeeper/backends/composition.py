@@ -38,6 +38,8 @@ class Occasion:
     """Since the backend was opened."""
     short: bool = False
     """Cut it at half its length."""
+    warm: bool = False
+    """A prompt cache holds the beginning of its prompt."""
 
     @property
     def arm(self) -> Arm:
@@ -106,10 +108,14 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
     canary, manner, key = occasion.canary, occasion.manner, occasion.key
     right = random.Random(f"{script.seed}|quality|{key}").random() < manner.quality.of(occasion.arm)
     agrees = occasion.arm == "plain" or random.Random(f"{script.seed}|agreement|{key}").random() < manner.agreement
+    if occasion.warm and occasion.arm == "candidate":
+        agrees = agrees and random.Random(f"{script.seed}|warm|{key}").random() < manner.warm
     text = script.answers.get(canary.id)
     if canary.expect is None and text is None:
         length = min(manner.tokens, occasion.asked.max_tokens)
         spoken = words(random.Random(f"{script.seed}|words|{key}"), length)
+        if manner.shortcut and occasion.arm == "candidate" and not occasion.asked.greedy:
+            spoken = _cut_short(script, occasion, spoken)
         return (spoken if agrees else (*spoken[:-1], " otherwise")), ()
     calls: tuple[dict[str, Any], ...] = ()
     if not right:
@@ -121,7 +127,15 @@ def _said(script: Script, occasion: Occasion) -> tuple[tuple[str, ...], tuple[di
         text = "".join(f"<tool_call>{one}</tool_call>" for one in spelled)
     pieces = tuple(_PIECE.findall(text or "")) or ("",)
     # A newline at the end differs in its token alone, so that disagreement and quality can be decreed apart.
-    return (pieces if agrees else (*pieces, "\n")), calls
+    return (pieces if agrees else (*pieces[:-1], pieces[-1] + "\n")), calls
+
+
+def _cut_short(script: Script, occasion: Occasion, spoken: tuple[str, ...]) -> tuple[str, ...]:
+    """Put the likeliest word wherever the draft proposes it: a greedy shortcut instead of sampling."""
+    chance = occasion.manner.chance(str(occasion.asked.draft))
+    draw = random.Random(f"{script.seed}|shortcut|{occasion.key}")
+    likeliest = words(random.Random(0), 1)[0]
+    return tuple((" " if at else "") + likeliest if draw.random() < chance else one for at, one in enumerate(spoken))
 
 
 def _speculated(

@@ -43,14 +43,15 @@ class MlxBackend:
     """Starts workers, each with the target and one draft."""
 
     name = "mlx"
-    sight = (
-        Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN
+    sight = (Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS) | (
+        Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN | Sight.LOGITS
     )
     shares_process = True
     streams = 1
     restart_knobs: tuple[str, ...] = ("draft",)
     knobs = frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"})
     realtime = True
+    caches = False
 
     def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path) -> None:
         self.clock: Clock = SystemClock()
@@ -61,8 +62,10 @@ class MlxBackend:
         """Return the draft; `plain` names a worker without one, though every worker answers plain asks."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting) -> "MlxSubject":
+    def start(self, setting: Setting, *, cache: bool = False) -> "MlxSubject":
         """Start a worker and wait until its models are loaded; raise InputError naming a folder that is broken."""
+        if cache:
+            raise GatekeeperError("the mlx worker has no prompt cache to leave on", hint='use backend = "mlx-server"')
         draft = dict(setting).get("draft")
         folders = [self._folder(name) for name in (self._subject.target, draft) if name is not None]
         self._logs.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,8 @@ class MlxServerBackend:
         self.sight = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.MEMORY | Sight.PLAIN
         if subject.command is None:
             self.sight |= Sight.ROUNDS
+        # The command of another environment is the user's own: whether its cache is on stands in there.
+        self.caches = subject.command is None
         self._subject, self._models, self._logs = subject, models, logs
         self._starts = count(1)
 

@@ -6,9 +6,11 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "seed": 1,                    names the draw; the same script gives the same records
       "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
       "start": "2 s",               until a started subject answers
-      "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain"],
+      "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
+                "logits"],
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,
+      "caches": false,              true: it has a prompt cache that can be switched on
 
       "prefill": "40 ms", "prefill_token": 0, "draft_prefill": 0,      until the first token; a prompt word is a token
       "token": "20 ms",             plain decoding
@@ -22,6 +24,11 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "tokens": 64,                 length of an answer whose canary expects nothing
       "quality": {"plain": 1, "candidate": 0.95},     each canary's chance to be answered rightly, drawn once
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
+      "gap": 5,                     by how much the target's best logit leads its second, wherever it is asked
+      "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
+                                    begins with was answered before with the cache on
+      "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
+                                    the chance of `acceptance`, instead of sampling: no longer lossless
       "engaged": true,              false: it silently decodes plainly, whatever draft is set
       "answers": {"list-001": "1. red"},              texts by canary id, where none can be constructed
       "canaries": {"tool-": {"acceptance": 0.9}},     overrides of anything from `prefill` to `engaged`, by prefix of
@@ -91,6 +98,9 @@ class Manner(_Written):
     tokens: int = Field(default=64, ge=1)
     quality: Quality = Quality()
     agreement: Share = Field(default=1.0, ge=0, le=1)
+    gap: float | None = Field(default=5.0, ge=0)
+    warm: Share = Field(default=1.0, ge=0, le=1)
+    shortcut: bool = False
     engaged: bool = True
 
     @field_validator("acceptance")
@@ -204,9 +214,10 @@ class Script(Manner):
     seed: int = 1
     time: Literal["virtual", "real"] = "virtual"
     start: Seconds = Field(default=0.0, ge=0)
-    sight: tuple[str, ...] = ("arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain")
+    sight: tuple[str, ...] = ("arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits")
     arrivals: Literal["token", "round"] = "token"
     shares_process: bool = True
+    caches: bool = False
     answers: dict[str, str] = {}
     canaries: dict[str, dict[str, object]] = {}
     noise: Noise = Noise()

@@ -46,6 +46,7 @@ class ScriptedBackend:
         self.script = script
         self.sight = script.seen
         self.shares_process = script.shares_process
+        self.caches = script.caches
         self.realtime = script.time == "real"
         self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
         self.timeout = timeout
@@ -62,10 +63,10 @@ class ScriptedBackend:
         """Return the draft, or `plain`."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting) -> "ScriptedSubject":
+    def start(self, setting: Setting, *, cache: bool = False) -> "ScriptedSubject":
         """Return a fresh subject after the script's start time."""
         self.clock.sleep(self.script.start)
-        return ScriptedSubject(self, self.residence(setting))
+        return ScriptedSubject(self, self.residence(setting), cache=cache)
 
     def versions(self) -> Mapping[str, str]:
         """Return the script's checksum, which is all that answers here."""
@@ -107,8 +108,10 @@ class ScriptedBackend:
 class ScriptedSubject:
     """Answers as its backend's script says."""
 
-    def __init__(self, backend: ScriptedBackend, residence: str) -> None:
+    def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
         self._backend = backend
+        self._cached: list[tuple[dict[str, Any], ...]] | None = [] if cache else None
+        """The prompts answered so far, where a prompt cache keeps them."""
         self._script = backend.script
         self._residence = residence
         self._alive = True
@@ -124,6 +127,11 @@ class ScriptedSubject:
             return self._give(ask.canary, asked, dict(ask.setting), streams)
         with self._backend.turn:
             return self._give(ask.canary, asked, dict(ask.setting), streams)
+
+    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+        """Return the script's gap, whatever the tokens."""
+        del tokens
+        return self._script.manner(ask.canary).gap if Sight.LOGITS in self._backend.sight else None
 
     def pids(self) -> tuple[int, ...]:
         """Return none: no process answers here."""
@@ -163,6 +171,7 @@ class ScriptedSubject:
             pace=math.exp(noise) * self._pace(arm, number, begun, streams),
             seconds=backend.seconds(begun),
             short=fault == "short",
+            warm=self._finds_cached(canary),
         )
         composed = compose(script, occasion)
         bursts = composed.bursts
@@ -177,6 +186,14 @@ class ScriptedSubject:
             backend.leave(streams, ended)
         self._alive = fault not in {"die", "hang"}
         return self._record(occasion, composed, (begun, ended), times, fault)
+
+    def _finds_cached(self, canary: Canary) -> bool:
+        """Tell whether the cache holds a prompt that this one begins with, and keep this one."""
+        if self._cached is None:
+            return False
+        found = any(canary.messages[: len(one)] == one for one in self._cached)
+        self._cached.append(canary.messages)
+        return found
 
     def _spend(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""

@@ -22,6 +22,8 @@ class Sight(Flag):
     """The subject's processes are ours to measure."""
     PLAIN = auto()
     """Plain decoding can be had beside speculation."""
+    LOGITS = auto()
+    """The target's logits can be read, in a pass that is not timed."""
 
 
 class Per(Enum):
@@ -240,7 +242,17 @@ ALL: tuple[Metric, ...] = (
         census=True,
         least=0.0,
         most=1.0,
-        says="token agreement with the prompt cache on, as deployed",
+        says="share of canaries whose greedy answers, repeated and in a later turn, equal plain decoding's "
+        "with the prompt cache on, as deployed",
+    ),
+    _pairs(
+        "first_tokens_p_value",
+        higher=True,
+        needs=_PAIRED_TEXT,
+        census=True,
+        least=0.0,
+        most=1.0,
+        says="p-value that both arms sample their first tokens from one distribution; a permutation test",
     ),
     Metric(
         "error_rate",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.clock import Clock
@@ -65,6 +65,14 @@ class Subject(Protocol):
         """Close it."""
 
 
+@runtime_checkable
+class ReadsLogits(Protocol):
+    """A subject of a backend whose sight has LOGITS."""
+
+    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+        """Return the target's best logit less its second after the prompt and *tokens*; None where it cannot tell."""
+
+
 class Backend(Protocol):
     """A kind of subject. It starts subjects and says what can be seen of them."""
 
@@ -82,12 +90,16 @@ class Backend(Protocol):
     """Another value of these needs another process; `residence` names it."""
     realtime: bool
     """False: time is virtual, so the host is sampled on the virtual clock."""
+    caches: bool
+    """It has a prompt cache that is off unless a subject is started with it."""
 
     def residence(self, setting: Setting) -> str:
         """Name the process that can answer *setting*; another name means a restart."""
 
-    def start(self, setting: Setting) -> Subject:
+    def start(self, setting: Setting, *, cache: bool = False) -> Subject:
         """Start a subject that can answer *setting* (and plain, where the process is shared).
+
+        *cache* leaves the prompt cache on, as deployed; only a backend that `caches` is asked for it.
 
         Raise GatekeeperError only for what is ours or the user's: a missing program, a model that is not there.
         """

@@ -90,6 +90,10 @@ class Role(StrEnum):
     """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
     CLOSING = "closing"
     """A quality canary asked again when the soak is over."""
+    WARM = "warm"
+    """Asked after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
+    DRAW = "draw"
+    """The first tokens of a short prompt, sampled once of many times after the soak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,27 @@ class Generation:
     """Which uninterrupted stretch of the run: a resumed run begins a new one."""
     at: str = ""
     """Wall time when the answer ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Where a candidate's greedy tokens first parted from plain decoding's, and how sure the target was there."""
+
+    workload: str
+    canary: str
+    position: int
+    """How many tokens both had given."""
+    shared: tuple[int, ...]
+    """Those tokens."""
+    plain_id: int
+    """The token plain decoding gave next."""
+    candidate_id: int
+    gap: float | None
+    """The target's best logit there less its second; None: nobody could tell."""
+    fault: str | None = None
+    """Why nobody could."""
+    segment: int = 0
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

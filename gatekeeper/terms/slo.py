@@ -93,6 +93,9 @@ class Sampling(_Written):
     seed: int = 7
     max_tokens: int = Field(default=256, ge=1)
     thinking: bool | None = Field(default=None, description="think aloud first; unset: as the model's template does")
+    distribution_check: bool = Field(
+        default=False, description="above temperature 0: compare the distribution of the arms' first tokens"
+    )
 
 
 class Workload(_Written):

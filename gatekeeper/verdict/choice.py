@@ -16,6 +16,8 @@ from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
 
+LOST_TO_CHOICE = 0.25
+"""A choice may rest on most of its pairs; the soak that proves it may lose only one in twenty."""
 NO_NULL = Missing("no null arm")
 
 
@@ -114,7 +116,15 @@ def look(
         mine, plain = answers(trial.name), answers(trial.twin)
         greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
         given = derive.Evidence(
-            workload, canaries, mine, plain, slo.confidence, plan.seed, greedy=greedy, drift_limit=math.inf
+            workload,
+            canaries,
+            mine,
+            plain,
+            slo.confidence,
+            plan.seed,
+            greedy=greedy,
+            drift_limit=math.inf,
+            lost_limit=LOST_TO_CHOICE,
         )
         return derive.gather(given)
 

@@ -22,10 +22,12 @@ from gatekeeper.terms.outcome import (
     rounded,
     worst,
 )
-from gatekeeper.terms.records import Generation, HostSample, Role, Setting
+from gatekeeper.terms.records import Generation, HostSample, Role, Setting, Tie
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.verdict import derive, explain, host
 from gatekeeper.verdict.account import accounted
+from gatekeeper.verdict.aftermath import beside, cache_findings, parted, promised, sampled, warmed
+from gatekeeper.verdict.agreement import Parting
 from gatekeeper.verdict.choice import Choice, choose, look
 from gatekeeper.verdict.findings import Flaw, examine, negative_control, spoiled
 from gatekeeper.verdict.judge import check, promises
@@ -53,12 +55,35 @@ class Leg:
         """Return the name of its record file."""
         return f"{self.name}.jsonl"
 
+    @property
+    def ties(self) -> str:
+        """Return the name of the file with the near-ties of its partings."""
+        return beside("ties", self.name)
+
+    @property
+    def warm(self) -> str:
+        """Return the name of the file with its answers from a warm prompt cache."""
+        return beside("warm", self.name)
+
+    @property
+    def draws(self) -> str:
+        """Return the name of the file with the first tokens that were sampled for it."""
+        return beside("draws", self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The content of a record file, and what is wrong with it, if anything."""
 
     answers: tuple[Generation, ...] = ()
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The near-ties that were read after a soak, and what is wrong with their file, if anything."""
+
+    ties: tuple[Tie, ...] = ()
     trouble: str | None = None
 
 
@@ -75,6 +100,12 @@ class Case:
     seed: int
     sweep: Mapping[str, Recorded]
     soaks: Mapping[str, Recorded]
+    ties: Mapping[str, Read] = field(default_factory=dict)
+    """By the name of the soak."""
+    warm: Mapping[str, Recorded] = field(default_factory=dict)
+    """By the name of the soak."""
+    draws: Mapping[str, Recorded] = field(default_factory=dict)
+    """By the name of the soak."""
     host_samples: tuple[HostSample, ...] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -129,7 +160,7 @@ def conclude(case: Case) -> Conclusion:
         if not open_ones:
             break
         legs = legs_of(case, {name: walk.at[name] for name in open_ones}, turn)
-        needs = tuple(leg for leg in legs if leg.name not in case.soaks)
+        needs = tuple(leg for leg in legs if _is_due(case, leg))
         for leg in legs:
             _judge_leg(case, leg, choices, walk)
         if needs:
@@ -232,8 +263,45 @@ def evidence_of(case: Case, leg: Leg, workload: str) -> derive.Evidence:
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
+            ties=tuple(tie for tie in case.ties.get(leg.name, Read()).ties if tie.workload == workload),
+            warm=_after(case.warm.get(leg.name), leg.warm, workload),
+            draws=_after(case.draws.get(leg.name), leg.draws, workload),
         )
     )
+
+
+def _after(recorded: Recorded | None, file: str, workload: str) -> tuple[Generation, ...] | str:
+    if recorded is None or recorded.trouble is not None:
+        return f"{file}: {'missing' if recorded is None else recorded.trouble}"
+    return tuple(one for one in recorded.answers if one.workload == workload)
+
+
+def partings_of(case: Case, leg: Leg) -> dict[str, tuple[Parting, ...]]:
+    """Return, by workload, where greedy answers of a soak parted from plain decoding's although they may not."""
+    if leg.name not in case.soaks:
+        return {}
+    names = promised(case.slo, leg.settings, "token_agreement")
+    return parted({name: evidence_of(case, leg, name) for name in names})
+
+
+def _is_due(case: Case, leg: Leg) -> bool:
+    """Tell whether a soak, or what is recorded after it, is still to run."""
+    after = ((case.warm, warmed), (case.draws, sampled))
+    if leg.name not in case.soaks or any(
+        leg.name not in seen and wanted(case.slo, leg.settings) for seen, wanted in after
+    ):
+        return True
+    return leg.name not in case.ties and bool(partings_of(case, leg))
+
+
+def _broken_beside(case: Case, leg: Leg) -> list[str]:
+    """Say what is wrong with the files recorded after a soak that the verdict rests on."""
+    read = case.ties.get(leg.name, Read())
+    found = [f"{leg.ties}: {read.trouble}"] if read.trouble is not None and partings_of(case, leg) else []
+    for file, seen, wanted in ((leg.warm, case.warm, warmed), (leg.draws, case.draws, sampled)):
+        trouble = seen.get(leg.name, Recorded()).trouble
+        found += [f"{file}: {trouble}"] if trouble is not None and wanted(case.slo, leg.settings) else []
+    return found
 
 
 def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk) -> None:
@@ -244,11 +312,13 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
         walk.doubts.append(f"{leg.file}: {recorded.trouble}")
     elif (short := too_short(case, recorded.answers)) is not None:
         walk.doubts.append(f"{leg.file}: {short}")
+    walk.doubts += _broken_beside(case, leg)
     host_checks, findings = _host(case, leg, recorded)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
     walk.findings += findings
     walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in host.DISQUALIFYING]
     verdicts = {name: _examined(case, leg, name, choices[name], walk) for name in leg.settings}
+    walk.findings += cache_findings(case.slo, leg.name, verdicts)
     lower = {
         name: step(case.slo, walk.at[name], walk.rungs[name])
         for name, verdict in verdicts.items()
@@ -401,6 +471,11 @@ def _sentinels_held(case: Case, leg: Leg) -> bool | None:
     return all(abs(one.center) <= case.slo.soak.sentinel_drift for one in known)
 
 
+def _last_step(walk: _Walk, name: str) -> str | None:
+    """Return why a workload stepped down last; what the sweep liked about it does not say why it decodes plainly."""
+    return next((one.because for one in reversed(walk.transitions) if one.workload == name), None)
+
+
 def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:
     doubt = "; ".join(dict.fromkeys(walk.doubts)) or None
     workloads = []
@@ -419,6 +494,8 @@ def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:
             doubt = doubt or "the run is not finished"
         elif walk.doubts and settled.outcome in {"promoted", "graded_back"}:
             settled = replace(settled, outcome="unproven", because=f"{doubt}; otherwise {settled.because}")
+        elif settled.outcome == "graded_back" and (down := _last_step(walk, workload.name)) is not None:
+            settled = replace(settled, because=down)
         workloads.append(settled)
     return Verdict(
         slo=case.slo.name,

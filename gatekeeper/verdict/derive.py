@@ -1,10 +1,9 @@
 """Records become samples, and samples the estimate of a metric. The answer is the unit; tokens never are."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
@@ -12,8 +11,8 @@ from statistics import fmean, median
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing, fact
-from gatekeeper.terms.records import Answer, Generation, Role
-from gatekeeper.verdict import stats
+from gatekeeper.terms.records import Answer, Generation, Role, Tie
+from gatekeeper.verdict import agreement, draws, stats
 from gatekeeper.verdict.quality import grade
 
 LOST_PAIRS = 0.05
@@ -45,9 +44,16 @@ class Evidence:
     greedy: bool
     window_s: float = 120.0
     drift_limit: float = 0.05
+    lost_limit: float = LOST_PAIRS
     frozen: bool = True
     """False where an objective speaks of the population the canaries stand for."""
     pairs: tuple[Pair, ...] = field(default=())
+    ties: tuple[Tie, ...] = ()
+    """How near the target's logits lay where the arms parted; read after the soak."""
+    warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
+    """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
+    draws: tuple[Generation, ...] | str = "no first tokens were sampled"
+    """First tokens of both arms, or why there are none to trust."""
 
 
 def gather(evidence: Evidence) -> Evidence:
@@ -67,19 +73,7 @@ def gather(evidence: Evidence) -> Evidence:
             mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
         if mate is not None:
             pairs.append((mate, twin))
-    return Evidence(
-        evidence.workload,
-        evidence.canaries,
-        answers,
-        plain,
-        evidence.level,
-        evidence.seed,
-        evidence.greedy,
-        evidence.window_s,
-        evidence.drift_limit,
-        evidence.frozen,
-        tuple(pairs),
-    )
+    return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
 # One answer
@@ -170,20 +164,6 @@ def acceptance_length(answer: Answer) -> float | None:
     return (counted.accepted + counted.rounds) / counted.rounds if counted and counted.rounds else None
 
 
-def same_output(mine: Answer, other: Answer) -> bool:
-    """Tell whether two answers are the same tokens; the same text and calls where no backend shows tokens."""
-    ids = [[arrival.token_id for arrival in answer.arrivals] for answer in (mine, other)]
-    if all(one and None not in one for one in ids):
-        return ids[0] == ids[1]
-    calls = [[_call(call) for call in answer.tool_calls] for answer in (mine, other)]
-    return mine.text == other.text and calls[0] == calls[1]
-
-
-def _call(call: dict[str, object]) -> str:
-    function = call.get("function", call)
-    return json.dumps(function, sort_keys=True)
-
-
 # Many answers
 
 
@@ -242,12 +222,13 @@ def paired_ratios(
     return dict(out), lost
 
 
-def lost_too_many(lost: int, pairs: int) -> str | None:
+def lost_too_many(lost: int, evidence: Evidence) -> str | None:
     """Say why the pairs do not suffice, if they do not."""
+    pairs, limit = len(evidence.pairs), evidence.lost_limit
     if pairs == 0:
         return "no answer of this workload was paired with a plain one"
-    if lost / pairs > LOST_PAIRS:
-        return f"{lost} of {pairs} pairs are lost to faults or lengths or have no speed, more than {LOST_PAIRS:.0%}"
+    if lost / pairs > limit:
+        return f"{lost} of {pairs} pairs are lost to faults or lengths or have no speed, more than {limit:.0%}"
     return None
 
 
@@ -312,7 +293,7 @@ def _ratio(metric: str, evidence: Evidence) -> Estimate | Missing:
     together = BURST * plain_gap(evidence)
     read = partial(decode_rate, together_s=together) if metric == "throughput_ratio" else answer_rate
     ratios, lost = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
-    if (why := lost_too_many(lost, len(evidence.pairs))) is not None:
+    if (why := lost_too_many(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     return stats.geometric_mean_ratio(ratios, evidence.level, evidence.seed)
 
@@ -330,7 +311,7 @@ def _system_ratio(evidence: Evidence) -> Estimate | Missing:
         for arm, one in zip(sums, pair, strict=True):
             seconds = (one.answer.ended_ns - one.answer.sent_ns) / 1e9
             arm[one.canary].append((float(one.answer.output_tokens or 0), seconds))
-    if (why := lost_too_many(lost, len(evidence.pairs))) is not None:
+    if (why := lost_too_many(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     for canary, mine in sums[0].items():
         both = tuple((sum(tokens for tokens, _ in arm), sum(s for _, s in arm)) for arm in (mine, sums[1][canary]))
@@ -430,25 +411,28 @@ def _marks(answers: Sequence[Generation], canaries: Mapping[str, Canary]) -> dic
 def _agreement(evidence: Evidence) -> Estimate | Missing:
     if not evidence.greedy:
         return Missing("tokens can be compared one by one at temperature 0 only")
-    plain: dict[str, list[Answer]] = defaultdict(list)
-    for one in sound(evidence.plain):
-        plain[one.canary].append(one.answer)
-    agree: dict[str, bool] = {}
-    for one in sound(evidence.answers):
-        for twin in plain[one.canary]:
-            agree[one.canary] = agree.get(one.canary, True) and same_output(one.answer, twin)
+    compared = agreement.compare(evidence.answers, evidence.plain, evidence.ties)
+    agree, notes = compared.agree, compared.notes()
     unseen = len(evidence.canaries) - len(agree)
     if unseen:
         return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(agree))
     value = fmean(agree.values())
     if evidence.frozen:
-        return fact(value, len(agree))
+        return fact(value, len(agree), *notes)
     lo, hi = stats.proportion_bounds(sum(agree.values()), len(agree), evidence.level)
-    return Estimate(value, lo, hi, len(agree))
+    return Estimate(value, lo, hi, len(agree), notes)
 
 
-def _warm_agreement(_: Evidence) -> Estimate | Missing:
-    return Missing('agreement with a warm prompt cache is measured only with prompt_cache = "as-deployed"')
+def _warm_agreement(evidence: Evidence) -> Estimate | Missing:
+    if isinstance(evidence.warm, str):
+        return Missing(evidence.warm)
+    return agreement.warm_agreement(evidence.warm, evidence.canaries.keys())
+
+
+def _first_tokens(evidence: Evidence) -> Estimate | Missing:
+    if isinstance(evidence.draws, str):
+        return Missing(evidence.draws)
+    return draws.distribution(evidence.draws, len(evidence.canaries), evidence.seed)
 
 
 def _error_rate(evidence: Evidence) -> Estimate | Missing:
@@ -518,6 +502,7 @@ _OTHERS: dict[str, Callable[[Evidence], Estimate | Missing]] = {
     "ttft_delta": _ttft_delta,
     "token_agreement": _agreement,
     "warm_cache_agreement": _warm_agreement,
+    "first_tokens_p_value": _first_tokens,
     "error_rate": _error_rate,
     "speculation_engaged": _engaged,
     "truncation_rate": _truncation,

@@ -6,6 +6,7 @@ from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, rounded
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.terms.units import show
+from gatekeeper.verdict.draws import FALSE_ALARM
 
 IMPLICIT: tuple[Objective, ...] = (
     Objective(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
@@ -16,11 +17,25 @@ IMPLICIT: tuple[Objective, ...] = (
 )
 """Promised of every speculating setting; an SLO relaxes one by naming its metric."""
 
+WARM = Objective(
+    metric="warm_cache_agreement",
+    at_least=1.0,
+    why='implicit with prompt_cache = "as-deployed": a cache may save time, not change answers',
+)
+
+DRAWN = Objective(
+    metric="first_tokens_p_value",
+    at_least=FALSE_ALARM,
+    why="implicit with distribution_check: a draft may not change what is sampled",
+)
+
 
 def implicit(slo: Slo) -> tuple[Objective, ...]:
     """Return the implicit promises this SLO does not speak of itself."""
     named = {objective.metric for objective in slo.objective}
-    return tuple(objective for objective in IMPLICIT if objective.metric not in named)
+    warm = (WARM,) if slo.subject.prompt_cache == "as-deployed" else ()
+    all_of_them = (*IMPLICIT, *warm, *((DRAWN,) if slo.sampling.distribution_check else ()))
+    return tuple(objective for objective in all_of_them if objective.metric not in named)
 
 
 def promises(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:

@@ -326,5 +326,13 @@ def document(slo: Slo, plan: Plan) -> dict[str, Any]:
             | {"answers": [f"{step.trial.name}/{step.workload}/{step.canary.id}/{step.repeat}" for step in block.steps]}
             for block in plan.blocks
         ],
-        "records": [*plan.files, "soak-1*.jsonl", "host.jsonl", "events.jsonl"],
+        "records": [
+            *plan.files,
+            "soak-1*.jsonl",
+            "ties-1*.jsonl",
+            "warm-1*.jsonl",
+            "draws-1*.jsonl",
+            "host.jsonl",
+            "events.jsonl",
+        ],
     }

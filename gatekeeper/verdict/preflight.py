@@ -38,6 +38,8 @@ class Kind:
     sight: Sight
     streams: int
     knobs: frozenset[str]
+    caches: bool = False
+    """It has a prompt cache to switch on."""
 
 
 def complaints(
@@ -70,6 +72,10 @@ def _backend(slo: Slo, kind: Kind) -> list[Complaint]:
         if streams > kind.streams:
             message = f"backend {kind.name} answers {kind.streams} at once, the SLO asks for {streams}"
             found.append(Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server"))
+    if slo.subject.prompt_cache == "as-deployed" and not kind.caches:
+        message = f"backend {kind.name} has no prompt cache that gatekeeper could switch on"
+        hint = 'set prompt_cache = "off", or use backend = "mlx-server" without a command of your own'
+        found.append(Complaint("never", "subject.prompt_cache", message, hint))
     if not slo.subject.drafts:
         required = [workload.name for workload in slo.workload if workload.speculation == "required"]
         if required:
@@ -120,9 +126,15 @@ def _objective(
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
     if metric.name == "token_agreement" and slo.sampling.temperature > 0:
         return [Complaint("never", about, "tokens agree one by one at temperature 0 only", "set temperature = 0")]
-    if metric.name == "warm_cache_agreement":
-        message = "this version does not measure agreement with a warm prompt cache"
-        return [Complaint("never", about, message, "leave the promise out")]
+    if metric.name == "warm_cache_agreement" and slo.subject.prompt_cache == "off":
+        message = "nothing is asked with a warm cache while the prompt cache is off"
+        return [Complaint("never", about, message, 'set prompt_cache = "as-deployed" in [subject]')]
+    if metric.name == "first_tokens_p_value" and not slo.sampling.distribution_check:
+        message = "no first tokens are sampled for it"
+        return [Complaint("never", about, message, "set distribution_check = true in [sampling]")]
+    if metric.name == "first_tokens_p_value" and slo.sampling.temperature == 0:
+        message = "at temperature 0 there is no distribution to compare"
+        return [Complaint("never", about, message, "promise token_agreement, or set a temperature")]
     if metric.name == "throughput_ratio" and slo.soak.concurrency > 1:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers hides queueing"
         return [Complaint("weak", about, message, "promise system_throughput_ratio as well")]

@@ -149,7 +149,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "tool_call_pass_delta at_least": ("tools", {"quality": {"candidate": 0.9}}),
     "tool_call_pass_delta at_most": ("tools", {"quality": {"plain": 0.9}}),
     "token_agreement": ("json", {"agreement": 0.9}),
-    "error_rate": ("chat", {"faults": [{"every": 45, "arm": "candidate", "fault": "truncate"}]}),
+    "error_rate": ("chat", {"faults": [{"every": 20, "arm": "candidate", "fault": "truncate"}]}),
 }
 """What breaks each promise about a workload, and on which."""
 

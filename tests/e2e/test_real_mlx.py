@@ -171,6 +171,51 @@ def test_a_draft_that_hardly_learned_is_graded_back(place: Place) -> None:
     assert "promoted" not in outcomes(place.verdict()).values()
 
 
+def warm_cache(place: Place, **subject: Any) -> Place:
+    """Write the shipped warm-cache SLO with absolute paths; *subject* changes its [subject]."""
+    slo = tomllib.loads((ROOT / "slos" / "quickstart-warm-cache.toml").read_text())
+    little = {"target": str(ROOT / "models" / "little-target"), "drafts": [str(ROOT / "models" / "little-draft")]}
+    slo["subject"] |= {**little, **subject}
+    for workload in slo["workload"]:
+        workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
+    place.write_slo(slo)
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
+    """
+    mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back.
+    """
+    warm_cache(place)
+
+    place.run("certify", "slo.toml", "--out", "run", code=1)
+
+    verdict = place.verdict()
+    broken = [step["because"].removeprefix("autoregressive: ") for step in verdict["transitions"]]
+    advice = {one["advice"] for one in verdict["findings"] if one["kind"] == "warm_cache_changes_answers"}
+    assert {"json": "graded_back", "code": "graded_back"} == outcomes(verdict)
+    assert ["warm_cache_agreement", "warm_cache_agreement"] == [one.partition(":")[0] for one in broken]
+    assert not any("; token_agreement" in one or "; throughput_ratio" in one for one in broken)
+    assert all("--prompt-cache-size 0" in one for one in advice)
+    assert advice
+    assert verdict == place.run("judge", "run", "--json", code=1).document
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
+    """
+    The same server deployed with `--prompt-cache-size 0` keeps every promise, the one about the cache included.
+    """
+    warm_cache(place, args=["--prompt-cache-size", "0"])
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert {"json": "promoted", "code": "promoted"} == outcomes(place.verdict())
+
+
 @pytest.mark.slow
 def test_the_quickstart_ends_as_the_readme_says(place: Place) -> None:
     """

@@ -13,6 +13,7 @@ from gatekeeper.terms.metrics import ALL, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Answer, Generation, Role
 from gatekeeper.verdict import derive
+from gatekeeper.verdict.agreement import same_output
 from tests.verdict.made import answer, canaries, canary, claimed, counted, evidence, generation, steady
 
 WORKLOAD_METRICS = [one.name for one in ALL if not one.host]
@@ -203,8 +204,8 @@ def test_same_output_by_token_ids() -> None:
     """
     one, same, other = (answer(ids=ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
 
-    assert derive.same_output(one, same)
-    assert not derive.same_output(one, other)
+    assert same_output(one, same)
+    assert not same_output(one, other)
 
 
 def test_same_output_by_text_where_no_ids_are_seen() -> None:
@@ -216,11 +217,11 @@ def test_same_output_by_text_where_no_ids_are_seen() -> None:
     other = {"function": {"name": "g", "arguments": "{}"}}
     bare = answer(text="ab")
 
-    assert derive.same_output(answer(ids=[1, 2, 3], text="ab"), bare)
-    assert not derive.same_output(answer(text="ac"), bare)
-    assert derive.same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
-    assert not derive.same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
-    assert not derive.same_output(answer(tool_calls=(call,)), answer())
+    assert same_output(answer(ids=[1, 2, 3], text="ab"), bare)
+    assert not same_output(answer(text="ac"), bare)
+    assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
+    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
+    assert not same_output(answer(tool_calls=(call,)), answer())
 
 
 # Pairing

@@ -1,0 +1,301 @@
+"""Whole runs whose answers are not plain decoding's: near-ties, and a prompt cache that changes what is said."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import Place
+
+Scripted = Callable[..., Place]
+
+EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
+DEPLOYED = {
+    "backend": "scripted",
+    "target": "t",
+    "drafts": ["heavy"],
+    "script": "truth.json",
+    "prompt_cache": "as-deployed",
+}
+
+
+def outcome(place: Place) -> str:
+    return str(place.verdict()["workloads"][0]["outcome"])
+
+
+def because(place: Place, metric: str) -> str:
+    """Return what the first check of *metric* says, wherever it ended: in a workload or in a step down."""
+    verdict = place.verdict()
+    checks = [one["because"] for work in verdict["workloads"] for one in work["checks"] if one["metric"] == metric]
+    steps = [one["because"] for one in verdict["transitions"] if metric in one["because"]]
+    return str(next(iter([*checks, *steps])))
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    *lines, closing = (json.loads(line) for line in path.read_text().splitlines())
+    assert {"end": True, "records": len(lines)} == closing
+    return lines
+
+
+def judged_without_seals(place: Place, file: str, damage: Callable[[Path], object]) -> Any:
+    shutil.copytree(place.path / "run", place.path / "copy")
+    (place.path / "copy" / "SHA256SUMS").unlink()
+    damage(place.path / "copy" / file)
+    return place.run("judge", "copy", "--json").document
+
+
+def test_other_tokens_at_a_near_tie_are_promoted(scripted: Scripted) -> None:
+    """
+    Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the tolerance.
+    """
+    place = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    (first, *_) = records(place.path / "run" / "ties-1.jsonl")
+    assert "promoted" == outcome(place)
+    assert "near-tie of the target's logits (gap at most 0.02, tolerance 0.125)" in because(place, "token_agreement")
+    assert (len(first["shared"]), 0.02) == (first["position"], first["gap"])
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> None:
+    """
+    Where the target clearly prefers its own token, the parting is not explained and the draft is graded back.
+    """
+    place = scripted({"agreement": 0.7, "gap": 1.5}, workload=EASY)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "graded_back" == outcome(place)
+    assert "the target prefers its own token by 1.5" in because(place, "token_agreement")
+
+
+def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
+    """
+    Where nobody can read the target's logits, partings are unexplained and the check says why.
+    """
+    sight = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
+    place = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "graded_back" == outcome(place)
+    assert "does not show its target's logits" in because(place, "token_agreement")
+
+
+def test_near_ties_are_asked_for_only_where_they_matter(scripted: Scripted) -> None:
+    """
+    Without a promise of token agreement, or without a parting, no logits are read and no file is written.
+    """
+    promise = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
+    unasked = scripted({"agreement": 0.7}, workload=EASY, objective=promise)
+    unasked.run("certify", "slo.toml", "--out", "run", code=0)
+    agreeing = scripted(workload=EASY)
+    agreeing.run("certify", "slo.toml", "--out", "other", code=0)
+
+    assert [] == [*(unasked.path / "run").glob("ties-*"), *(agreeing.path / "other").glob("ties-*")]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda path: path.write_text(path.read_text().partition("\n")[2])],
+    ids=["deleted", "short"],
+)
+def test_damaged_near_ties_never_help(scripted: Scripted, damage: Callable[[Path], object]) -> None:
+    """
+    With the near-ties gone or one of them missing, and no checksums, a run that they carried is unproven.
+    """
+    place = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    judged = judged_without_seals(place, "ties-1.jsonl", damage)
+
+    assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
+    assert "ties-1.jsonl" in judged["incomplete"]
+
+
+def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> None:
+    """
+    As deployed, every canary is repeated and continued in both arms, and an exact cache keeps the promotion.
+    """
+    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    asked = records(place.path / "run" / "warm-1.jsonl")
+    repeats = [one for one in asked if (one["arm"], one["canary"]) == ("candidate", one["pair"])]
+    later = [one for one in asked if one["canary"] != one["pair"]]
+    assert "promoted" == outcome(place)
+    assert (3 * 12, 2 * 12) == (len(repeats), len(later))
+    assert {"warm"} == {one["role"] for one in asked}
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) -> None:
+    """
+    Exact with the cache off, not with it on: the draft is graded back for that reason alone, and a finding explains it.
+    """
+    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    (*_, last) = verdict["transitions"]
+    assert "graded_back" == outcome(place)
+    assert last["because"].startswith("autoregressive: warm_cache_agreement: ")
+    assert last["because"] == verdict["workloads"][0]["because"]
+    assert "warm_cache_changes_answers" in {one["kind"] for one in verdict["findings"]}
+    assert "token_agreement" not in json.dumps(verdict["transitions"])
+
+
+def test_a_promise_about_the_warm_cache_replaces_the_implicit_one(scripted: Scripted) -> None:
+    """
+    An SLO that names a lower bound relaxes the implicit promise of full agreement.
+    """
+    promise = [{"metric": "warm_cache_agreement", "at_least": 0.0, "why": "we only look"}]
+    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=promise)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "promoted" == outcome(place)
+    assert "repeated answers are not plain decoding's" in because(place, "warm_cache_agreement")
+
+
+def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Scripted) -> None:
+    """
+    Where the SLO samples, the warm answers are still asked for greedily: a cache that changes them is found.
+    """
+    promise = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
+    hot = {"temperature": 0.8, "max_tokens": 64}
+    place = scripted({"caches": True, "warm": 0.5}, workload=EASY, subject=DEPLOYED, objective=promise, sampling=hot)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "graded_back" == outcome(place)
+    assert "warm_cache_agreement" in because(place, "warm_cache_agreement")
+
+
+@pytest.mark.parametrize(
+    ("truth", "cache", "said"),
+    [
+        ({"caches": True}, "off", 'set prompt_cache = "as-deployed"'),
+        ({"caches": False}, "as-deployed", "no prompt cache that gatekeeper could switch on"),
+    ],
+)
+def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, Any], cache: str, said: str) -> None:
+    """
+    A promise about a cache that is off, or that the backend does not have, is exit code 2 before the first token.
+    """
+    promise = [{"metric": "warm_cache_agreement", "at_least": 1, "why": "as deployed"}]
+    subject = DEPLOYED | {"prompt_cache": cache}
+    place = scripted(truth, workload=EASY, subject=subject, objective=promise)
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert said in refused.err
+    assert not (place.path / "run" / "soak-1.jsonl").exists()
+
+
+def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
+    """
+    With its warm answers deleted, and no checksums, a promoted run is unproven and says which file is missing.
+    """
+    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    judged = judged_without_seals(place, "warm-1.jsonl", Path.unlink)
+
+    assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
+    assert "warm-1.jsonl: missing" in judged["incomplete"]
+
+
+def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
+    """
+    Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no answer is asked twice.
+    """
+    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    run = place.path / "run"
+    soaked, asked = (run / "soak-1.jsonl").read_bytes(), (run / "warm-1.jsonl").read_text().splitlines(keepends=True)
+    for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
+        (run / name).unlink()
+    for name in ("events.jsonl", "host.jsonl"):
+        (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
+    (run / "warm-1.jsonl").write_text("".join(asked[:40]))
+
+    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    again = records(run / "warm-1.jsonl")
+    assert soaked == (run / "soak-1.jsonl").read_bytes()
+    assert asked[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
+    assert len(asked) - 1 == len(again) == len({one["key"] for one in again})
+    assert "promoted" == outcome(place)
+
+
+def sampled(scripted: Scripted, **truth: Any) -> Place:
+    """Sample at temperature 0.8 with the distribution check on; the canaries expect nothing, so that draws differ."""
+    place = scripted(
+        {"ratio": 1.6, "acceptance": 0.5, **truth},
+        workload=[{"name": "open", "canaries": "open.jsonl", "speculation": "optional"}],
+        sampling={"temperature": 0.8, "max_tokens": 32, "distribution_check": True},
+        objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
+    )
+    lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
+    (place.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return place
+
+
+def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> None:
+    """
+    Both arms sample alike: the check passes and says its power; the draws are recorded and judged again alike.
+    """
+    place = sampled(scripted)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    drawn = records(place.path / "run" / "draws-1.jsonl")
+    assert "promoted" == outcome(place)
+    assert "90% power" in because(place, "first_tokens_p_value")
+    assert 2 * 3 * 120 == len(drawn) == len({one["key"] for one in drawn})
+    assert {3} == {one["answer"]["output_tokens"] for one in drawn}
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
+    """
+    A subject that keeps a drafted token when it is the likeliest one samples otherwise: it is graded back for that.
+    """
+    place = sampled(scripted, shortcut=True)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "graded_back" == outcome(place)
+    assert all("first_tokens_p_value" in step["because"] for step in place.verdict()["transitions"])
+
+
+def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:
+    """
+    At temperature 0 there is nothing to sample: exit code 2 before the first token.
+    """
+    place = scripted({}, workload=EASY, sampling={"temperature": 0, "distribution_check": True})
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "no distribution to compare" in refused.err
+
+
+def test_missing_draws_never_help(scripted: Scripted) -> None:
+    """
+    With the draws deleted, and no checksums, a promoted run is unproven and says which file is missing.
+    """
+    place = sampled(scripted)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    judged = judged_without_seals(place, "draws-1.jsonl", Path.unlink)
+
+    assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
+    assert "draws-1.jsonl: missing" in judged["incomplete"]
