@@ -69,10 +69,10 @@ def scripted(place: Place) -> Callable[..., Place]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for a condition of the outside world; a minute is a failure, not a measurement."""
+    """Wait for a condition of the outside world; minutes without it are a failure, not a measurement."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not condition():
             assert time.monotonic() < deadline, "the condition never held"
             time.sleep(0.02)
