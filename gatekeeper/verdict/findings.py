@@ -13,9 +13,9 @@ from gatekeeper.terms.records import Answer, Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
 from gatekeeper.verdict import derive
 
-OFF = 1.5
+OFF = 2.0
 """A plain answer this many times faster or slower than its canary's median is far off: schedulers do less."""
-OFF_SHARE = 0.10
+OFF_SHARE = 0.25
 """More far-off answers than this, and the arm has no speed of its own; fewer are tails, which intervals carry."""
 APART = 1.2
 """Two modes closer together than this factor are noise for the interval to carry."""

@@ -182,7 +182,7 @@ def warm_cache(place: Place, **subject: Any) -> Place:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     """
@@ -203,7 +203,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     assert verdict == place.run("judge", "run", "--json", code=1).document
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
     """
