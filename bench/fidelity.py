@@ -130,7 +130,7 @@ def measure(url: str, pace: str, streams: int, seconds: float) -> Row:
     told, _, cpu = together(streams, each, asker(url, gap_us, most, tokens))
     errors, true, ours = [], [], []
     for answer, said in told:
-        sent = [chunk.said["sent"] for chunk in said.chunks if chunk.arrived]
+        sent = [said.chunks[number].said["sent"] for number in said.arrived]
         seen = [arrival.at_ns for arrival in answer.arrivals]
         truth = sent[0] - said.chunks[0].said["received"]
         errors.append(abs(seen[0] - answer.sent_ns - truth) / 1e9)
@@ -182,9 +182,7 @@ def main() -> int:
             errors = f"{row.ttft_error_median * 1e3:.3f} / {row.ttft_error_worst * 1e3:.3f}"
             gaps = "".join(f"{f'{true * 1e3:.3f} / {ours * 1e3:.3f}':>18}" for true, ours in row.gaps.values())
             off = row.gaps["p99"][1] / row.gaps["p99"][0] - 1
-            print(
-                f"{row.pace:7}{row.streams:8}{row.answers:8}{errors:>18}{gaps}{off:8.2%}{row.cpu_per_1000:8.4f}"
-            )
+            print(f"{row.pace:7}{row.streams:8}{row.answers:8}{errors:>18}{gaps}{off:8.2%}{row.cpu_per_1000:8.4f}")
         print("TTFT error: median / worst of the answers; gaps in ms: true / ours; CPU seconds per 1000 tokens")
         print(f"taken in: {rate:,.0f} tokens/s")
     return 0

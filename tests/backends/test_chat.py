@@ -117,7 +117,7 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
     answer, said = streamed(*pieces, tokens_of=predicted)
 
     assert [1, 3, 2] == tokens(answer)
-    assert [(number, predicted(one)) for number, one, _ in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
+    assert [(number, predicted(one)) for number, one in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
     assert {"timings": {"predicted_n": 6}} == said.last
 
 
