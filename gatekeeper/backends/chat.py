@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gatekeeper.backends.asked import Asked
 from gatekeeper.backends.received import Received, excerpt, take_apart
-from gatekeeper.backends.stream import Heard
+from gatekeeper.backends.stream import Heard, hush
 from gatekeeper.terms.records import Answer, Arrival, Claims
 
 TokensOf = Callable[[Mapping[str, Any]], int | None]
@@ -149,15 +149,20 @@ def understand(heard: Heard, *, tokens_of: TokensOf | None = None) -> tuple[Answ
 
     *tokens_of* reads the tokens up to a chunk out of it, where this server's chunks tell.
     """
-    received, said = take_apart(heard), Said()
-    garbled = None
+    with hush:
+        received, said = take_apart(heard), Said()
+        garbled = _gather(received, said)
+        return _answer(heard, said, _fault(heard, received, said, garbled), tokens_of), said
+
+
+def _gather(received: Received, said: Said) -> str | None:
+    """Let *said* take in what was received; return what could not be taken in, as a fault."""
     for event in received.events if received.status == 200 else ():
         try:
             said.hear(event.at_ns, _read(event.data))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-            garbled = f"garbled stream: {excerpt(event.data)}"
-            break
-    return _answer(heard, said, _fault(heard, received, said, garbled), tokens_of), said
+            return f"garbled stream: {excerpt(event.data)}"
+    return None
 
 
 def _read(data: bytes) -> Any:

@@ -1,11 +1,13 @@
 """The measured stream: over real sockets, whatever the server does, what came with its times, or an honest fault."""
 
+import gc
 import os
 import re
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -227,6 +229,41 @@ def test_no_server_is_a_fault() -> None:
 
     assert answer.fault is not None
     assert answer.fault.startswith("no connection")
+
+
+def test_the_process_is_quiet_only_while_somebody_listens() -> None:
+    """
+    Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then all is
+    as it was.
+    """
+    before = sys.getswitchinterval()
+    seen = []
+
+    with stream.hush:
+        with stream.hush:
+            seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+        seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+
+    assert [(True, False)] * 2 == seen
+    assert (before, True) == (sys.getswitchinterval(), gc.isenabled())
+
+
+def test_an_answer_leaves_no_cycles() -> None:
+    """
+    What an answer leaves behind is freed without the collector, which waits while others listen.
+    """
+    with FakeServer([HEAD, STREAM]) as server:
+        understand(hear(server.url, b"{}", headers={}, timeout=5))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                understand(hear(server.url, b"{}", headers={}, timeout=5))
+            garbage = gc.collect()
+        finally:
+            gc.enable()
+
+    assert garbage < 20
 
 
 KEY = "sk-0123456789abcdef"
