@@ -237,7 +237,7 @@ def _counted(said: Said, output: int | None, tokens_of: TokensOf | None) -> list
         return None
     tokens, known, latest, arrived = [], 0, 0, set(said.arrived)
     for number, chunk in enumerate(said.chunks):
-        count = _count(tokens_of(chunk.said))
+        count = _told(tokens_of, chunk.said)
         if count is not None and count < latest:
             return None
         latest = latest if count is None else count
@@ -247,6 +247,13 @@ def _counted(said: Said, output: int | None, tokens_of: TokensOf | None) -> list
             tokens.append(count - known)
             known = count
     return tokens if output is None or latest <= output else None
+
+
+def _told(tokens_of: TokensOf, chunk: Mapping[str, Any]) -> int | None:
+    try:
+        return _count(tokens_of(chunk))
+    except (ValueError, TypeError, AttributeError, KeyError):  # what a server says need not be of the expected kind
+        return None
 
 
 def _alike(arrivals: int, output: int | None, finish: str | None) -> list[int] | list[None]:

@@ -21,7 +21,7 @@ from gatekeeper.terms.errors import InputError
 
 _ROOM = 1 << 17
 _MOST = 1 << 26
-"""Bytes after which an answer is not listened to any longer; the longest real ones stay under a tenth of it."""
+"""Bytes after which an answer is not listened to any longer: a quarter of a million chunks of the usual size."""
 _REACH = 16
 """As many bytes of the read before are searched again, for an end that was cut in two."""
 _DONE = re.compile(rb"\ndata: ?\[DONE\]")

@@ -247,15 +247,18 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
 
 def test_counts_that_can_not_be_right_are_not_used() -> None:
     """
-    A count that falls, one above the usage, and one that is missing for an arrival leave the tokens unknown.
+    A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the tokens
+    unknown.
     """
     falls = [counted("a", 2), counted("b", 1), usage(3)]
     above = [counted("a", 2), counted("b", 9), usage(3)]
     gap = [counted("a", 2), chunk({"content": "b"}), usage(3)]
 
-    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap)]
+    kind = [chunk({"content": "a"}, timings=[2]), chunk({"content": "b"}, timings=3), usage(3)]
 
-    assert [[None, None]] * 3 == seen
+    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap, kind)]
+
+    assert [[None, None]] * 4 == seen
 
 
 def test_a_model_that_changes_is_named() -> None:
