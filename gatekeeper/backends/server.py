@@ -79,7 +79,7 @@ class Server:
             return Answer(now, now, fault="no connection: it was closed")
         dialect = self._tongue.dialect
         heard = hear(self.root + dialect.path, self._tongue.body(ask), headers=self._tongue.headers, timeout=timeout)
-        answer, said = understand(heard)
+        answer, said = understand(heard, tokens_of=dialect.tokens_of)
         return dialect.read(answer, said) if answer.fault is None else answer
 
     def _check_draft(self, ask: Ask) -> None:
