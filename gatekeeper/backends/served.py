@@ -50,7 +50,7 @@ class ServedBackend:
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
         self._starts = count(1)
         self._helped = cache(lambda program: _aside((*program, "--help")))
-        self._headers = _authorization(subject)
+        self._headers = {**dialect.headers, **_authorization(subject)}
         known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs}
         restarting = {*dialect.restart_knobs, *(name for name, place in subject.knobs.items() if place.argv)}
         self.knobs = frozenset(known - (restarting - self._within_reach(restarting)))
@@ -59,12 +59,14 @@ class ServedBackend:
         self.sight = self._forecast()
         ours = subject.url is None and subject.command is None
         self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
+        self.uncached = self.caches
+        self.silent = dialect.silent
 
     def _within_reach(self, restarting: set[str]) -> set[str]:
         """Return which knobs can be turned: none of a running server's command line, of a written one its places."""
         subject = self._subject
         if subject.url is not None:
-            return {"draft"}
+            return {"draft", *self._dialect.by_request}
         if subject.command is None:
             return restarting
         written = " ".join(subject.command)
@@ -180,11 +182,15 @@ class ServedBackend:
         raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
 
     def _tongue(self, root: str, *, cache: bool) -> Tongue:
-        model = None
-        if self._dialect.named:
+        subject, named = self._subject, self._dialect.named
+        drafts = {name: self._place(name) if named == "path" else name for name in subject.drafts}
+        model = subject.served_model_name
+        if model is None and named == "path":
+            model = self._place(subject.target)
+        elif model is None and named == "listed":
             listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
-            model = self._subject.served_model_name or (listed[0] if len(listed) == 1 else self._subject.target)
-        return Tongue(self._dialect, self._subject, self._headers, model or self._subject.served_model_name, cache)
+            model = listed[0] if len(listed) == 1 else subject.target
+        return Tongue(self._dialect, subject, self._headers, model, drafts, cache)
 
 
 def _root(url: str) -> str:

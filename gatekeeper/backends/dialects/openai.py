@@ -7,4 +7,5 @@ DIALECT = Dialect(
     install="name the program in subject.command, or a running server in subject.url",
     silent="look into the server's log for why the draft is not used",
     health="/v1/models",
+    named="listed",
 )
