@@ -113,6 +113,8 @@ class Dialect:
     """What is usually missing where it decodes plainly although a draft is set."""
     program: tuple[str, ...] = ()
     """What is looked for on PATH."""
+    module: str | None = None
+    """What is imported from this environment, where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: it is started by hand, so the SLO names a `url` or a `command`."""
     request: Callable[[Wanted], dict[str, Any]] = chat_body
