@@ -24,11 +24,14 @@ from gatekeeper.terms.outcome import (
 )
 from gatekeeper.terms.records import Generation, HostSample, Role, Setting, Tie
 from gatekeeper.terms.slo import Objective, Slo
-from gatekeeper.verdict import derive, explain, host
+from gatekeeper.verdict import explain, host
 from gatekeeper.verdict.account import accounted
 from gatekeeper.verdict.aftermath import beside, cache_findings, parted, promised, sampled, warmed
 from gatekeeper.verdict.agreement import Parting
 from gatekeeper.verdict.choice import Choice, choose, look
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.drift import drift
+from gatekeeper.verdict.evidence import Evidence, gather
 from gatekeeper.verdict.findings import Flaw, examine, negative_control, spoiled
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import PLAIN, level, shown, speculates, step
@@ -246,14 +249,14 @@ def _first_transitions(case: Case, choices: Mapping[str, Choice], walk: _Walk) -
             )
 
 
-def evidence_of(case: Case, leg: Leg, workload: str) -> derive.Evidence:
+def evidence_of(case: Case, leg: Leg, workload: str) -> Evidence:
     """Gather what a soak recorded of *workload*, for its metrics."""
     knobs = leg.settings[workload]
     answers = [one for one in case.soaks[leg.name].answers if one.workload == workload]
     plain = tuple(one for one in answers if one.arm == "plain")
     candidate = tuple(one for one in answers if one.arm == "candidate")
-    return derive.gather(
-        derive.Evidence(
+    return gather(
+        Evidence(
             workload,
             {canary.id: canary for canary in case.canaries[workload]},
             candidate if speculates(knobs) else plain,
@@ -380,7 +383,7 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
 
 
 def _workload(
-    case: Case, name: str, knobs: Setting, evidence: derive.Evidence, choice: Choice, lost: Mapping[str, str]
+    case: Case, name: str, knobs: Setting, evidence: Evidence, choice: Choice, lost: Mapping[str, str]
 ) -> WorkloadVerdict:
     """Judge one workload; metrics that are *lost* to a finding are unproven, and the finding says why."""
     spoken = speculates(knobs)
@@ -402,18 +405,18 @@ def _workload(
     return WorkloadVerdict(name, word, shown(knobs), checks, required, because, measured, choice.document())
 
 
-def _estimate(objective: Objective, evidence: derive.Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
+def _estimate(objective: Objective, evidence: Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
     if objective.metric in lost:
         return Missing(lost[objective.metric], len(evidence.answers))
-    return derive.estimate(objective.metric, replace(evidence, frozen=objective.scope == "frozen"))
+    return estimate(objective.metric, replace(evidence, frozen=objective.scope == "frozen"))
 
 
-def _measured(evidence: derive.Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
+def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
     for metric in ALWAYS_SHOWN:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
-        seen = derive.estimate(metric, evidence)
+        seen = estimate(metric, evidence)
         if isinstance(seen, Estimate):
             near = seen.rounded()
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
@@ -464,7 +467,7 @@ def host_segment(segment: int, stretch: int) -> int:
 
 def _sentinels_held(case: Case, leg: Leg) -> bool | None:
     """Tell whether plain decoding's own speed held; None where that is not known."""
-    seen = [derive.drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
+    seen = [drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]
     if not known:
         return None
