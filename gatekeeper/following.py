@@ -14,7 +14,7 @@ from gatekeeper.store import Appender, Kind, RunDirectory
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Backend
 from gatekeeper.verdict.aftermath import sampled, warmed
-from gatekeeper.verdict.conclude import Case, Leg, partings_of
+from gatekeeper.verdict.case import Case, Leg, partings_of
 
 
 @dataclass(frozen=True, slots=True)
