@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, artifacts, host, inputs
-from gatekeeper.backends import open_backend
+from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.casefile import lay_plan
 from gatekeeper.inputs import Inputs
 from gatekeeper.stages.freeze import freeze
@@ -99,9 +99,10 @@ def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list
     if subject.backend == "scripted":
         return {}, None, [], []
     hashes = artifacts.HashCache(artifacts.user_cache())
-    models = {name: artifacts.find(name, given.base) for name in (subject.target, *subject.drafts)}
+    names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
+    models = {name: artifacts.find(name, given.base) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
-    drafts = [artifacts.freeze(name, models[name], hashes) for name in subject.drafts]
+    drafts = [artifacts.freeze(name, models[name], hashes) for name in names]
     findings = [finding for draft in drafts for finding in artifacts.check_pair(target, draft)]
     return models, target, drafts, findings
 

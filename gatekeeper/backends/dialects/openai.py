@@ -1,0 +1,10 @@
+"""The openai dialect: any server that speaks the OpenAI chat API; the SLO says how it is started and where knobs go."""
+
+from gatekeeper.backends.dialects.dialect import Dialect
+
+DIALECT = Dialect(
+    name="openai",
+    install="name the program in subject.command, or a running server in subject.url",
+    silent="look into the server's log for why the draft is not used",
+    health="/v1/models",
+)
