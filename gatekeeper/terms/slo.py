@@ -11,7 +11,23 @@ from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal["mlx", "mlx-server", "openai", "scripted"]
+BackendName = Literal[
+    "ddtree",
+    "dflash-mlx",
+    "lmstudio",
+    "mlx",
+    "mlx-omni",
+    "mlx-server",
+    "mlx-vlm",
+    "mtplx",
+    "ollama",
+    "omlx",
+    "openai",
+    "rapid-mlx",
+    "scripted",
+    "vllm",
+    "vllm-mlx",
+]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
