@@ -120,7 +120,9 @@ class ServedBackend:
         launched = launch(
             command,
             log=log,
-            ready=lambda: control.status(root + self._dialect.health, self._headers) is not None,
+            ready=lambda: (
+                control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+            ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,
             ours=command[0] == sys.executable,
@@ -179,11 +181,11 @@ class ServedBackend:
                 if dialect.version_path
                 else None
             )
-            return found | {self.name: _first_line(told or "")}
+            return found | {self.name: _version(told or "", dialect.version_key)}
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
-        return found | {self.name: _first_line(_aside((*program, "--version")))}
+        return found | {self.name: _version(_aside((*program, "--version")))}
 
     def _place(self, name: str) -> str:
         """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
@@ -242,8 +244,16 @@ def _aside(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def _first_line(said: str) -> str:
-    return next((line.strip()[:200] for line in said.splitlines() if line.strip()), "unknown")
+def _version(said: str, key: str | None = None) -> str:
+    """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
+    if key is not None:
+        try:
+            said = str(loads(said)[key])
+        except (JSONDecodeError, KeyError, TypeError):
+            return "unknown"
+    lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
+    # Some programs greet their devices first.
+    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
 
 def _listed(models: str | None) -> list[str]:

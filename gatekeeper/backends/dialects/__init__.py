@@ -7,6 +7,7 @@ from gatekeeper.backends.dialects.dialect import Dialect
 _MODULES = {
     "ddtree": "ddtree",
     "dflash-mlx": "dflash_mlx",
+    "llama-server": "llama_server",
     "lmstudio": "lmstudio",
     "mlx-omni": "mlx_omni",
     "mlx-server": "mlx_server",
