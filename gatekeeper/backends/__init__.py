@@ -17,6 +17,8 @@ _OPENERS = {
     "mlx-server": "gatekeeper.backends.mlx_server",
     "scripted": "gatekeeper.backends.scripted",
     "worker": "gatekeeper.backends.worker",
+    "zlab-dflash": "gatekeeper.backends.worker",
+    "redrafter": "gatekeeper.backends.worker",
 }
 """Where each backend's `open_backend` stands; only the one that is used is imported."""
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -33,6 +34,11 @@ from gatekeeper.terms.ports import Ask
 from gatekeeper.terms.records import Answer, Setting
 from gatekeeper.terms.slo import CONDITIONS, Subject
 
+ADAPTERS = {
+    "zlab-dflash": "gatekeeper.backends.zlab_dflash_worker",
+    "redrafter": "gatekeeper.backends.redrafter_worker",
+}
+"""Backends that are a worker of ours around somebody's Python package."""
 _PLACE = re.compile(r"\{(target|draft|port)\}")
 _OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS
 """What both arms must show to be compared."""
@@ -45,6 +51,8 @@ def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, lo
     for key in (key for key, value in unused.items() if value):
         raise InputError(f"backend {name} has no use for subject.{key}", hint="a worker gets everything in its asks")
     command = subject.command
+    if command is None and name in ADAPTERS:
+        command = (sys.executable, "-P", "-m", ADAPTERS[name], "{target}", "{draft}")
     if command is None:
         hint = 'command = ["python3", "my_worker.py", "{target}", "{draft}"]'
         raise InputError(f"the {name} backend needs the command of a worker in [subject]", hint=hint)

@@ -11,7 +11,7 @@ from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal["mlx", "mlx-server", "scripted", "worker"]
+BackendName = Literal["mlx", "mlx-server", "redrafter", "scripted", "worker", "zlab-dflash"]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from gatekeeper.backends.worker import WorkerBackend, WorkerSubject
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Rounds, setting
-from tests.backends.conftest import DRAFTING, MODELS, PLAIN, Arena, ask, canary
+from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask, canary
 
 HERE = Path(__file__).parent
 BAD, EXAMPLE = HERE / "bad_worker.py", HERE / "example_worker.py"
@@ -393,6 +394,24 @@ def test_its_children_go_with_it(tmp_path: Path) -> None:
     assert answer.fault is None
     assert len(family) > 1
     assert not [one.pid for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_our_workers_need_none_of_our_dependencies() -> None:
+    """
+    The adapters start in an environment that has their package and not ours.
+    """
+    program = (
+        "import sys\n"
+        "class Nobody:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.split('.')[0] in {'pydantic', 'numpy', 'click', 'jsonschema'}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Nobody())\n"
+        "import gatekeeper.backends.zlab_dflash_worker, gatekeeper.backends.redrafter_worker\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert (0, "") == (ran.returncode, ran.stderr)
 
 
 def test_opening_waits_for_no_models(tmp_path: Path) -> None:
