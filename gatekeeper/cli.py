@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper import __version__
+from gatekeeper.reports import FORMATS
 from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -185,19 +186,19 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 
 @gatekeeper.command()
 @RUN_DIR
-@click.option("--format", "form", type=click.Choice(["json", "junit", "text"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 def report(run_dir: Path, form: str, output: Path | None) -> int:
     """Render a finished or interrupted run."""
-    from gatekeeper.casefile import judge as do  # noqa: PLC0415
-    from gatekeeper.reports import FORMATS  # noqa: PLC0415
+    from gatekeeper import casefile  # noqa: PLC0415
 
-    content = FORMATS[form]()(do(run_dir))
+    chosen = FORMATS[form]
+    content = chosen.load()(casefile.picture(run_dir) if chosen.whole else casefile.judge(run_dir))
     if output is None:
         sys.stdout.write(content)
         return 0
     try:
-        output.write_text(content)
+        output.write_text(content, encoding="utf-8")
     except OSError as error:
         raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
     return 0

@@ -104,6 +104,34 @@ def measure_of(slo: Slo, trial: Trial) -> str:
     return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
 
 
+def evidence_of(
+    slo: Slo,
+    plan: Plan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+    trial: Trial,
+) -> derive.Evidence:
+    """Gather what the sweep recorded of one workload at one trial, and its plain twin; a plain trial has none."""
+    mine, plain = (
+        tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
+    )
+    greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
+    return derive.gather(
+        derive.Evidence(
+            workload,
+            canaries,
+            mine,
+            plain if trial.name != trial.twin else (),
+            slo.confidence,
+            plan.seed,
+            greedy=greedy,
+            drift_limit=math.inf,
+            lost_limit=LOST_TO_CHOICE,
+        )
+    )
+
+
 def look(
     slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
 ) -> tuple[Seen, ...]:
@@ -112,22 +140,7 @@ def look(
     def answers(name: str) -> tuple[Generation, ...]:
         return tuple(one for one in records.get(name, ()) if one.workload == workload)
 
-    def against(trial: Trial) -> derive.Evidence:
-        mine, plain = answers(trial.name), answers(trial.twin)
-        greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
-        given = derive.Evidence(
-            workload,
-            canaries,
-            mine,
-            plain,
-            slo.confidence,
-            plan.seed,
-            greedy=greedy,
-            drift_limit=math.inf,
-            lost_limit=LOST_TO_CHOICE,
-        )
-        return derive.gather(given)
-
+    against = partial(evidence_of, slo, plan, records, workload, canaries)
     null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
     noise = cache(lambda measure: derive.estimate(measure, null[0]) if null else NO_NULL)
     about = f"{workload}, sweep"

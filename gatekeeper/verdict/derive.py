@@ -474,8 +474,12 @@ def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:
     return greedy and None not in lengths and (lengths[0] or 0) < CUT_SHORT * (lengths[1] or 0)
 
 
-def _windows(evidence: Evidence) -> Estimate | Missing:
-    """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
+def acceptance_windows(evidence: Evidence) -> dict[tuple[int, int], float]:
+    """Return accepted over drafted tokens by (segment, number) of each window of the soak that has answers.
+
+    Answers that drafted nothing count as accepting nothing; a window without answers says nothing, and no window does
+    where no answer drafted anything.
+    """
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
     for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
@@ -485,9 +489,15 @@ def _windows(evidence: Evidence) -> Estimate | Missing:
             drafted[one.segment, number][0] += one.answer.rounds.accepted
             drafted[one.segment, number][1] += one.answer.rounds.drafted
     if not any(tried for _, tried in drafted.values()):
-        return Missing("no answer drafted anything", len(drafted))
-    # Answers that drafted nothing count as accepting nothing; a window without answers says nothing.
-    rates = {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
+        return {}
+    return {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
+
+
+def _windows(evidence: Evidence) -> Estimate | Missing:
+    """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
+    rates = acceptance_windows(evidence)
+    if not rates:
+        return Missing("no answer drafted anything", 0)
     threes = [
         max(rates[segment, number + step] for step in range(3))
         for segment, number in rates
