@@ -20,7 +20,8 @@ from gatekeeper.terms.profile import Profile
 from gatekeeper.terms.records import Generation
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import plan as planning
-from gatekeeper.verdict.conclude import Case, Leg, Recorded, conclude
+from gatekeeper.verdict.case import Case, Leg, Recorded
+from gatekeeper.verdict.conclude import conclude
 
 STEADY = Profile(schema=1, name="steady")
 

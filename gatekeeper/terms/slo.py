@@ -11,7 +11,23 @@ from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal["mlx", "mlx-server", "scripted"]
+BackendName = Literal[
+    "ddtree",
+    "dflash-mlx",
+    "lmstudio",
+    "mlx",
+    "mlx-omni",
+    "mlx-server",
+    "mlx-vlm",
+    "mtplx",
+    "ollama",
+    "omlx",
+    "openai",
+    "rapid-mlx",
+    "scripted",
+    "vllm",
+    "vllm-mlx",
+]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
@@ -59,8 +75,17 @@ class Subject(_Written):
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
     url: str | None = Field(default=None, description="attach to a running server")
     plain_url: str | None = None
-    command: tuple[str, ...] | None = Field(default=None, description="start a server: {target} {draft} {port}")
-    plain_command: tuple[str, ...] | None = None
+    served_model_name: str | None = Field(default=None, description="the target's name in requests")
+    program: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="the program to start where it is not the one on PATH; flags stay ours"
+    )
+    command: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="start a server: {target} {draft} {port} and knobs such as {window}"
+    )
+    plain_command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    draft_method: str | None = Field(
+        default=None, description="how the server drafts, in its own word: draft-mtp, dflash, ngram, eagle3 ..."
+    )
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
     script: str | None = Field(default=None, description="the truth of a scripted subject")
     knobs: dict[str, KnobPlace] = {}
@@ -80,6 +105,18 @@ class Subject(_Written):
             raise ValueError("a draft is listed twice")
         if self.backend == "scripted" and self.script is None:
             raise ValueError('the scripted backend needs script = "truth.json"')
+        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
+        if self.url is not None and started:
+            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nkeep one of the two")
+        if self.program is not None and self.command is not None:
+            raise ValueError(
+                "program replaces the first word of our command line, command the whole\nkeep one of the two"
+            )
+        for name in ("command", "plain_command"):
+            if not any("{port}" in word for word in getattr(self, name) or ("{port}",)):
+                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
+        if self.plain_url is not None and self.url is None:
+            raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from gatekeeper.terms.outcome import rounded
 from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
-from gatekeeper.verdict import derive
+from gatekeeper.verdict.evidence import sound
+from gatekeeper.verdict.timing import bursts, decode_rate
 
 WORTH_SAYING = 1.03
 """A modelled gain below this is no advice: the fit itself is not better."""
@@ -66,7 +67,7 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     """Return, by position of a round, the share of reached proposals that was accepted; ends where none was reached."""
     tried: dict[int, int] = defaultdict(int)
     kept: dict[int, int] = defaultdict(int)
-    for one in derive.sound(answers):
+    for one in sound(answers):
         if one.answer.rounds is not None:
             for at, count in enumerate(one.answer.rounds.tried_by_position):
                 tried[at] += count
@@ -102,7 +103,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
     """Return what was measured of one setting, or why it can not be explained."""
-    counted = [one for one in derive.sound(answers) if one.role is not Role.WARMUP and one.answer.rounds is not None]
+    counted = [one for one in sound(answers) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
     accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
@@ -110,7 +111,7 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
         return "this backend does not show rounds, so their cost and yield are unknown"
     if not drafted or not rounds:
         return "the draft proposed nothing: this is plain decoding with a second model in memory"
-    gaps = [[gap for gap, _ in derive.bursts(one.answer, together_s)] for one in counted]
+    gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]
     means = [fmean(seen) for seen in gaps if seen]
     if not means or median(means) <= 0:
         return "the answers came in too few pieces to time a round"
@@ -123,11 +124,7 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
     """Return plain decoding's median time per token."""
-    rates = [
-        rate
-        for one in derive.sound(answers)
-        if one.role is not Role.WARMUP and (rate := derive.decode_rate(one.answer))
-    ]
+    rates = [rate for one in sound(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
     return 1 / median(rates) if rates else None
 
 

@@ -8,11 +8,13 @@ from typing import Any
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.outcome import Estimate, WorkloadVerdict, rounded
 from gatekeeper.terms.records import Answer, Generation
-from gatekeeper.verdict import derive
-from gatekeeper.verdict.choice import evidence_of
-from gatekeeper.verdict.conclude import Case
+from gatekeeper.verdict.case import Case
+from gatekeeper.verdict.choice import compared
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import BURST, Evidence, paired_ratios, plain_gap
 from gatekeeper.verdict.ladder import shown
 from gatekeeper.verdict.plan import Trial
+from gatekeeper.verdict.timing import acceptance, answer_rate, bursts, decode_rate, ttft
 
 METRICS = (
     "throughput_ratio",
@@ -74,7 +76,7 @@ def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
     for workload in workloads:
         canaries = {one.id: one for one in case.canaries[workload.name]}
         for trial in case.plan.trials:
-            evidence = evidence_of(case.slo, case.plan, records, workload.name, canaries, trial)
+            evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
             rows += _rows(trial, evidence)
             for metric in METRICS:
                 if (seen := _estimate(metric, evidence)) is not None:
@@ -100,41 +102,41 @@ def _rest(trial: Trial) -> dict[str, Any]:
     return {knob: value for knob, value in trial.setting if knob != "draft" and value is not None}
 
 
-def _estimate(metric: str, evidence: derive.Evidence) -> tuple[float, float, float, int] | None:
+def _estimate(metric: str, evidence: Evidence) -> tuple[float, float, float, int] | None:
     if not evidence.answers or (BY_NAME[metric].against_plain and not evidence.pairs):
         return None
-    seen = derive.estimate(metric, evidence)
+    seen = estimate(metric, evidence)
     if not isinstance(seen, Estimate):
         return None
     near = seen.rounded()
     return near.center, near.lo, near.hi, near.n
 
 
-def _rows(trial: Trial, evidence: derive.Evidence) -> list[Row]:
-    together = derive.BURST * derive.plain_gap(evidence)
-    speed = partial(derive.decode_rate, together_s=together)
+def _rows(trial: Trial, evidence: Evidence) -> list[Row]:
+    together = BURST * plain_gap(evidence)
+    speed = partial(decode_rate, together_s=together)
     twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
 
     def ratio(one: Generation, read: Any) -> float | None:
         pair = twins.get(id(one))
         if pair is None:
             return None
-        found, _ = derive.paired_ratios([pair], read, greedy=evidence.greedy)
+        found, _ = paired_ratios([pair], read, greedy=evidence.greedy)
         return found[one.canary][0] if found else None
 
     def stall(answer: Answer) -> float | None:
-        return max((gap for gap, _ in derive.bursts(answer, together)), default=None)
+        return max((gap for gap, _ in bursts(answer, together)), default=None)
 
     rows = []
     for one in evidence.answers:
         answer = one.answer
         figures = (
             ratio(one, speed),
-            ratio(one, derive.answer_rate),
+            ratio(one, answer_rate),
             speed(answer),
-            derive.ttft(answer),
+            ttft(answer),
             stall(answer),
-            derive.acceptance(answer),
+            acceptance(answer),
         )
         rows.append(
             Row(

@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.records import Event
 from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict.conclude import Case
+from gatekeeper.verdict.case import Case
 from gatekeeper.verdict.remedy import Gap, gaps
 from gatekeeper.verdict.scatter import Scatter, scatter
 from gatekeeper.verdict.spread import Spread, spreads

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from gatekeeper.terms.outcome import WorkloadVerdict, rounded
-from gatekeeper.verdict import derive
-from gatekeeper.verdict.choice import evidence_of as swept_evidence
-from gatekeeper.verdict.conclude import Case, Leg, evidence_of
+from gatekeeper.verdict.case import Case, Leg, evidence_of
+from gatekeeper.verdict.choice import compared
+from gatekeeper.verdict.evidence import BURST, Evidence, plain_gap, sound
 from gatekeeper.verdict.ladder import speculates
+from gatekeeper.verdict.timing import bursts, ttft
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones people promise."""
@@ -64,7 +65,7 @@ def spreads(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Spread, .
 
 
 def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
-    found: tuple[str, Mapping[str, object], derive.Evidence] | None = None
+    found: tuple[str, Mapping[str, object], Evidence] | None = None
     for name, recorded in sorted(case.soaks.items()):
         settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
         for knobs in sorted(settings, key=repr)[:1]:
@@ -79,7 +80,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
     if not any(speculates(one.setting) for one in evidence.answers):
         arms = {"plain": evidence}
-    together = derive.BURST * derive.plain_gap(evidence)
+    together = BURST * plain_gap(evidence)
     curves: dict[str, dict[str, Curve]] = {}
     for arm, one in arms.items():
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
@@ -88,29 +89,29 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     return Spread(workload.name, source, setting, curves)
 
 
-def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], derive.Evidence] | None:
+def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], Evidence] | None:
     ratios = {one["trial"]: one["ratio"] or 0.0 for one in workload.choice.get("settings", ())}
     trials = sorted(case.plan.trials, key=lambda one: (one.arm == "candidate", ratios.get(one.name, -1.0)))
     records = {name: recorded.answers for name, recorded in case.sweep.items()}
     canaries = {one.id: one for one in case.canaries[workload.name]}
     for trial in reversed(trials):
-        evidence = swept_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
+        evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
         if evidence.answers:
             return f"sweep, {trial.name}", dict(trial.setting), evidence
     return None
 
 
-def _ttft(evidence: derive.Evidence) -> Curve | None:
-    seen = [value for one in derive.sound(evidence.answers) if (value := derive.ttft(one.answer)) is not None]
+def _ttft(evidence: Evidence) -> Curve | None:
+    seen = [value for one in sound(evidence.answers) if (value := ttft(one.answer)) is not None]
     return curve(((value, 1.0) for value in seen), len(seen))
 
 
-def _itl(evidence: derive.Evidence, together_s: float) -> Curve | None:
+def _itl(evidence: Evidence, together_s: float) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
     weighted: list[tuple[float, float]] = []
     answers = 0
-    for one in derive.sound(evidence.answers):
-        gaps = [(gap / tokens, float(tokens)) for gap, tokens in derive.bursts(one.answer, together_s) if tokens]
+    for one in sound(evidence.answers):
+        gaps = [(gap / tokens, float(tokens)) for gap, tokens in bursts(one.answer, together_s) if tokens]
         answers += bool(gaps)
         weighted += gaps
     return curve(weighted, answers)

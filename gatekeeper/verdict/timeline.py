@@ -10,9 +10,11 @@ from typing import Any
 
 from gatekeeper.terms.outcome import Transition, rounded
 from gatekeeper.terms.records import Event, Generation, HostSample, Role
-from gatekeeper.verdict import derive
-from gatekeeper.verdict.conclude import Case, Leg, evidence_of
+from gatekeeper.verdict.case import Case, Leg, evidence_of
+from gatekeeper.verdict.evidence import BURST, Evidence, plain_gap, sound
 from gatekeeper.verdict.hostseries import finite
+from gatekeeper.verdict.timing import decode_rate
+from gatekeeper.verdict.windows import acceptance_windows
 
 LANES: tuple[tuple[str, str, Callable[[Sequence[float]], float]], ...] = (
     ("memory_headroom", "B", min),
@@ -169,7 +171,7 @@ def _timeline(
         name,
         min(one.at for _, one in answers),
         rounded(axis.length),
-        _dots(answers, axis, {name: derive.BURST * derive.plain_gap(one) for name, one in gathered.items()}),
+        _dots(answers, axis, {name: BURST * plain_gap(one) for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, axis, *lane) for lane in LANES),
         tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),
@@ -183,22 +185,22 @@ def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: 
     for number, (ended, one) in enumerate(answers):
         if number % step and one.answer.fault is None:
             continue
-        speed = derive.decode_rate(one.answer, together_s[one.workload]) if one.answer.fault is None else None
+        speed = decode_rate(one.answer, together_s[one.workload]) if one.answer.fault is None else None
         tokens, near = one.answer.output_tokens, rounded(speed) if speed is not None else None
         found.append(Dot(axis.place(ended), near, one.workload, one.arm, one.canary, tokens, one.answer.fault))
     return tuple(found)
 
 
-def _windows(gathered: Mapping[str, derive.Evidence], axis: _Axis) -> tuple[Window, ...]:
+def _windows(gathered: Mapping[str, Evidence], axis: _Axis) -> tuple[Window, ...]:
     found = []
     for workload, evidence in gathered.items():
         length = evidence.window_s
         begun: dict[int, float] = {}
-        for one in sorted(derive.sound(evidence.answers), key=lambda one: one.answer.sent_ns):
+        for one in sorted(sound(evidence.answers), key=lambda one: one.answer.sent_ns):
             if (ended := wall(one.at)) is not None:
                 begun.setdefault(one.segment, ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9)
-        for (segment, number), rate in sorted(derive.acceptance_windows(evidence).items()):
-            if segment in begun:
+        for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
+            if segment in begun and rate is not None:
                 begin = begun[segment] + number * length
                 found.append(Window(axis.place(begin), axis.place(begin + length), workload, rounded(rate)))
     return tuple(found)

@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.records import Answer, Arrival, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict.derive import Evidence, gather
+from gatekeeper.verdict.evidence import Evidence, gather
 
 SECOND = 1_000_000_000
 FAST = setting(draft="heavy", num_draft_tokens=4)

@@ -12,8 +12,20 @@ from hypothesis import strategies as st
 from gatekeeper.terms.metrics import ALL, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Answer, Generation, Role
-from gatekeeper.verdict import derive
 from gatekeeper.verdict.agreement import same_output
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.drift import drift
+from gatekeeper.verdict.evidence import BURST, plain_gap
+from gatekeeper.verdict.timing import (
+    acceptance,
+    acceptance_length,
+    answer_rate,
+    bursts,
+    decode_rate,
+    first_burst,
+    prefill_rate,
+    ttft,
+)
 from tests.verdict.made import answer, canaries, canary, claimed, counted, evidence, generation, steady
 
 WORKLOAD_METRICS = [one.name for one in ALL if not one.host]
@@ -56,15 +68,15 @@ def test_ttft_is_sent_to_first_arrival() -> None:
     """
     An answer sent at 5 s whose first piece comes 0.25 s later has a TTFT of 0.25 s; one without pieces has none.
     """
-    assert pytest.approx(0.25) == derive.ttft(answer([0.25, 0.3], sent_s=5.0))
-    assert derive.ttft(answer([], ended_s=1.0)) is None
+    assert pytest.approx(0.25) == ttft(answer([0.25, 0.3], sent_s=5.0))
+    assert ttft(answer([], ended_s=1.0)) is None
 
 
 def test_decode_rate_of_plain_tokens() -> None:
     """
     Three tokens 0.1 s apart are two tokens in 0.2 s: 10 tok/s; the first one belongs to the prefill.
     """
-    assert pytest.approx(10.0) == derive.decode_rate(answer([0.1, 0.2, 0.3]))
+    assert pytest.approx(10.0) == decode_rate(answer([0.1, 0.2, 0.3]))
 
 
 def test_decode_rate_leaves_out_the_whole_first_round() -> None:
@@ -73,7 +85,7 @@ def test_decode_rate_leaves_out_the_whole_first_round() -> None:
     """
     rounds = answer([0.5, 0.5, 0.5, 0.8, 0.8, 0.8], drafted=[True, True, False] * 2)
 
-    assert pytest.approx(10.0) == derive.decode_rate(rounds)
+    assert pytest.approx(10.0) == decode_rate(rounds)
 
 
 def test_decode_rate_leaves_out_a_first_burst_by_closeness() -> None:
@@ -82,8 +94,8 @@ def test_decode_rate_leaves_out_a_first_burst_by_closeness() -> None:
     """
     chunks = answer([0.1, 0.101, 0.102, 0.4, 0.402])
 
-    assert pytest.approx(2 / 0.302) == derive.decode_rate(chunks, together_s=0.01)
-    assert pytest.approx(4 / 0.302) == derive.decode_rate(chunks)
+    assert pytest.approx(2 / 0.302) == decode_rate(chunks, together_s=0.01)
+    assert pytest.approx(4 / 0.302) == decode_rate(chunks)
 
 
 def test_decode_rate_of_chunks_with_unknown_counts() -> None:
@@ -92,7 +104,7 @@ def test_decode_rate_of_chunks_with_unknown_counts() -> None:
     """
     chunks = answer([0.1, 0.3, 0.5], tokens=[None, None, None], output_tokens=12)
 
-    assert pytest.approx(20.0) == derive.decode_rate(chunks)
+    assert pytest.approx(20.0) == decode_rate(chunks)
 
 
 @pytest.mark.parametrize(
@@ -111,24 +123,24 @@ def test_an_answer_without_a_second_burst_has_no_decode_rate(one: Answer) -> Non
     """
     What came whole, uncounted or at once has no decode speed; it is never zero or infinite.
     """
-    assert derive.decode_rate(one) is None
+    assert decode_rate(one) is None
 
 
 def test_answer_rate_counts_from_the_request_to_the_end() -> None:
     """
     Thirty tokens in three seconds, prefill included, are 10 tok/s; no tokens or no time have no rate.
     """
-    assert pytest.approx(10.0) == derive.answer_rate(answer([1.0, 3.0], output_tokens=30))
-    assert derive.answer_rate(answer([1.0], output_tokens=None)) is None
-    assert derive.answer_rate(answer([], ended_s=0.0, output_tokens=3)) is None
+    assert pytest.approx(10.0) == answer_rate(answer([1.0, 3.0], output_tokens=30))
+    assert answer_rate(answer([1.0], output_tokens=None)) is None
+    assert answer_rate(answer([], ended_s=0.0, output_tokens=3)) is None
 
 
 def test_prefill_rate() -> None:
     """
     Fifty prompt tokens in 0.1 s are 500 tok/s; an unknown prompt has no rate.
     """
-    assert pytest.approx(500.0) == derive.prefill_rate(answer([0.1], prompt_tokens=50))
-    assert derive.prefill_rate(answer([0.1])) is None
+    assert pytest.approx(500.0) == prefill_rate(answer([0.1], prompt_tokens=50))
+    assert prefill_rate(answer([0.1])) is None
 
 
 def test_acceptance_in_the_fields_terms() -> None:
@@ -137,16 +149,16 @@ def test_acceptance_in_the_fields_terms() -> None:
     """
     one = answer(rounds=counted(2, 8, 6))
 
-    assert (0.75, 4.0) == (derive.acceptance(one), derive.acceptance_length(one))
+    assert (0.75, 4.0) == (acceptance(one), acceptance_length(one))
 
 
 def test_acceptance_of_nothing_drafted_is_unknown() -> None:
     """
     No drafted token is no acceptance, not an acceptance of zero; a server's claim is not our count.
     """
-    assert derive.acceptance(answer(rounds=counted(0, 0, 0))) is None
-    assert derive.acceptance_length(answer(rounds=counted(0, 0, 0))) is None
-    assert derive.acceptance(answer(claims=claimed(10, 9))) is None
+    assert acceptance(answer(rounds=counted(0, 0, 0))) is None
+    assert acceptance_length(answer(rounds=counted(0, 0, 0))) is None
+    assert acceptance(answer(claims=claimed(10, 9))) is None
 
 
 def test_bursts_by_rounds() -> None:
@@ -155,7 +167,7 @@ def test_bursts_by_rounds() -> None:
     """
     one = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
 
-    assert [(near(0.4), 2), (near(0.1), 1)] == derive.bursts(one, 0.0)
+    assert [(near(0.4), 2), (near(0.1), 1)] == bursts(one, 0.0)
 
 
 def test_bursts_by_closeness() -> None:
@@ -164,7 +176,7 @@ def test_bursts_by_closeness() -> None:
     """
     one = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
 
-    assert [(near(0.2), 6), (near(0.3), 1)] == derive.bursts(one, 0.01)
+    assert [(near(0.2), 6), (near(0.3), 1)] == bursts(one, 0.01)
 
 
 def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
@@ -173,7 +185,7 @@ def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
     """
     one = answer([0.1, 0.3, 0.301], tokens=[1, 3, None])
 
-    assert [(near(0.2), None)] == derive.bursts(one, 0.01)
+    assert [(near(0.2), None)] == bursts(one, 0.01)
 
 
 @given(
@@ -190,9 +202,9 @@ def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], 
         times.append(at)
     one = answer(times, tokens=[many for _, many, _ in steps], drafted=[flag for _, _, flag in steps])
 
-    found = derive.bursts(one, together)
+    found = bursts(one, together)
 
-    first = derive._first_burst(one, together)
+    first = first_burst(one, together)
     assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
     assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
     assert all(gap >= 0 for gap, _ in found)
@@ -298,7 +310,7 @@ def test_throughput_ratio_by_hand() -> None:
     """
     ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
-    found = known(derive.estimate("throughput_ratio", evidence(ours, theirs)))
+    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
 
     assert pytest.approx((2.0, 2.0, 2.0, 6)) == (found.lo, found.center, found.hi, found.n)
 
@@ -309,7 +321,7 @@ def test_answer_throughput_ratio_counts_the_prefill() -> None:
     """
     ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
-    found = known(derive.estimate("answer_throughput_ratio", evidence(ours, theirs)))
+    found = known(estimate("answer_throughput_ratio", evidence(ours, theirs)))
 
     assert pytest.approx(0.8 / 1.25) == found.center
 
@@ -320,7 +332,7 @@ def test_system_throughput_ratio_divides_sums() -> None:
     """
     ours, theirs = twins(5, lambda _: answer([1.0], tokens=[8]), lambda _: answer([2.0], tokens=[8]))
 
-    found = known(derive.estimate("system_throughput_ratio", evidence(ours, theirs)))
+    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
 
     assert pytest.approx(2.0) == found.center
 
@@ -332,8 +344,8 @@ def test_high_acceptance_without_speed_is_a_loss() -> None:
     ours, theirs = twins(6, lambda _: steady(1.3, rounds=counted(4, 16, 15)), lambda _: steady(0.1))
     seen = evidence(ours, theirs)
 
-    ratio = known(derive.estimate("throughput_ratio", seen))
-    accepted = known(derive.estimate("acceptance_rate", seen))
+    ratio = known(estimate("throughput_ratio", seen))
+    accepted = known(estimate("acceptance_rate", seen))
 
     assert pytest.approx((1 / 13, 15 / 16)) == (ratio.center, accepted.center)
 
@@ -349,7 +361,7 @@ def test_more_than_five_percent_of_lost_pairs_leave_no_ratio(metric: str, lost: 
         replace(one, answer=replace(one.answer, fault="timeout")) if at < lost else one for at, one in enumerate(ours)
     ]
 
-    assert sees == isinstance(derive.estimate(metric, evidence(ours, theirs)), Estimate)
+    assert sees == isinstance(estimate(metric, evidence(ours, theirs)), Estimate)
 
 
 @pytest.mark.parametrize("metric", sorted(RATIOS))
@@ -359,7 +371,7 @@ def test_a_fault_of_plain_decoding_loses_the_pair_too(metric: str) -> None:
     """
     ours, theirs = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
 
-    assert "8 of 8 pairs" in because(derive.estimate(metric, evidence(ours, theirs)))
+    assert "8 of 8 pairs" in because(estimate(metric, evidence(ours, theirs)))
 
 
 @pytest.mark.parametrize("metric", sorted(RATIOS))
@@ -369,7 +381,7 @@ def test_a_ratio_needs_plain_answers(metric: str) -> None:
     """
     ours, _ = twins(8, lambda _: steady(0.05), lambda _: steady(0.1))
 
-    assert "paired" in because(derive.estimate(metric, evidence(ours)))
+    assert "paired" in because(estimate(metric, evidence(ours)))
 
 
 def drifting(change: float, repeats: int = 4) -> Twins:
@@ -389,7 +401,7 @@ def test_drift_by_hand() -> None:
     """
     Plain decoding that loses 20 % in log speed over the soak is seen to lose nearly that; centring takes a little.
     """
-    found = known(derive.drift(evidence(*drifting(-0.2))))
+    found = known(drift(evidence(*drifting(-0.2))))
 
     assert -0.21 < found.center < -0.16
     assert found.hi < 0
@@ -402,15 +414,15 @@ def test_drift_leaves_ratios_unproven(metric: str) -> None:
     """
     ours, theirs = drifting(-0.2)
 
-    assert "drifted" in because(derive.estimate(metric, evidence(ours, theirs)))
-    assert isinstance(derive.estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
+    assert "drifted" in because(estimate(metric, evidence(ours, theirs)))
+    assert isinstance(estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
 
 
 def test_a_steady_host_does_not_drift() -> None:
     """
     The same speed throughout is no drift.
     """
-    found = known(derive.drift(evidence(*drifting(0.0))))
+    found = known(drift(evidence(*drifting(0.0))))
 
     assert pytest.approx(0.0, abs=1e-9) == found.center
 
@@ -421,7 +433,7 @@ def test_canaries_of_different_speed_are_no_drift() -> None:
     """
     ours, theirs = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
 
-    assert "too few" in because(derive.drift(evidence(ours, theirs)))
+    assert "too few" in because(drift(evidence(ours, theirs)))
 
 
 def test_drift_looks_at_the_last_segment_alone() -> None:
@@ -432,7 +444,7 @@ def test_drift_looks_at_the_last_segment_alone() -> None:
     _, new = drifting(0.0)
     theirs = [*old, *(replace(one, segment=1, key=f"1{one.key}") for one in new)]
 
-    assert pytest.approx(0.0, abs=1e-9) == known(derive.drift(evidence([], theirs))).center
+    assert pytest.approx(0.0, abs=1e-9) == known(drift(evidence([], theirs))).center
 
 
 # Quantiles over canaries
@@ -461,7 +473,7 @@ def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[
     """
     Sixty canaries that all show the same value have exactly that value, with n = 60.
     """
-    found = known(derive.estimate(metric, evidence(spread(60, make))))
+    found = known(estimate(metric, evidence(spread(60, make))))
 
     assert pytest.approx((value, value, value)) == (found.lo, found.center, found.hi)
     assert 60 == found.n
@@ -473,9 +485,9 @@ def test_greedy_repeats_are_not_independent() -> None:
     """
     seen = evidence(spread(6, lambda _: steady(0.05), repeats=100))
 
-    assert 6 == known(derive.estimate("ttft", seen)).n
+    assert 6 == known(estimate("ttft", seen)).n
     for metric in ("tpot_p95", "itl_p95", "stall_p95", "round_gap_p95"):
-        assert "too few" in because(derive.estimate(metric, seen))
+        assert "too few" in because(estimate(metric, seen))
 
 
 def test_itl_is_normalised_by_tokens() -> None:
@@ -489,7 +501,7 @@ def test_itl_is_normalised_by_tokens() -> None:
 
     seen = evidence(spread(60, rounds))
 
-    found = {metric: known(derive.estimate(metric, seen)).center for metric in ("itl_p50", "itl_p95", "round_gap_p95")}
+    found = {metric: known(estimate(metric, seen)).center for metric in ("itl_p50", "itl_p95", "round_gap_p95")}
 
     assert {
         "itl_p50": pytest.approx(0.05),
@@ -510,7 +522,7 @@ def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
             times.append(times[-1] + gap)
         return answer(times)
 
-    found = known(derive.estimate("itl_p95", evidence(spread(60, stuttering))))
+    found = known(estimate("itl_p95", evidence(spread(60, stuttering))))
 
     assert pytest.approx(0.5) == found.center
 
@@ -522,8 +534,8 @@ def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None
     ours, theirs = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
     seen = evidence(ours, theirs)
 
-    assert pytest.approx(0.1) == derive.plain_gap(seen)
-    found = derive.bursts(ours[0].answer, derive.BURST * derive.plain_gap(seen))
+    assert pytest.approx(0.1) == plain_gap(seen)
+    found = bursts(ours[0].answer, BURST * plain_gap(seen))
     assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in found]
     assert [2, 1, 1] == [tokens for _, tokens in found]
 
@@ -534,7 +546,7 @@ def test_itl_of_uncounted_chunks_is_unknown() -> None:
     """
     seen = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
 
-    assert "does not count" in because(derive.estimate("itl_p50", seen))
+    assert "does not count" in because(estimate("itl_p50", seen))
 
 
 def test_faulty_answers_have_no_latency() -> None:
@@ -544,7 +556,7 @@ def test_faulty_answers_have_no_latency() -> None:
     good = spread(5, lambda _: answer([0.2]))
     bad = [generation(answer([9.0], fault="timeout"), f"f-{at}") for at in range(5)]
 
-    found = known(derive.estimate("ttft", evidence([*good, *bad])))
+    found = known(estimate("ttft", evidence([*good, *bad])))
 
     assert pytest.approx((0.2, 0.2, 5)) == (found.center, found.hi, found.n)
 
@@ -555,7 +567,7 @@ def test_ttft_delta_by_hand() -> None:
     """
     ours, theirs = twins(7, lambda _: answer([0.108]), lambda _: answer([0.1]))
 
-    found = known(derive.estimate("ttft_delta", evidence(ours, theirs)))
+    found = known(estimate("ttft_delta", evidence(ours, theirs)))
 
     assert pytest.approx((0.08, 0.08, 0.08)) == (found.lo, found.center, found.hi)
 
@@ -580,9 +592,7 @@ def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
     mine = [True] * 7 + [False, False, True]
     plain = [True] * 9 + [False]
 
-    found = known(
-        derive.estimate("task_pass_delta", evidence(marked(mine, "candidate"), marked(plain, "plain"), frozen))
-    )
+    found = known(estimate("task_pass_delta", evidence(marked(mine, "candidate"), marked(plain, "plain"), frozen)))
 
     assert pytest.approx((-0.1, -0.1, -0.1, 10)) == (found.lo, found.center, found.hi, found.n)
 
@@ -595,7 +605,7 @@ def test_pass_delta_of_a_population_has_an_interval(change: dict[str, Any]) -> N
     frozen = canaries(10, expect={"equals": "right"})
     seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain"), frozen, **change)
 
-    found = known(derive.estimate("task_pass_delta", seen))
+    found = known(estimate("task_pass_delta", seen))
 
     assert (True, 0.0, True) == (found.lo < -0.25, found.center, found.hi > 0.25)
 
@@ -607,7 +617,7 @@ def test_repeats_that_disagree_are_no_census() -> None:
     frozen = canaries(10, expect={"equals": "right"})
     mine = [*marked([True] * 10, "candidate"), *marked([False], "candidate")]
 
-    found = known(derive.estimate("task_pass_delta", evidence(mine, marked([True] * 10, "plain"), frozen)))
+    found = known(estimate("task_pass_delta", evidence(mine, marked([True] * 10, "plain"), frozen)))
 
     assert found.lo < found.center < found.hi
 
@@ -628,10 +638,10 @@ def test_pass_deltas_count_their_own_kind() -> None:
     ]
     seen = evidence(mine, plain, frozen)
 
-    task, schema = (known(derive.estimate(metric, seen)) for metric in ("task_pass_delta", "json_pass_delta"))
+    task, schema = (known(estimate(metric, seen)) for metric in ("task_pass_delta", "json_pass_delta"))
 
     assert ((-0.5, 2), (0.0, 1)) == ((task.center, task.n), (schema.center, schema.n))
-    assert "no canary" in because(derive.estimate("tool_call_pass_delta", seen))
+    assert "no canary" in because(estimate("tool_call_pass_delta", seen))
 
 
 def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
@@ -641,7 +651,7 @@ def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
     frozen = canaries(10, expect={"equals": "right"})
     seen = evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), frozen)
 
-    assert "1 of 10" in because(derive.estimate("task_pass_delta", seen))
+    assert "1 of 10" in because(estimate("task_pass_delta", seen))
 
 
 def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
@@ -651,7 +661,7 @@ def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
     frozen = canaries(10, expect={"equals": "right"})
     seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), frozen)
 
-    assert "10 of 10" in because(derive.estimate("task_pass_delta", seen))
+    assert "10 of 10" in because(estimate("task_pass_delta", seen))
 
 
 def test_a_faulty_candidate_is_wrong() -> None:
@@ -661,7 +671,7 @@ def test_a_faulty_candidate_is_wrong() -> None:
     frozen = canaries(4, expect={"equals": "right"})
     seen = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
 
-    assert -1.0 == known(derive.estimate("task_pass_delta", seen)).center
+    assert -1.0 == known(estimate("task_pass_delta", seen)).center
 
 
 def agreeing(texts: Sequence[str], plain: Sequence[str]) -> Twins:
@@ -675,7 +685,7 @@ def test_token_agreement_is_a_share_of_canaries() -> None:
     ours, theirs = agreeing(["a", "b", "c", "x"], ["a", "b", "c", "d"])
 
     fact, guess = (
-        known(derive.estimate("token_agreement", evidence(ours, theirs, frozen=frozen))) for frozen in (True, False)
+        known(estimate("token_agreement", evidence(ours, theirs, frozen=frozen))) for frozen in (True, False)
     )
 
     assert (0.75, 0.75, 0.75, 4) == (fact.lo, fact.center, fact.hi, fact.n)
@@ -689,7 +699,7 @@ def test_one_difference_in_many_repeats_is_a_difference() -> None:
     ours, theirs = agreeing(["a", "b"], ["a", "b"])
     late = generation(answer(text="z"), "c-001", key="late", role=Role.CLOSING)
 
-    assert 0.5 == known(derive.estimate("token_agreement", evidence([*ours, late], theirs))).center
+    assert 0.5 == known(estimate("token_agreement", evidence([*ours, late], theirs))).center
 
 
 def test_agreement_needs_every_canary() -> None:
@@ -699,8 +709,8 @@ def test_agreement_needs_every_canary() -> None:
     ours, theirs = agreeing(["a", "b"], ["a", "b"])
     failed = [replace(theirs[0], answer=replace(theirs[0].answer, fault="died")), theirs[1]]
 
-    assert "1 of 2" in because(derive.estimate("token_agreement", evidence(ours, theirs[:1])))
-    assert "1 of 2" in because(derive.estimate("token_agreement", evidence(ours, failed)))
+    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, theirs[:1])))
+    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, failed)))
 
 
 def test_agreement_is_for_greedy_decoding() -> None:
@@ -709,7 +719,7 @@ def test_agreement_is_for_greedy_decoding() -> None:
     """
     ours, theirs = agreeing(["a"], ["a"])
 
-    assert "temperature 0" in because(derive.estimate("token_agreement", evidence(ours, theirs, greedy=False)))
+    assert "temperature 0" in because(estimate("token_agreement", evidence(ours, theirs, greedy=False)))
 
 
 def test_error_rate_counts_faults() -> None:
@@ -718,7 +728,7 @@ def test_error_rate_counts_faults() -> None:
     """
     answers = [generation(answer(fault=fault), f"c-{at}") for at, fault in enumerate([None, "timeout", None, None])]
 
-    found = known(derive.estimate("error_rate", evidence(answers)))
+    found = known(estimate("error_rate", evidence(answers)))
 
     assert (0.25, 0.25, 0.25, 4) == (found.lo, found.center, found.hi, found.n)
 
@@ -735,7 +745,7 @@ def test_engaged_counts_answers_with_a_proposal() -> None:
         generation(answer([0.1]), "e"),
     ]
 
-    found = known(derive.estimate("speculation_engaged", evidence(answers)))
+    found = known(estimate("speculation_engaged", evidence(answers)))
 
     assert (0.5, 4) == (found.center, found.n)
 
@@ -744,7 +754,7 @@ def test_engagement_that_nobody_shows_is_unproven() -> None:
     """
     Speculation silently off: neither rounds nor claims prove nothing, and are not good news.
     """
-    assert "nothing shows" in because(derive.estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
+    assert "nothing shows" in because(estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
 
 
 @pytest.mark.parametrize(
@@ -768,7 +778,7 @@ def test_cut_short_against_a_complete_twin(mine: Answer, *, cut: bool) -> None:
 
     seen = evidence([generation(full, "a")], [generation(whole, "a", arm="plain")])
 
-    assert float(cut) == known(derive.estimate("truncation_rate", seen)).center
+    assert float(cut) == known(estimate("truncation_rate", seen)).center
 
 
 def test_both_arms_at_their_limit_are_not_cut_short() -> None:
@@ -777,7 +787,7 @@ def test_both_arms_at_their_limit_are_not_cut_short() -> None:
     """
     seen = evidence([generation(answer(finish="length"), "a")], [generation(answer(finish="length"), "a", arm="plain")])
 
-    assert 0.0 == known(derive.estimate("truncation_rate", seen)).center
+    assert 0.0 == known(estimate("truncation_rate", seen)).center
 
 
 def windowed(rates: Sequence[tuple[int, int] | None], **more: Any) -> list[Generation]:
@@ -797,9 +807,7 @@ def test_low_for_more_than_two_windows_is_at_least_x() -> None:
     two_low = windowed([(8, 10), (3, 10), (2, 10), (8, 10), (7, 10)])
     three_low = windowed([(8, 10), (3, 10), (2, 10), (1, 10), (7, 10)])
 
-    forgiven, caught = (
-        known(derive.estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low)
-    )
+    forgiven, caught = (known(estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low))
 
     assert (0.8, 0.3) == (forgiven, caught)
 
@@ -812,7 +820,7 @@ def test_windows_pool_tokens_not_answers() -> None:
     long = generation(answer([1.0], sent_s=70, rounds=counted(9, 98, 10)), "long")
     both = [*answers, *(replace(long, key=str(at), answer=_later(long.answer, 120.0 * at)) for at in range(3))]
 
-    assert pytest.approx(11 / 100) == known(derive.estimate("acceptance_window_min", evidence(both))).center
+    assert pytest.approx(11 / 100) == known(estimate("acceptance_window_min", evidence(both))).center
 
 
 def _later(one: Answer, seconds: float) -> Answer:
@@ -827,8 +835,8 @@ def test_windows_do_not_join_across_segments_or_gaps() -> None:
     broken = [*windowed([(5, 10), (5, 10)]), *windowed([(5, 10)], segment=1)]
     holed = windowed([(5, 10), (5, 10), None, (5, 10), (5, 10)])
 
-    assert "three consecutive" in because(derive.estimate("acceptance_window_min", evidence(broken)))
-    assert "three consecutive" in because(derive.estimate("acceptance_window_min", evidence(holed)))
+    assert "three consecutive" in because(estimate("acceptance_window_min", evidence(broken)))
+    assert "three consecutive" in because(estimate("acceptance_window_min", evidence(holed)))
 
 
 # All metrics
@@ -839,7 +847,7 @@ def test_no_records_are_missing(metric: str) -> None:
     """
     Every metric of an empty soak is Missing, with a reason.
     """
-    assert because(derive.estimate(metric, evidence([])))
+    assert because(estimate(metric, evidence([])))
 
 
 @pytest.mark.parametrize("metric", WORKLOAD_METRICS)
@@ -850,7 +858,7 @@ def test_only_faults_are_no_good_news(metric: str) -> None:
     frozen = canaries(60, expect={"equals": "right"})
     seen = evidence(marked([True] * 60, "candidate", fault="died"), marked([True] * 60, "plain", fault="died"), frozen)
 
-    found = derive.estimate(metric, seen)
+    found = estimate(metric, seen)
 
     if metric == "error_rate":
         assert 1.0 == known(found).center
@@ -870,7 +878,7 @@ def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> Non
 
     ours, theirs = twins(60, mine, lambda at: steady(0.1 + at % 7 / 100))
 
-    forth = derive.estimate(metric, evidence(ours, theirs, frozen))
-    back = derive.estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
+    forth = estimate(metric, evidence(ours, theirs, frozen))
+    back = estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
 
     assert forth == back
