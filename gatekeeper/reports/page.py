@@ -5,7 +5,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from gatekeeper.reports import charts, evidence, plaintext
+from gatekeeper.reports import charts, evidence, plaintext, wording
 from gatekeeper.reports.markup import Markup, breakable, cell, el, embedded, join, table
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.outcome import Check, Outcome, WorkloadVerdict
@@ -13,15 +13,11 @@ from gatekeeper.terms.units import show, show_seconds
 from gatekeeper.verdict.remedy import Gap
 from gatekeeper.verdict.scene import Scene
 
-GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "…"}
-"""A sign beside every colour: neither has to be seen alone."""
-CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
-
 
 def render(scene: Scene) -> str:
     """Return the document; it loads nothing, and its policy lets it load nothing."""
     style, script = _file("page.css"), _file("page.js")
-    title = f"{scene.verdict.slo}: {_state(scene).replace('_', ' ')}"
+    title = f"{scene.verdict.slo}: {wording.state(scene).replace('_', ' ')}"
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -63,12 +59,8 @@ def _rules(style: str, script: str) -> str:
     return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
-def _state(scene: Scene) -> str:
-    return "interrupted" if scene.unfinished else scene.verdict.outcome
-
-
 def _hero(scene: Scene) -> Markup:
-    verdict, state = scene.verdict, _state(scene)
+    verdict, state = scene.verdict, wording.state(scene)
     facts = [
         ("Exit code", str(verdict.exit_code)),
         ("Grade", verdict.grade),
@@ -80,41 +72,12 @@ def _hero(scene: Scene) -> Markup:
     return el(
         "header",
         el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
-        el("h1", el("span", GLYPHS[state], class_="glyph", aria_hidden="true"), state.replace("_", " ").capitalize()),
-        el("p", _lede(scene), class_="lede"),
+        el("h1", _sign(state, class_="glyph"), state.replace("_", " ").capitalize()),
+        el("p", wording.lede(scene), class_="lede"),
         el("p", scene.slo.why, class_="dim") if scene.slo.why else None,
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="facts"),
         class_=f"hero {state}",
     )
-
-
-def _lede(scene: Scene) -> str:
-    verdict = scene.verdict
-    if scene.unfinished:
-        return (
-            f"This run was interrupted: {scene.unfinished}. What it had measured is shown below; none of it is a "
-            "verdict. The same command with --resume --out RUN_DIR goes on."
-        )
-    speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
-    count = f"{len(speculating)} of {_counted(len(verdict.workloads), 'workload')}"
-    if verdict.outcome == "promoted":
-        verb = "decodes" if len(verdict.workloads) - len(speculating) == 1 else "decode"
-        rest = "" if len(speculating) == len(verdict.workloads) else f"; the rest {verb} plainly, as they may"
-        return f"Safe to deploy policy.toml: every promise is proven. {count} may speculate{rest}."
-    if verdict.outcome == "unproven":
-        return (
-            f"Nothing changes: the evidence does not suffice. {_counted(len(scene.gaps), 'thing')} not proven, below."
-        )
-    broken = [one.name for one in verdict.workloads if one.outcome == "failed"]
-    broken += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
-    if verdict.outcome == "failed":
-        return f"A promise is broken, even by plain decoding: {', '.join(broken)}. {count} may speculate."
-    back = [one.name for one in verdict.workloads if one.required and one.outcome == "graded_back"]
-    return f"{', '.join(back)}: required speculation, but graded back to plain decoding. {count} may speculate."
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _host(scene: Scene) -> str:
@@ -130,18 +93,20 @@ def _target(scene: Scene) -> str:
     ]
 
 
-def pill(state: str) -> Markup:
+def _sign(state: str, class_: str | None = None) -> Markup:
+    return el("span", wording.GLYPHS[state], class_=class_, aria_hidden="true")
+
+
+def _pill(state: str) -> Markup:
     """Return an outcome as a sign and a word."""
-    return el(
-        "span", el("span", GLYPHS[state], aria_hidden="true"), f" {state.replace('_', ' ')}", class_=f"pill {state}"
-    )
+    return el("span", _sign(state), f" {state.replace('_', ' ')}", class_=f"pill {state}")
 
 
 def _glance(scene: Scene) -> Markup:
-    known = [seen for one in scene.verdict.workloads if (seen := _ratio(one)) is not None]
+    known = [seen for one in scene.verdict.workloads if (seen := wording.speed(one, scene)) is not None]
     across = charts.scale([value for seen in known for value in seen[:3]], floor=None, pad=0.1, log=False)
     across = charts.scale([across.lo, across.hi, 0.0, 1.1], pad=0.0, log=False)
-    rows = [_glance_row(one, across) for one in scene.verdict.workloads]
+    rows = [_glance_row(one, wording.speed(one, scene), across) for one in scene.verdict.workloads]
     heads = ("Workload", "Setting", "Speed against plain decoding", "Promises kept")
     parts = [table(heads, rows, "glance")]
     if blended := plaintext.routing(scene.verdict):
@@ -149,20 +114,10 @@ def _glance(scene: Scene) -> Markup:
     return el("section", el("h2", "At a glance"), *parts)
 
 
-def _ratio(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:
-    for metric, name in (("throughput_ratio", "decoding"), ("answer_throughput_ratio", "whole answers")):
-        if seen := workload.measured.get(metric):
-            return seen["center"], seen["lo"], seen["hi"], f"{name}, in the soak"
-    tried = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
-    if not tried:
-        return None
-    best = max(tried, key=lambda one: float(one["ratio"]))
-    return best["ratio"], best["lo"], best["hi"], f"the best of the sweep: {best['trial']}"
-
-
-def _glance_row(workload: WorkloadVerdict, across: charts.Scale) -> Markup:
+def _glance_row(
+    workload: WorkloadVerdict, seen: tuple[float, float, float, str] | None, across: charts.Scale
+) -> Markup:
     kept = sum(one.outcome is Outcome.PASS for one in workload.checks)
-    seen = _ratio(workload)
     speed: Markup = el("span", "not measured", class_="dim")
     if seen is not None:
         center, lo, hi, source = seen
@@ -183,14 +138,14 @@ def _glance_row(workload: WorkloadVerdict, across: charts.Scale) -> Markup:
             "Workload",
             el("strong", workload.name),
             el("br"),
-            pill(workload.outcome),
+            _pill(workload.outcome),
             el("span", need, class_="dim note"),
         ),
         cell("Setting", plaintext.setting(workload.setting), why),
         cell("Speed against plain decoding", speed),
         cell(
             "Promises kept",
-            el("strong", f"{kept} of {len(workload.checks)}"),
+            el("strong", f"{kept} of {len(workload.checks)}" if workload.checks else "none apply"),
             el("span", "promises kept", class_="only-narrow"),
             *_figures(workload),
         ),
@@ -246,7 +201,7 @@ def _promises(scene: Scene) -> Markup:
 def _promise(check: Check) -> Markup:
     word = check.outcome.word
     sign = "≥" if check.bound == "at_least" else "≤"
-    glyph = el("span", CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
+    glyph = el("span", wording.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
     name = el("strong", breakable(check.metric), title=BY_NAME[check.metric].says if check.metric in BY_NAME else None)
     promised = el("span", f"{sign} {show(check.threshold, check.unit)}", class_="note")
     because = el("span", check.because, class_="dim note") if check.outcome is not Outcome.PASS else None

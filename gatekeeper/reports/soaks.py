@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gatekeeper.reports import charts
+from gatekeeper.reports import charts, plaintext
 from gatekeeper.reports.charts import Line, Scale
 from gatekeeper.reports.markup import Markup, el, join
 from gatekeeper.terms.units import show, show_seconds
@@ -60,15 +60,19 @@ def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
     drawings = [_speeds(one, across, names, rules(130, numbered=True))]
     drawings += [_acceptance(scene, one, across, names, rules(70))] if one.windows else []
     last = next((lane.name for lane in reversed(one.lanes) if lane.points), None)
-    for lane in one.lanes:
+    for lane in (lane for lane in one.lanes if lane.points):
         height = 26 if lane.name in LEVELS else 48
         drawings.append(_lane(scene, lane, across, height, rules(height), foot=lane.name == last))
     told = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
+    unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
+    settings = "; ".join(f"{name}: {plaintext.setting(knobs)}" for name, knobs in one.settings.items())
     return join(
         el("h3", one.name, el("span", about, class_="dim")),
+        el("p", settings, class_="dim note"),
         *drawings,
+        el("p", f"Not seen on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
         el("ol", *told, class_="told") if told else el("p", "No incident, no transition.", class_="dim"),
     )
 
@@ -135,16 +139,16 @@ def _acceptance(scene: Scene, one: Timeline, across: Scale, names: Sequence[str]
 
 def _lane(scene: Scene, lane: Lane, across: Scale, height: int, rules: Sequence[Markup], *, foot: bool) -> Markup:
     title = LANES[lane.name]
-    if not lane.points:
-        return el("p", f"{title}: not seen ({lane.missing})", class_="dim lane")
     words = LEVELS.get(lane.name, {})
     bounds = [check.threshold for check in scene.verdict.host_checks if check.metric == lane.name]
     values = [value for _, value in lane.points]
+    ticks: tuple[float, ...] | None
     if words:
-        ticks: tuple[float, ...] | None = tuple(sorted({min(words), *(value for value in values if value in words)}))
+        ticks = tuple(sorted({min(words), *(value for value in values if value in words)}))
         up = charts.scale([*words][:3], pad=0.15, log=False)
     else:
-        ticks, up = None, charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
+        ticks = None if any(values) else (0.0,)
+        up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
     drawing = charts.plot(
         across,
         up,

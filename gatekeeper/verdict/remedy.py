@@ -30,11 +30,11 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
         found.append(Gap("the run", verdict.incomplete, again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
-        found += [Gap(f"{workload.name}: {_named(one)}", one.because, remedy(slo, one)) for one in open_checks]
-        if workload.outcome == "unproven" and not open_checks:
+        found += [_open(slo, f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]
+        if workload.outcome == "unproven" and not open_checks and not verdict.incomplete:
             found.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
     found += [
-        Gap(f"host: {_named(one)}", one.because, remedy(slo, one))
+        _open(slo, f"host: {_named(one)}", one, resumable=resumable)
         for one in verdict.host_checks
         if one.outcome is Outcome.UNPROVEN
     ]
@@ -42,6 +42,10 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
         because = f"the soak was to last {show_seconds(slo.soak.duration)}: a demo, not a certificate"
         found.append(Gap("the grade", because, 'set soak.duration = "600 s" or more'))
     return tuple(found)
+
+
+def _open(slo: Slo, about: str, check: Check, *, resumable: bool) -> Gap:
+    return Gap(about, check.because, "the rest of the run" if resumable else remedy(slo, check))
 
 
 def remedy(slo: Slo, check: Check) -> str:

@@ -58,6 +58,8 @@ def scene(
 def _reached(happened: Sequence[Event]) -> str:
     if not happened:
         return "nothing was recorded of what happened"
+    last = happened[-1]
     stages = [str(one.detail.get("soak") or one.detail["stage"]) for one in happened if "stage" in one.detail]
-    during = f" during {stages[-1]}" if stages else ""
-    return f"the last that is recorded{during} is '{happened[-1].kind}', at {happened[-1].at}"
+    during = f"during {stages[-1]}" if stages else "before its first answer"
+    at = f"{last.at[:19].replace('T', ' ')} UTC"
+    return f"{during}, at {at}" if last.kind == "interrupted" else f"{during}, after {at} ({last.kind})"

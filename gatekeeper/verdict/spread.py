@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from gatekeeper.terms.outcome import WorkloadVerdict, rounded
+from gatekeeper.terms.outcome import Estimate, WorkloadVerdict, rounded
 from gatekeeper.verdict.case import Case, Leg, evidence_of
 from gatekeeper.verdict.choice import compared
+from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import BURST, Evidence, plain_gap, sound
 from gatekeeper.verdict.ladder import speculates
 from gatekeeper.verdict.timing import bursts, ttft
@@ -39,6 +40,8 @@ class Spread:
     setting: Mapping[str, object]
     """What the candidate's arm speculates with."""
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    ratio: tuple[float, float, float] | None = None
+    """Speed against plain decoding in the same answers: centre and bounds."""
 
 
 def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None:
@@ -86,7 +89,15 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
             if made is not None:
                 curves.setdefault(metric, {})[arm] = made
-    return Spread(workload.name, source, setting, curves)
+    return Spread(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
+
+
+def _ratio(evidence: Evidence) -> tuple[float, float, float] | None:
+    for metric in ("throughput_ratio", "answer_throughput_ratio"):
+        if isinstance(seen := estimate(metric, evidence), Estimate):
+            near = seen.rounded()
+            return near.center, near.lo, near.hi
+    return None
 
 
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], Evidence] | None:

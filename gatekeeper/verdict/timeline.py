@@ -13,6 +13,7 @@ from gatekeeper.terms.records import Event, Generation, HostSample, Role
 from gatekeeper.verdict.case import Case, Leg, evidence_of
 from gatekeeper.verdict.evidence import BURST, Evidence, plain_gap, sound
 from gatekeeper.verdict.hostseries import finite
+from gatekeeper.verdict.ladder import shown
 from gatekeeper.verdict.timing import decode_rate
 from gatekeeper.verdict.windows import acceptance_windows
 
@@ -95,6 +96,8 @@ class Timeline:
     begun: str
     seconds: float
     """Length of the axis."""
+    settings: Mapping[str, Mapping[str, object]]
+    """What each workload was soaked at."""
     dots: tuple[Dot, ...]
     windows: tuple[Window, ...]
     lanes: tuple[Lane, ...]
@@ -171,6 +174,7 @@ def _timeline(
         name,
         min(one.at for _, one in answers),
         rounded(axis.length),
+        {workload: shown(knobs) for workload, knobs in settings.items()},
         _dots(answers, axis, {name: BURST * plain_gap(one) for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, axis, *lane) for lane in LANES),
