@@ -42,7 +42,7 @@ def _check_programs(subject: Subject, dialect: Dialect) -> None:
     """Refuse, before anything is hashed or started, what could not be started."""
     for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
         program = (written or subject.program or dialect.program)[:1]
-        if written is None and dialect.argv is None:
+        if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
             raise InputError(message, hint=dialect.install)
         if program:
@@ -152,6 +152,8 @@ class ServedBackend:
         subject, turned = self._subject, dict(setting)
         draft = turned.get("draft")
         written = subject.plain_command if draft is None else subject.command
+        if draft is None and self.shares_process:
+            written, draft = subject.plain_command or subject.command, next(iter(subject.drafts), None)
         target, path = self._place(subject.target), None if draft is None else self._place(draft)
         if written is not None:
             places = {"target": target, "draft": path or "", "port": str(port)}

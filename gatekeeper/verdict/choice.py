@@ -12,6 +12,7 @@ from gatekeeper.terms.outcome import Estimate, Finding, Missing, rounded
 from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 from gatekeeper.verdict import stats
+from gatekeeper.verdict.claims import counted_or_claimed
 from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import BURST, Evidence, gather, paired_ratios, plain_gap, sound
 from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
@@ -35,6 +36,8 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
+    claimed: bool = field(default=False, kw_only=True)
+    """The acceptance is the server's claim."""
     noise: Estimate | Missing = NO_NULL
     """Plain against plain by the same measure."""
     flaws: tuple[Flaw, ...] = ()
@@ -65,6 +68,7 @@ class Seen:
             "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
             "n": self.ratio.n,
             "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+            **({"acceptance_from": "claims"} if self.claimed and self.acceptance is not None else {}),
         } | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
 
 
@@ -158,10 +162,12 @@ def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -
         ratio = estimate(measure, evidence)
     ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
-    accepted = [value for one in sound(evidence.answers) if (value := acceptance(one.answer)) is not None]
+    answers, claimed = counted_or_claimed(evidence.answers)
+    accepted = [value for one in sound(answers) if (value := acceptance(one.answer)) is not None]
     if (why := spoiled(flaws).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
-    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None, flaws=flaws)
+    rate = median(accepted) if accepted else None
+    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
