@@ -368,6 +368,16 @@ def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:
     assert (0, 0) == (answer.claims.drafted, answer.claims.accepted)
 
 
+def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
+    """
+    Plain decoding that drafts all the same is no reference for anything.
+    """
+    words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
+    fault = asked_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
+
+    assert "not plain: 10 tokens were drafted, and none asked for" == fault
+
+
 def test_an_attached_server_tells_its_build(fake: Open) -> None:
     """
     A running server is asked for its version, and the program for its own, whatever it greets first.
