@@ -53,6 +53,8 @@ class Claims:
     completion_tokens: int | None = None
     prompt_seconds: float | None = None
     decode_seconds: float | None = None
+    tried_by_position: tuple[int, ...] = ()
+    accepted_by_position: tuple[int, ...] = ()
     model: str | None = None
     """Who answers, in its own words."""
 
