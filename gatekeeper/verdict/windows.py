@@ -8,11 +8,12 @@ from gatekeeper.verdict.evidence import Evidence, sound
 
 def acceptance_window_min(evidence: Evidence) -> Estimate | Missing:
     """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
+    window_ns = round(evidence.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
     for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
         start = begun.setdefault(one.segment, one.answer.sent_ns)
-        number = int((one.answer.ended_ns - start) / 1e9 // evidence.window_s)
+        number = (one.answer.ended_ns - start) // window_ns
         if one.answer.rounds is not None:
             drafted[one.segment, number][0] += one.answer.rounds.accepted
             drafted[one.segment, number][1] += one.answer.rounds.drafted

@@ -11,8 +11,8 @@ from gatekeeper.verdict.timing import (
     answer_rate,
     bursts,
     decode_rate,
-    first_burst,
     prefill_rate,
+    split,
     ttft,
 )
 from tests.verdict.made import answer, claimed, counted, near
@@ -42,7 +42,7 @@ def test_decode_rate_leaves_out_the_whole_first_round() -> None:
     assert pytest.approx(10.0) == decode_rate(rounds)
 
 
-def test_decode_rate_leaves_out_a_first_burst_by_closeness() -> None:
+def test_decode_rate_leaves_out_a_split_by_closeness() -> None:
     """
     Where nothing marks a round, what arrives together with the first token is its burst.
     """
@@ -158,7 +158,7 @@ def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], 
 
     found = bursts(one, together)
 
-    first = first_burst(one, together)
+    first = len(split(one.arrivals, together)[0])
     assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
     assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
     assert all(gap >= 0 for gap, _ in found)
