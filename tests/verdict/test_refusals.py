@@ -8,6 +8,9 @@ import pytest
 
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.verdict import stats
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence
+from tests.verdict.made import answer, canaries, evidence, marked, spread, steady, twins
 
 Found = Callable[[], Estimate | Missing]
 Value = TypeVar("Value")
@@ -118,3 +121,78 @@ def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
 
     assert isinstance(found, Estimate)
     assert n == found.n
+
+
+FROZEN = canaries(10, expect={"equals": "right"})
+FAULTY = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
+LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, more than 5%", 8)
+UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
+    "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "no canary of the kind": (
+        "tool_call_pass_delta",
+        lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),
+        Missing("no canary of this workload expects anything of this kind", 0),
+    ),
+    "no plain answer": (
+        "task_pass_delta",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), FROZEN),
+        Missing("1 of 10 canaries were not answered in both arms", 9),
+    ),
+    "no answer of the candidate": (
+        "task_pass_delta",
+        lambda: evidence(marked([True] * 8, "candidate"), marked([True] * 10, "plain"), FROZEN),
+        Missing("2 of 10 canaries were not answered in both arms", 8),
+    ),
+    "no plain tokens": (
+        "token_agreement",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), FROZEN),
+        Missing("1 of 10 canaries were not answered in both arms", 9),
+    ),
+    "drawn tokens": (
+        "token_agreement",
+        lambda: evidence(marked([True], "candidate"), marked([True], "plain"), greedy=False),
+        Missing("tokens can be compared one by one at temperature 0 only", 0),
+    ),
+    "no engagement": (
+        "speculation_engaged",
+        lambda: evidence(spread(5, lambda _: answer())),
+        Missing("nothing shows whether the draft was used", 0),
+    ),
+    "no twin": (
+        "truncation_rate",
+        lambda: evidence(spread(5, lambda _: answer())),
+        Missing("no canary was answered in both arms", 0),
+    ),
+    "no warm pass": (
+        "warm_cache_agreement",
+        lambda: evidence(spread(5, lambda _: answer()), warm="warm-1.jsonl: damaged"),
+        Missing("warm-1.jsonl: damaged", 0),
+    ),
+    "no draws": (
+        "first_tokens_p_value",
+        lambda: evidence(spread(5, lambda _: answer()), draws="draws-1.jsonl: damaged"),
+        Missing("draws-1.jsonl: damaged", 0),
+    ),
+    "no records": ("ttft", lambda: evidence([]), Missing("nothing was recorded", 0)),
+    "no value": (
+        "ttft",
+        lambda: evidence(spread(5, lambda _: answer([], ended_s=1.0))),
+        Missing("no answer shows it", 0),
+    ),
+    "uncounted chunks": (
+        "itl_p50",
+        lambda: evidence(spread(60, lambda _: answer([0.1, 0.2], tokens=[None] * 2, output_tokens=9))),
+        Missing("this backend does not count the tokens of a chunk", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNGIVEN)
+def test_a_metric_that_is_not_given_says_why_and_how_much_there_was(case: str) -> None:
+    """
+    A check that is unproven prints its reason, and the count that was seen stands in the verdict.
+    """
+    metric, seen, said = UNGIVEN[case]
+
+    assert said == estimate(metric, seen())
