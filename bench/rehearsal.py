@@ -57,7 +57,7 @@ def rehearse(promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapp
     plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
     made: dict[str, list[Generation]] = defaultdict(list)
     with Desk(backend, _ignore) as desk:
-        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), done={}, observe=_ignore)
+        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
     case = Case(
         slo=promised,
         canaries=prompts,
