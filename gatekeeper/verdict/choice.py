@@ -15,7 +15,7 @@ from gatekeeper.verdict import derive, stats
 from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
-from gatekeeper.verdict.stopping import ABANDONED, LOST, Stop, standing
+from gatekeeper.verdict.stopping import ABANDONED, LOST, PROVEN, Stop, standing
 
 NO_NULL = Missing("no null arm")
 
@@ -55,7 +55,7 @@ class Seen:
         """
         if not isinstance(self.ratio, Estimate):
             return False
-        if self.stop is not None:
+        if self.stop is not None and self.stop.kind in PROVEN:
             return self.passed
         if not isinstance(self.noise, Estimate):
             return self.ratio.lo > 1

@@ -295,6 +295,8 @@ def document(slo: Slo, plan: Plan) -> dict[str, Any]:
         "schema": 1,
         "slo": slo.name,
         "design": slo.sweep.design,
+        "stop": slo.sweep.stop,
+        "looks": {workload: list(counts) for workload, counts in plan.looks.items()},
         "seed": plan.seed,
         "fixed": dict(plan.fixed) if plan.fixed is not None else None,
         "trials": [

@@ -12,7 +12,7 @@ The unit is the canary: one mean log ratio each, its repeats averaged; tokens an
 import math
 from collections.abc import Sequence
 from functools import cache
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -38,13 +38,17 @@ CHANGED = "the looks contradict each other"
 _NORMAL = NormalDist()
 
 
-def looks(budget: int, growth: float = GROWTH) -> tuple[int, ...]:
-    """Return the counts of answers after which the records are looked at; the last one is the whole *budget*."""
+def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> tuple[int, ...]:
+    """Return the counts of answers after which the records are looked at; the last one is the whole *budget*.
+
+    One look comes when each of the *canaries* was asked once: after that answers are repeats.
+    """
     counts = [min(LEAST, budget)]
-    while counts[-1] < budget:
-        counts.append(min(budget, math.ceil(counts[-1] * growth)))
-    if len(counts) > 1 and counts[-1] < NARROW * counts[-2]:
-        del counts[-2]
+    for end in (min(canaries or budget, budget), budget):
+        while counts[-1] < end:
+            counts.append(min(end, math.ceil(counts[-1] * growth)))
+        if len(counts) > 1 and counts[-1] < NARROW * counts[-2] and counts[-2] != canaries:
+            del counts[-2]
     return tuple(counts)
 
 
@@ -106,8 +110,9 @@ def interval(logs: Sequence[float], error: float) -> Estimate | Missing:
         return Missing("a ratio is not a positive finite number", n)
     if not 0 < error < 0.5:
         return Missing("this look has no error to spend", n)
-    center = fmean(logs)
-    half = _student(1 - error, n - 1) * stdev(logs) / math.sqrt(n)
+    center = math.fsum(logs) / n
+    spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
+    half = _student(1 - error, n - 1) * spread / math.sqrt(n)
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n)
 
 

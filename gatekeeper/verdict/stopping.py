@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import fmean, variance
 from typing import Literal
 
 from gatekeeper.terms.outcome import Estimate, Missing
@@ -23,14 +23,18 @@ from gatekeeper.verdict.ladder import level
 from gatekeeper.verdict.plan import BASELINE, NULL, Block, Plan, Trial, concurrency_of
 
 Records = Mapping[str, Sequence[Generation]]
-Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided"]
+Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
 
 ALIKE = 0.05
 """Settings proven to differ by less are alike: this changes nobody's decision (effects.py has the same margin)."""
 LOST = 0.25
 """With more pairs lost nothing is decided early."""
+NARROWER = 0.95
+"""Repeats that would leave every interval this share of its width or more are not asked for."""
 RESTLESS = math.log(findings.APART) * math.sqrt(2 * findings.OFF_SHARE * (1 - findings.OFF_SHARE))
 """Plain against plain scatters this much, in logs, where the arm lies in the smallest two heaps that are a finding."""
+PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
+"""Stops at which it is known whether the setting gains."""
 ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another"})
 """Stops that end a setting's chances."""
 
@@ -142,6 +146,7 @@ class _Race:
     def __init__(self, slo: Slo, plan: Plan, records: Records, workload: str, candidates: Sequence[Trial]) -> None:
         self._slo, self._workload, self._candidates = slo, workload, candidates
         self._contests = contests(slo, candidates)
+        self._counts = plan.looks[workload]
         self._stretch = {
             (step.trial.name, step.pair, step.canary.id): block.stretch
             for block in plan.blocks
@@ -157,6 +162,7 @@ class _Race:
         }
         null = [one for one in plan.trials if one.name == NULL]
         self._pairs = {one.name: self._paired(records, one) for one in (*candidates, *null)}
+        self._canaries = len({canary for _, _, canary in self._stretch})
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
         often = [count for count in planned.values() if count >= findings.HEAP_REPEATS]
         self._heaps = sum(often) >= findings.HEAP_ANSWERS
@@ -198,7 +204,8 @@ class _Race:
         found.looks = number
         plain = [one for at, one in self._plain if at < number]
         _, null = self._seen(NULL, number)
-        found.restless = self._restless(plain, null)
+        noise = self._noise(number)
+        found.restless = self._restless(plain, noise)
         live = [one for one in self._candidates if one.name not in found.stops]
         if not live or findings.instability(plain) is not None:
             return
@@ -215,13 +222,39 @@ class _Race:
                 now = sequential.interval(apart, error)
                 found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
+        left = [trial for trial in live if trial.name not in found.stops]
+        if noise is not None and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+            for trial in left:
+                found.halt(trial, "repeats-add-nothing", f"{_span(found.against_plain[trial.name])} of plain decoding")
 
-    def _restless(self, plain: Sequence[Generation], null: Mapping[str, float]) -> bool:
+    def _noise(self, number: int) -> float | None:
+        """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
+        pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
+        for measure in self._measures:
+            logs = [value for one in pairs if (value := one.logs[measure]) is not None]
+            if len(logs) >= max(sequential.LEAST, (1 - LOST) * len(pairs)):
+                return variance(logs)
+        return None
+
+    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float, number: int) -> bool:
+        """Tell whether every canary was asked and repeats would narrow no interval: then canaries differ, not answers.
+
+        Counts and spreads decide this, never which setting is ahead, so it favours none.
+        """
+        asked = self._counts[number - 1] / self._canaries
+        if asked < 1 or any(len(one) < sequential.LEAST for one in logs):
+            return False
+        gone = noise * (1 / asked - self._canaries / self._counts[-1])
+        apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
+        spreads = [variance(values) for values in (*(list(one.values()) for one in logs), *apart) if len(values) > 1]
+        return all(spread - gone >= NARROWER**2 * spread for spread in spreads)
+
+    def _restless(self, plain: Sequence[Generation], noise: float | None) -> bool:
         """Tell whether plain answers may lie in two heaps and are not yet enough to say so."""
         each = Counter(one.canary for one in plain)
         often = sum(count for count in each.values() if count >= findings.HEAP_REPEATS)
         enough = not self._heaps or often >= findings.HEAP_ANSWERS
-        return not enough and (len(null) < sequential.LEAST or stdev(null.values()) > RESTLESS)
+        return not enough and (noise is None or noise > RESTLESS**2)
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
         """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""

@@ -27,7 +27,7 @@ def looks(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: float) -> 
         count, repeats = share_of_budget(slo, canaries[workload.name])
         whole = count * repeats
         early = slo.sweep.stop == "early" and count >= sequential.LEAST
-        found[workload.name] = sequential.looks(whole, growth) if early else (whole,)
+        found[workload.name] = sequential.looks(whole, growth, count) if early else (whole,)
     return found
 
 
