@@ -18,9 +18,11 @@ from typing import Literal
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Answer, Generation, Role
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo
-from gatekeeper.verdict import derive, findings, sequential
+from gatekeeper.verdict import findings, sequential
+from gatekeeper.verdict.evidence import BURST, Evidence, comparable, plain_gap
 from gatekeeper.verdict.ladder import level
 from gatekeeper.verdict.plan import BASELINE, NULL, Block, Plan, Trial, concurrency_of
+from gatekeeper.verdict.timing import answer_rate, decode_rate
 
 Records = Mapping[str, Sequence[Generation]]
 Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
@@ -155,10 +157,10 @@ class _Race:
         }
         self._plain = self._answers(records, BASELINE) + self._answers(records, NULL)
         first = tuple(one for at, one in self._plain if at == 0)
-        gap = derive.plain_gap(derive.Evidence(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
+        gap = plain_gap(Evidence(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
         self._measures: dict[str, Callable[[Answer], float | None]] = {
-            "throughput_ratio": partial(derive.decode_rate, together_s=derive.BURST * gap),
-            "answer_throughput_ratio": derive.answer_rate,
+            "throughput_ratio": partial(decode_rate, together_s=BURST * gap),
+            "answer_throughput_ratio": answer_rate,
         }
         null = [one for one in plan.trials if one.name == NULL]
         self._pairs = {one.name: self._paired(records, one) for one in (*candidates, *null)}
@@ -182,7 +184,7 @@ class _Race:
             twin = plain.get((mine.pair, mine.canary))
             if twin is None:
                 continue
-            fair = derive.comparable((mine, twin), greedy=greedy)
+            fair = comparable((mine, twin), greedy=greedy)
             logs = {name: _log(read, mine, twin) if fair else None for name, read in self._measures.items()}
             found.append(_Pair(at, mine.canary, logs))
         return found
