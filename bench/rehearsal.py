@@ -23,7 +23,9 @@ from gatekeeper.terms.profile import Profile
 from gatekeeper.terms.records import Generation, HostSample, Reading
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import plan as planning
-from gatekeeper.verdict.conclude import Case, Leg, Recorded, conclude, host_segment
+from gatekeeper.verdict.case import Case, Leg, Recorded
+from gatekeeper.verdict.conclude import conclude
+from gatekeeper.verdict.witness import host_segment
 
 STEADY = Profile(schema=1, name="steady")
 SAMPLE_S = 1.0

@@ -261,7 +261,7 @@ class Script(Manner):
     @property
     def seen(self) -> Sight:
         """Return what this subject lets us see."""
-        sight = Sight.NOTHING
+        sight = Sight.COLD  # it has no prompt cache, unless it is started with one
         for name in self.sight:
             sight |= Sight[name.upper()]
         return sight

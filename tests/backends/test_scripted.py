@@ -22,7 +22,8 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.outcome import Estimate
 from gatekeeper.terms.ports import Ask, Sampling
 from gatekeeper.terms.records import Answer, Generation, Role, setting
-from gatekeeper.verdict.derive import Evidence, estimate, gather
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence, gather
 from tests.backends.conftest import ROOT
 
 PLAIN = setting(draft=None)

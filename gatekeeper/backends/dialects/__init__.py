@@ -5,8 +5,20 @@ from importlib import import_module
 from gatekeeper.backends.dialects.dialect import Dialect
 
 _MODULES = {
+    "ddtree": "ddtree",
+    "dflash-mlx": "dflash_mlx",
+    "llama-server": "llama_server",
+    "lmstudio": "lmstudio",
+    "mlx-omni": "mlx_omni",
     "mlx-server": "mlx_server",
+    "mlx-vlm": "mlx_vlm",
+    "mtplx": "mtplx",
+    "ollama": "ollama",
+    "omlx": "omlx",
     "openai": "openai",
+    "rapid-mlx": "rapid_mlx",
+    "vllm": "vllm",
+    "vllm-mlx": "vllm_mlx",
 }
 """In which module each dialect stands; only the one that is used is imported."""
 
