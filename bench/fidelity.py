@@ -182,9 +182,7 @@ def main() -> int:
             errors = f"{row.ttft_error_median * 1e3:.3f} / {row.ttft_error_worst * 1e3:.3f}"
             gaps = "".join(f"{f'{true * 1e3:.3f} / {ours * 1e3:.3f}':>18}" for true, ours in row.gaps.values())
             off = row.gaps["p99"][1] / row.gaps["p99"][0] - 1
-            print(
-                f"{row.pace:7}{row.streams:8}{row.answers:8}{errors:>18}{gaps}{off:8.2%}{row.cpu_per_1000:8.4f}"
-            )
+            print(f"{row.pace:7}{row.streams:8}{row.answers:8}{errors:>18}{gaps}{off:8.2%}{row.cpu_per_1000:8.4f}")
         print("TTFT error: median / worst of the answers; gaps in ms: true / ours; CPU seconds per 1000 tokens")
         print(f"taken in: {rate:,.0f} tokens/s")
     return 0

@@ -33,7 +33,18 @@ class Server:
     def __init__(self, program: str, target: Path, log: Path) -> None:
         port = free_port()
         # Keys and values as exact as in mlx-lm, which keeps the type of the weights.
-        exact = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--ctx-size", "2048", "--parallel", "1")
+        exact = (
+            "--cache-type-k",
+            "f32",
+            "--cache-type-v",
+            "f32",
+            "--ctx-size",
+            "2048",
+            "--parallel",
+            "1",
+            "--threads",
+            "1",
+        )
         command = (program, "--model", str(target), "--port", str(port), "--offline", "--jinja", *exact)
         self._launched = launch(
             command,

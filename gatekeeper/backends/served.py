@@ -41,6 +41,10 @@ def open_backend(
 def _check_programs(subject: Subject, dialect: Dialect) -> None:
     """Refuse, before anything is hashed or started, what could not be started."""
     for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if written is not None and not any("{port}" in word for word in written):
+            # With a port of its own, another server that holds it already would be measured in its place.
+            message = f"subject.{name} takes no port"
+            raise InputError(message, hint="write {port} where the server's port goes")
         program = (written or subject.program or dialect.program)[:1]
         if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"

@@ -29,6 +29,8 @@ def render(verdict: Verdict) -> str:
     for one in (*root, root):
         for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
+        one.set("skipped", "0")
+        one.set("time", "0")  # readers take a missing number for NaN
     for one in root.iter():
         one.text = _clean(one.text) if one.text is not None else None
         one.attrib.update({name: _clean(value) for name, value in one.attrib.items()})

@@ -25,9 +25,12 @@ BackendName = Literal[
     "omlx",
     "openai",
     "rapid-mlx",
+    "redrafter",
     "scripted",
     "vllm",
     "vllm-mlx",
+    "worker",
+    "zlab-dflash",
 ]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
@@ -113,9 +116,6 @@ class Subject(_Written):
             raise ValueError(
                 "program replaces the first word of our command line, command the whole\nkeep one of the two"
             )
-        for name in ("command", "plain_command"):
-            if not any("{port}" in word for word in getattr(self, name) or ("{port}",)):
-                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain twin of url, which is missing")
         return self

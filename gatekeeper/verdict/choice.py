@@ -111,6 +111,34 @@ def measure_of(slo: Slo, trial: Trial) -> str:
     return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
 
 
+def compared(
+    slo: Slo,
+    plan: Plan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+    trial: Trial,
+) -> Evidence:
+    """Gather what the sweep recorded of one workload at one trial, and its plain twin; a plain trial has none."""
+    mine, plain = (
+        tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
+    )
+    greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
+    return gather(
+        Evidence(
+            workload,
+            canaries,
+            mine,
+            plain if trial.name != trial.twin else (),
+            slo.confidence,
+            plan.seed,
+            greedy=greedy,
+            drift_limit=math.inf,
+            lost_limit=LOST_TO_CHOICE,
+        )
+    )
+
+
 def look(
     slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
 ) -> tuple[Seen, ...]:
@@ -119,22 +147,7 @@ def look(
     def answers(name: str) -> tuple[Generation, ...]:
         return tuple(one for one in records.get(name, ()) if one.workload == workload)
 
-    def against(trial: Trial) -> Evidence:
-        mine, plain = answers(trial.name), answers(trial.twin)
-        greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
-        given = Evidence(
-            workload,
-            canaries,
-            mine,
-            plain,
-            slo.confidence,
-            plan.seed,
-            greedy=greedy,
-            drift_limit=math.inf,
-            lost_limit=LOST_TO_CHOICE,
-        )
-        return gather(given)
-
+    against = partial(compared, slo, plan, records, workload, canaries)
     null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
     about = f"{workload}, sweep"
