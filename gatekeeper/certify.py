@@ -14,7 +14,7 @@ from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, 
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
 from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
-from gatekeeper.reports import junit, machine
+from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
 from gatekeeper.stages.sweep import sweep
@@ -27,9 +27,13 @@ from gatekeeper.terms.ports import Observer
 from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.case import Case, Leg
 from gatekeeper.verdict.choice import Choice
-from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude, host_segment
+from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.ladder import PLAIN
+from gatekeeper.verdict.scene import scene
+from gatekeeper.verdict.swept import choices_of
+from gatekeeper.verdict.witness import host_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +189,17 @@ class _Run:
                 try:
                     self._measure()
                     self._check_artifacts()
-                    verdict = conclude(self._load()).verdict
+                    case = self._load()
+                    verdict = conclude(case).verdict
                     self._telemetry.close(verdict)
                 except KeyboardInterrupt:
                     self.observe("interrupted", {"segment": self.segment})
                     raise
                 self._events.finish()
             else:
-                verdict = conclude(self._load()).verdict
-            return self._publish(verdict)
+                case = self._load()
+                verdict = conclude(case).verdict
+            return self._publish(case, verdict)
 
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
@@ -323,13 +329,22 @@ class _Run:
             if before is not None and after is not None and before.digest != after.digest:
                 self.observe("artifact_changed", {"model": before.name})
 
-    def _publish(self, verdict: Verdict) -> Finished:
+    def _publish(self, case: Case, verdict: Verdict) -> Finished:
         text = machine.render(verdict)
         self.directory.write("verdict.json", text)
         now = self.backend.clock.wall()
         whole = self.ready.plan.fixed is None  # a soak alone promotes nothing
         wrote = whole and promote(self.slo, verdict, verdict_sha256=sha256(text), now=now, write=self.directory.write)
         self.directory.write("junit.xml", junit.render(verdict))
+        told = scene(
+            case,
+            verdict,
+            self._events.records,
+            finished=True,
+            manifest=self.ready.manifest.model_dump(mode="json", by_alias=True),
+            policy=self.directory.read(POLICY).decode() if wrote else None,
+        )
+        self.directory.write("report.html", page.render(told))
         self.directory.seal()
         for observer in self._observers:
             observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from itertools import count
 from json import JSONDecodeError, loads
 from pathlib import Path
@@ -17,7 +18,7 @@ from gatekeeper.backends.server import Server, Tongue
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Setting, setting
+from gatekeeper.terms.records import Setting
 from gatekeeper.terms.slo import Subject
 
 _ASIDE_S = 60.0
@@ -33,10 +34,26 @@ def open_backend(
         raise InputError(f"no verdict can be given for {dialect.name} started so: {complaint}", hint="leave it out")
     backend = ServedBackend(subject, models, logs, dialect)
     if subject.url is None:
-        for draft in (None, *subject.drafts[:1]):
-            words = backend.command(setting(draft=draft), 0, cache=False)
-            find_program(words[0], install=dialect.install)
+        _check_programs(subject, dialect)
     return backend
+
+
+def _check_programs(subject: Subject, dialect: Dialect) -> None:
+    """Refuse, before anything is hashed or started, what could not be started."""
+    for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if written is not None and not any("{port}" in word for word in written):
+            # With a port of its own, another server that holds it already would be measured in its place.
+            message = f"subject.{name} takes no port"
+            raise InputError(message, hint="write {port} where the server's port goes")
+        program = (written or subject.program or dialect.program)[:1]
+        if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
+            message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
+            raise InputError(message, hint=dialect.install)
+        if program:
+            find_program(program[0], install=dialect.install)
+        elif dialect.module is not None and find_spec(dialect.module) is None:
+            message = f"the {dialect.name} backend needs {dialect.module}, which is not installed here"
+            raise InputError(message, hint=dialect.install)
 
 
 class ServedBackend:
@@ -50,7 +67,7 @@ class ServedBackend:
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
         self._starts = count(1)
         self._helped = cache(lambda program: _aside((*program, "--help")))
-        self._headers = _authorization(subject)
+        self._headers = {**dialect.headers, **_authorization(subject)}
         known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs}
         restarting = {*dialect.restart_knobs, *(name for name, place in subject.knobs.items() if place.argv)}
         self.knobs = frozenset(known - (restarting - self._within_reach(restarting)))
@@ -59,12 +76,14 @@ class ServedBackend:
         self.sight = self._forecast()
         ours = subject.url is None and subject.command is None
         self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
+        self.uncached = self.caches
+        self.silent = dialect.silent
 
     def _within_reach(self, restarting: set[str]) -> set[str]:
         """Return which knobs can be turned: none of a running server's command line, of a written one its places."""
         subject = self._subject
         if subject.url is not None:
-            return {"draft"}
+            return {"draft", *self._dialect.by_request}
         if subject.command is None:
             return restarting
         written = " ".join(subject.command)
@@ -105,7 +124,9 @@ class ServedBackend:
         launched = launch(
             command,
             log=log,
-            ready=lambda: control.status(root + self._dialect.health, self._headers) is not None,
+            ready=lambda: (
+                control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+            ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,
             ours=command[0] == sys.executable,
@@ -135,16 +156,15 @@ class ServedBackend:
         subject, turned = self._subject, dict(setting)
         draft = turned.get("draft")
         written = subject.plain_command if draft is None else subject.command
+        if draft is None and self.shares_process:
+            written, draft = subject.plain_command or subject.command, next(iter(subject.drafts), None)
         target, path = self._place(subject.target), None if draft is None else self._place(draft)
         if written is not None:
             places = {"target": target, "draft": path or "", "port": str(port)}
             places |= {name: str(value) for name, value in turned.items() if name != "draft"}
             words = [_filled(word, places) for word in written]
-        elif self._dialect.argv is None:
-            lacks = "plain_command" if draft is None else "command"
-            hint = "give url and plain_url, or command and plain_command, in [subject]"
-            raise InputError(f"subject.{lacks} is missing: {self.name} is not started by gatekeeper itself", hint=hint)
         else:
+            assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
             start = Start(subject, target, path, turned, port, cache, program, lambda: self._helped(program))
             words = list(self._dialect.argv(start))
@@ -165,11 +185,11 @@ class ServedBackend:
                 if dialect.version_path
                 else None
             )
-            return found | {self.name: _first_line(told or "")}
+            return found | {self.name: _version(told or "", dialect.version_key)}
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
-        return found | {self.name: _first_line(_aside((*program, "--version")))}
+        return found | {self.name: _version(_aside((*program, "--version")))}
 
     def _place(self, name: str) -> str:
         """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
@@ -180,11 +200,15 @@ class ServedBackend:
         raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
 
     def _tongue(self, root: str, *, cache: bool) -> Tongue:
-        model = None
-        if self._dialect.named:
+        subject, named = self._subject, self._dialect.named
+        drafts = {name: self._place(name) if named == "path" else name for name in subject.drafts}
+        model = subject.served_model_name
+        if model is None and named == "path":
+            model = self._place(subject.target)
+        elif model is None and named == "listed":
             listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
-            model = self._subject.served_model_name or (listed[0] if len(listed) == 1 else self._subject.target)
-        return Tongue(self._dialect, self._subject, self._headers, model or self._subject.served_model_name, cache)
+            model = listed[0] if len(listed) == 1 else subject.target
+        return Tongue(self._dialect, subject, self._headers, model, drafts, cache)
 
 
 def _root(url: str) -> str:
@@ -224,8 +248,16 @@ def _aside(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def _first_line(said: str) -> str:
-    return next((line.strip()[:200] for line in said.splitlines() if line.strip()), "unknown")
+def _version(said: str, key: str | None = None) -> str:
+    """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
+    if key is not None:
+        try:
+            said = str(loads(said)[key])
+        except (JSONDecodeError, KeyError, TypeError):
+            return "unknown"
+    lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
+    # Some programs greet their devices first.
+    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
 
 def _listed(models: str | None) -> list[str]:

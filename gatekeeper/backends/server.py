@@ -33,14 +33,21 @@ class Tongue:
     headers: Mapping[str, str]
     model: str | None
     """What it calls the target; None: it need not be named."""
+    drafts: Mapping[str, str]
+    """What it calls each draft."""
     cache: bool
 
-    def body(self, ask: Ask) -> bytes:
-        """Return the request of *ask*, the knobs of the SLO's own table included."""
+    def wanted(self, ask: Ask) -> Wanted:
+        """Return *ask* in the server's names; a seed is left out where it would change more than the draw."""
         asked, knobs = settle(ask), dict(ask.setting)
         if (knobs.get("concurrency") or 1) > 1:
             asked = replace(asked, seed=None)
-        fields = self.dialect.request(Wanted(asked, knobs, self.model, asked.draft, self.cache))
+        draft = None if asked.draft is None else self.drafts[asked.draft]
+        return Wanted(asked, knobs, self.model, draft, self.cache)
+
+    def body(self, wanted: Wanted) -> bytes:
+        """Return the request, the knobs of the SLO's own table included."""
+        fields, knobs = self.dialect.request(wanted), wanted.knobs
         for name, place in self.subject.knobs.items():
             if place.field is not None and knobs.get(name) is not None:
                 fields[place.field] = knobs[name]
@@ -52,34 +59,36 @@ class Server:
 
     def __init__(self, launched: Launched | None, root: str, started_for: Setting, tongue: Tongue) -> None:
         self.launched, self.root = launched, root
-        self._tongue, self._draft = tongue, dict(started_for).get("draft")
+        self._tongue, self._started_for, self._draft = tongue, started_for, dict(started_for).get("draft")
         self._closed = False
 
     def answer(self, ask: Ask) -> Answer:
         """Answer one request; a dead server, a torn or senseless stream and silence are the answer's fault."""
         self._check_draft(ask)
-        drafting = ask.draft is not None
-        # Its counters are one answer's own only where no other is under way.
-        counted = drafting and (dict(ask.setting).get("concurrency") or 1) == 1
-        before = self._counters() if counted else None
-        answer = self._hear(ask, self._tongue.subject.timeout)
+        dialect, wanted = self._tongue.dialect, self._tongue.wanted(ask)
+        # What it counts elsewhere is one answer's own only where no other is under way.
+        counted = ask.draft is not None and (wanted.knobs.get("concurrency") or 1) == 1
+        before = dialect.counters(self._get) if counted and dialect.counters is not None else None
+        answer = self._hear(wanted, self._tongue.subject.timeout)
         if answer.fault is not None:
             return self._with_ending(answer)
-        if before is not None and (after := self._counters()) is not None:
+        if before is not None and dialect.counters is not None and (after := dialect.counters(self._get)) is not None:
             answer = replace(answer, claims=_filled_in(answer.claims, after.since(before)))
-        return answer if drafting else replace(answer, rounds=None)
+        if counted and dialect.aside is not None:
+            answer = dialect.aside(self._get, wanted, answer)
+        return answer if ask.draft is not None else _plain(answer)
 
     def ping(self, timeout: float) -> Answer:
         """Ask for one token with the setting it was started for, waiting *timeout* seconds."""
-        return self._hear(Ask(_PING, (("draft", self._draft),), Sampling()), timeout)
+        return self._hear(self._tongue.wanted(Ask(_PING, self._started_for, Sampling())), timeout)
 
-    def _hear(self, ask: Ask, timeout: float) -> Answer:
+    def _hear(self, wanted: Wanted, timeout: float) -> Answer:
         if self._closed:
             now = SystemClock().now_ns()
             return Answer(now, now, fault="no connection: it was closed")
         dialect = self._tongue.dialect
-        heard = hear(self.root + dialect.path, self._tongue.body(ask), headers=self._tongue.headers, timeout=timeout)
-        answer, said = understand(heard)
+        heard = hear(self.root + dialect.path, self._tongue.body(wanted), headers=self._tongue.headers, timeout=timeout)
+        answer, said = understand(heard, tokens_of=dialect.tokens_of)
         return dialect.read(answer, said) if answer.fault is None else answer
 
     def _check_draft(self, ask: Ask) -> None:
@@ -89,11 +98,8 @@ class Server:
             message = f"asked the server of '{self._draft or PLAIN}' to decode with '{ask.draft or PLAIN}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
 
-    def _counters(self) -> Counters | None:
-        dialect = self._tongue.dialect
-        if dialect.counters is None:
-            return None
-        return dialect.counters(lambda path: control.fetch(self.root + path, self._tongue.headers))
+    def _get(self, path: str) -> str | None:
+        return control.fetch(self.root + path, self._tongue.headers)
 
     def _with_ending(self, answer: Answer) -> Answer:
         fault = answer.fault or ""
@@ -125,8 +131,21 @@ class Server:
         self.close()
 
 
+def _plain(answer: Answer) -> Answer:
+    """Return an answer of plain decoding; one that was drafted for all the same is no reference for anything."""
+    if answer.claims.drafted:
+        return replace(answer, fault=f"not plain: {answer.claims.drafted} tokens were drafted, and none asked for")
+    return replace(answer, rounds=None)
+
+
 def _filled_in(claims: Claims, gained: Counters) -> Claims:
-    """Return *claims* with what only the server's counters tell; where both tell, the answer's own stand."""
+    """Return *claims* with what only the server's counters tell; where both tell, the answer's own stand.
+
+    Counters that contradict the answer count somebody else's too, and are left alone.
+    """
+    for own, counted in ((claims.drafted, gained.drafted), (claims.accepted, gained.accepted)):
+        if None not in {own, counted} and own != counted:
+            return claims
     return replace(
         claims,
         drafted=claims.drafted if claims.drafted is not None else gained.drafted,

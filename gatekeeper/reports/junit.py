@@ -25,6 +25,8 @@ def render(verdict: Verdict) -> str:
     for one in (*root, root):
         for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
+        one.set("skipped", "0")
+        one.set("time", "0")  # readers take a missing number for NaN
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

@@ -40,6 +40,7 @@ def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> Span |
                 **frame.model,
                 **frame.sampling(one),
                 "gen_ai.request.stream": True,
+                "gen_ai.response.model": answer.claims.model,
                 "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
                 "gen_ai.response.time_to_first_chunk": first,
                 "gen_ai.usage.input_tokens": answer.prompt_tokens,

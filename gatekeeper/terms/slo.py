@@ -11,11 +11,31 @@ from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal["mlx", "mlx-server", "openai", "scripted"]
+BackendName = Literal[
+    "ddtree",
+    "dflash-mlx",
+    "llama-server",
+    "lmstudio",
+    "mlx",
+    "mlx-omni",
+    "mlx-server",
+    "mlx-vlm",
+    "mtplx",
+    "ollama",
+    "omlx",
+    "openai",
+    "rapid-mlx",
+    "redrafter",
+    "scripted",
+    "vllm",
+    "vllm-mlx",
+    "worker",
+    "zlab-dflash",
+]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
-CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_p_min")
+CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
 """Knobs the sweep chooses a value for."""
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs swept in both arms and reported, never chosen."""
@@ -96,9 +116,6 @@ class Subject(_Written):
             raise ValueError(
                 "program replaces the first word of our command line, command the whole\nkeep one of the two"
             )
-        for name in ("command", "plain_command"):
-            if not any("{port}" in word for word in getattr(self, name) or ("{port}",)):
-                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
@@ -136,6 +153,7 @@ class Knobs(_Written):
     num_draft_tokens: int | None = Field(default=None, ge=1)
     block_size: int | None = Field(default=None, ge=1)
     window: int | None = Field(default=None, ge=1)
+    draft_n_min: int | None = Field(default=None, ge=0)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -155,6 +173,7 @@ class Sweep(_Written):
     num_draft_tokens: tuple[int, ...] = ()
     block_size: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
+    draft_n_min: tuple[int, ...] = ()
     draft_p_min: tuple[float, ...] = ()
     temperature: tuple[float, ...] = ()
     max_tokens: tuple[int, ...] = ()

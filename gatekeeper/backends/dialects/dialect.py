@@ -53,7 +53,7 @@ class Wanted:
     model: str | None
     """None: it serves one model, and needs no name."""
     draft: str | None
-    """None: decode plainly."""
+    """As the server knows it; None: decode plainly."""
     cache: bool
 
 
@@ -113,6 +113,8 @@ class Dialect:
     """What is usually missing where it decodes plainly although a draft is set."""
     program: tuple[str, ...] = ()
     """What is looked for on PATH."""
+    module: str | None = None
+    """What is imported from this environment, where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: it is started by hand, so the SLO names a `url` or a `command`."""
     request: Callable[[Wanted], dict[str, Any]] = chat_body
@@ -120,6 +122,8 @@ class Dialect:
     """Adds what the server claims of itself."""
     counters: Callable[[Get], Counters | None] | None = None
     """Reads its cumulative counters; asked before and after an answer, where one is under way at a time."""
+    aside: Callable[[Get, Wanted, Answer], Answer] | None = None
+    """Adds what it says of the answer it gave last, in another place; asked where one is under way at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """How many tokens the answer has so far, where a chunk tells."""
     sight: Sight = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
@@ -132,16 +136,24 @@ class Dialect:
     streams: int = 64
     caches: Literal["start", "request"] | None = None
     """What switches its prompt cache; None: it has none, or nothing switches it."""
-    named: bool = False
-    """Its requests carry the target's name: `served_model_name`, the only one it lists, or the target as written."""
+    named: Literal["listed", "path"] | None = None
+    """Its requests carry the target's name: `served_model_name`, else the only one it lists or the target as written;
+    or else where its files lie, which holds for the draft too."""
+    by_request: frozenset[str] = frozenset()
+    """Knobs that take a restart of the model and go with a request all the same: the server loads anew by itself."""
+    headers: Mapping[str, str] = field(default_factory=dict)
     own_drafts: frozenset[str] = frozenset()
     """Drafts it brings along, such as heads inside the target or an n-gram look-up: there is no file to hash."""
     path: str = COMPLETIONS
     health: str = "/health"
+    loading: int | None = None
+    """The status its health has until the models are loaded; None: it says nothing of that."""
     version: Callable[[Subject], dict[str, str]] | None = None
     """Tells the versions of what we start, where `PROGRAM --version` does not."""
     version_path: str | None = None
     """Where a running server tells its version."""
+    version_key: str | None = None
+    """Under which key of a JSON document there; None: the first line is the version."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Words on its command line, or variables with their value as `NAME=value`, that no verdict can be given for."""
 

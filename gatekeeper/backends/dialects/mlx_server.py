@@ -3,27 +3,21 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 from gatekeeper.backends.chat import Said, body
 from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, given, thinking
 from gatekeeper.backends.launch import HOST, installed
 from gatekeeper.backends.rounds import rounds_from
-from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Rounds
 from gatekeeper.terms.slo import Subject
-
-_INSTALL = 'pip install "gatekeeper[mlx]" (or name a server of another environment in subject.program)'
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line; our tap counts the rounds, which mlx_lm.server tells nobody."""
     if start.program:
         yield from start.program
-    elif find_spec("mlx_lm") is None:
-        raise InputError("the mlx-server backend needs mlx-lm, which is not installed here", hint=_INSTALL)
     else:
         module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.mlx_tap",)
         yield from (sys.executable, "-P", "-m", *module)
@@ -58,12 +52,13 @@ def versions(subject: Subject) -> dict[str, str]:
 
 DIALECT = Dialect(
     name="mlx-server",
-    install=_INSTALL,
+    install='pip install "gatekeeper[mlx]" (or name a server of another environment in subject.program)',
+    module="mlx_lm",
     silent="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
     argv=argv,
     request=request,
     read=read,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.ROUNDS,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.ROUNDS | Sight.COLD,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     caches="start",
     version=versions,

@@ -4,7 +4,8 @@ from gatekeeper.backends.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     name="openai",
-    install="name the program in subject.command, or a running server in subject.url",
+    install="name what starts it in command and plain_command, or what runs in url and plain_url, in [subject]",
     silent="look into the server's log for why the draft is not used",
     health="/v1/models",
+    named="listed",
 )
