@@ -6,7 +6,7 @@ sending it again changes nothing.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -110,10 +110,11 @@ def _take(frame: Frame, tally: _Tally, names: Histograms, stage: str, one: Gener
             typed: dict[str, Value] = {"gen_ai.token.type": kind} if names.token_type else {}
             tally.note(histogram, key | typed, count)
     said = speculation(one, frame.manifest.backend)
-    for name in conventions.COUNTERS if said is not None else ():
-        number = getattr(said, name)
-        if said is not None and number is not None:
-            tally.count(name, key | {"gatekeeper.speculative.source": said.source}, number)
+    counted = {} if said is None else asdict(said)
+    sourced = key | {"gatekeeper.speculative.source": counted.get("source")}
+    for name in conventions.COUNTERS:
+        if counted.get(name) is not None:
+            tally.count(name, sourced, counted[name])
 
 
 def _write(found: dict[str, pb.Metric], tally: _Tally, times: tuple[int, int]) -> None:
