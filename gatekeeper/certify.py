@@ -24,7 +24,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
+from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg
@@ -189,17 +189,13 @@ class _Run:
                 try:
                     self._measure()
                     self._check_artifacts()
-                    case = self._load()
-                    verdict = conclude(case).verdict
-                    self._telemetry.close(verdict)
+                    self._telemetry.close(lambda: conclude(self._load()).verdict)
                 except KeyboardInterrupt:
                     self.observe("interrupted", {"segment": self.segment})
                     raise
                 self._events.finish()
-            else:
-                case = self._load()
-                verdict = conclude(case).verdict
-            return self._publish(case, verdict)
+            case = self._load()
+            return self._publish(case, conclude(case).verdict)
 
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
@@ -263,7 +259,6 @@ class _Run:
         files = {trial.name: self.directory.answers(trial.file) for trial in plan.trials}
         for file in files.values():
             self._open.callback(file.close)
-        done = {name: {one.key for one in file.records if one.role is not Role.WARMUP} for name, file in files.items()}
         if all(file.finished for file in files.values()):
             return
         self.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -271,7 +266,8 @@ class _Run:
         def record(made: Generation) -> None:
             files[made.trial](made)
 
-        sweep(self.slo, plan, desk, record=record, done=done, observe=self.observe)
+        before = {name: tuple(file.records) for name, file in files.items()}
+        sweep(self.slo, plan, desk, record=record, before=before, observe=self.observe)
         for file in files.values():
             file.finish()
 

@@ -26,6 +26,14 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 INTERRUPTED = 130
 BUG = 4
+KEPT = "what was measured is kept; "
+AFTER_INTERRUPT = {
+    "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
+    "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
+    "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
+}
+"""What to do after Ctrl-C, by command; the others have nothing to keep."""
 
 
 class Commands(click.Group):
@@ -70,8 +78,8 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 
     with terminal.progress(quiet=quiet) as observer:
         finished = do(slo, out, resume=resume, observers=_observers(observer))
-    _tell_telemetry(finished.telemetry, finished.path)
     _annotate(finished.verdict, finished.path, slo)
+    _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -310,7 +318,8 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted", "what was measured is kept; the same command with --resume --out RUN_DIR goes on")
+        named = next((word for word in arguments if word in gatekeeper.commands), "")
+        _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; Python would complain at exit

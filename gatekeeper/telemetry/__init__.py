@@ -50,12 +50,13 @@ class Live:
         if self._to is not None and self.trouble is None:
             self._send(name, {"whole": False, "outcome": {}})
 
-    def close(self, verdict: Verdict | None = None) -> None:
-        """Send what is left and the run's own span, with its outcome where there is one."""
+    def close(self, conclude: Callable[[], Verdict] | None = None) -> None:
+        """Send what is left and the run's own span, with the outcome that *conclude* tells, if anybody is told."""
         if self._to is None:
             return
         outcome: dict[str, Any] = {}
-        if verdict is not None:
+        if conclude is not None:
+            verdict = conclude()
             outcome = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "grade": verdict.grade}
         self._send("run", {"whole": True, "outcome": outcome})
 
