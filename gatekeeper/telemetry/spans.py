@@ -20,7 +20,7 @@ def stage_of(file: str) -> str:
 
 
 def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> Span | None:
-    """Return the span of one request, None where the record does not tell its wall time."""
+    """Return the span of one request, None where its times can not be told."""
     shift = shift_ns(one)
     if shift is None:
         return None
