@@ -225,7 +225,7 @@ class _Race:
                 found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
         left = [trial for trial in live if trial.name not in found.stops]
-        if noise is not None and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+        if left and noise is not None and self._told_all([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
                 found.halt(trial, "repeats-add-nothing", f"{_span(found.against_plain[trial.name])} of plain decoding")
 
