@@ -84,10 +84,14 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
 
 def next_step(found: Answer, took: float, again: str) -> str:
     """Say what to do with an answer; *took* seconds were spent, *again* is the command to ask for more."""
-    if found.word == "helps":
-        return "certify it before you deploy it: a probe soaks nothing and checks no promise"
-    if found.word == "hurts":
-        return "decode this workload plainly, or change what the reason names"
+    known = {
+        "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
+        "hurts": "decode this workload plainly, or change what the reason names",
+    }
+    return known.get(found.word) or _unclear(found, took, again)
+
+
+def _unclear(found: Answer, took: float, again: str) -> str:
     ratio, asked = found.seen.ratio, found.looks[-1]
     if found.most < ENOUGH:
         return f"give this workload {ENOUGH} canaries or more: fewer decide nothing"

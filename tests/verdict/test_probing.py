@@ -30,6 +30,7 @@ def test_the_next_step_fits_the_answer(
     """
     More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
     """
-    found = Answer(word, Seen(TRIAL, ratio, "throughput_ratio", {}, None), {}, "", (asked,), most)  # type: ignore[arg-type]
+    seen = Seen(TRIAL, ratio, "throughput_ratio", {}, None)
+    found = Answer(word, seen, {}, "", (asked,), most)  # type: ignore[arg-type]
 
     assert expected in next_step(found, 30.0, "again")
