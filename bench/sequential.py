@@ -197,7 +197,7 @@ def swept(effect: float, sweeps: int, seed: int) -> Swept:
     for number in range(sweeps):
         script, true = subject_of(Scenario("", effect, 1.0), seed + number)
         for stop, counts in asked.items():
-            written = promise(1.0)
+            written = promise(Scenario("", effect, 1.0))
             slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
             plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
             seen = look(slo, plan, records, "work", {one.id: one for one in prompts()})
