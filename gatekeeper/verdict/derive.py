@@ -101,7 +101,7 @@ def _per_canary_quantile(metric: str, evidence: Evidence) -> Estimate | Missing:
             clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
             for one in sound(evidence.answers):
                 clusters[one.canary] += [(gap, 1) for gap, _ in bursts(one.answer, together)]
-            return stats.pooled_quantile(clusters, q, evidence.level, evidence.seed)
+            return stats.pooled_quantile(clusters, q, evidence.level)
 
         def read(answer: Answer) -> float | None:
             return max((gap for gap, _ in bursts(answer, together)), default=None)
@@ -143,7 +143,7 @@ def _itl(q: float, evidence: Evidence) -> Estimate | Missing:
                 return Missing("this backend does not count the tokens of a chunk")
             if tokens:
                 clusters[one.canary].append((gap / tokens, tokens))
-    return stats.pooled_quantile(clusters, q, evidence.level, evidence.seed)
+    return stats.pooled_quantile(clusters, q, evidence.level)
 
 
 def _ttft_delta(evidence: Evidence) -> Estimate | Missing:

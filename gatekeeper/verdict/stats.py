@@ -182,12 +182,13 @@ def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: 
     return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n)
 
 
-def pooled_quantile(
-    clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float, seed: int
-) -> Estimate | Missing:
-    """Bound the *q* quantile of weighted values pooled over clusters (answers); whole clusters are resampled.
+def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float) -> Estimate | Missing:
+    """Bound the *q* quantile of weighted values pooled over clusters (answers); the clusters alone are independent.
 
-    `clusters` holds (value, weight) pairs, weight counting tokens. As many clusters are needed as independent samples.
+    `clusters` holds (value, weight) pairs, weight counting tokens. The share of the weight up to the quantile is a
+    ratio of sums over clusters; its standard error, linearised, is read back as quantiles (Woodruff 1952). It shrinks
+    towards the tail, so the widest of those at the quantile, just below it and at either bound is taken. As many
+    clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
     """
     names = sorted(name for name, values in clusters.items() if values)
     n = len(names)
@@ -201,15 +202,20 @@ def pooled_quantile(
         return Missing("a gap is not a finite number", n)
     order = np.argsort(values, kind="stable")
     values, weights, owner = values[order], weights[order], owner[order]
+    heap, sizes = np.cumsum(weights), np.bincount(owner, weights)
 
-    def at(multiplicity: NDArray[np.int64]) -> float:
-        heap = np.cumsum(weights * multiplicity[owner])
-        return float(values[min(int(np.searchsorted(heap, q * heap[-1])), len(values) - 1)])
+    def at(share: float) -> float:
+        return float(values[min(int(np.searchsorted(heap, share * heap[-1])), len(values) - 1)])
 
-    random = np.random.default_rng(seed)
-    drawn = np.array([at(np.bincount(random.integers(0, n, size=n), minlength=n)) for _ in range(DRAWS // 2)])
-    lo, hi = bounds(drawn, level, n)
-    return Estimate(at(np.ones(n, dtype=np.int64)), lo, hi, n)
+    def error(counted: NDArray[np.bool_]) -> float:
+        inside = np.bincount(owner, weights * counted)
+        off = inside - sizes * (inside.sum() / heap[-1])
+        return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(heap[-1])
+
+    center, far = at(q), student_quantile(level, n - 1)
+    near = max(error(values <= center), error(values < center))
+    widest = max(near, *(error(values <= at(q + side * far * near)) for side in (-1, 1)))
+    return Estimate(center, at(q - far * widest), at(q + far * widest), n)
 
 
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
