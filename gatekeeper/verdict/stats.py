@@ -133,7 +133,7 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) 
     counts = np.array([len(values) for values in groups])
     for row, values in enumerate(groups):
         padded[row, : len(values)] = values
-    chosen = random.integers(0, n, size=(draws, n))
+    chosen = random.integers(n, size=(draws, n))
     picks = np.floor(random.random((draws, n, widest)) * counts[chosen][:, :, None]).astype(np.intp)
     inside = np.arange(widest)[None, None, :] < counts[chosen][:, :, None]
     values = np.where(inside, padded[chosen[:, :, None], picks], 0.0)
@@ -160,7 +160,7 @@ def ratio_of_sums(
         return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
 
     random = np.random.default_rng(seed)
-    drawn = ratio(table[random.integers(0, n, size=(DRAWS, n))].sum(axis=1))
+    drawn = ratio(table[random.integers(n, size=(DRAWS, n))].sum(axis=1))
     lo, hi = np.exp(bounds(np.log(drawn), level, n))
     return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n)
 
@@ -176,7 +176,7 @@ def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: 
     if not np.isfinite(table).all() or (table <= 0).any():
         return Missing("a time is not a positive finite number", n)
     random = np.random.default_rng(seed)
-    medians = np.median(table[random.integers(0, n, size=(DRAWS, n))], axis=1)
+    medians = np.median(table[random.integers(n, size=(DRAWS, n))], axis=1)
     lo, hi = bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
     center = np.median(table, axis=0)
     return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n)
@@ -200,7 +200,7 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
     owner = np.repeat(np.arange(n), [len(clusters[name]) for name in names])
     if not np.isfinite(values).all():
         return Missing("a gap is not a finite number", n)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     values, weights, owner = values[order], weights[order], owner[order]
     heap, sizes = np.cumsum(weights), np.bincount(owner, weights)
 
@@ -220,8 +220,6 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
 
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
-    if trials == 0:
-        return 0.0, 1.0
 
     def solve(low_is_true: bool, tail: float, count: int) -> float:
         lo, hi = 0.0, 1.0
@@ -244,7 +242,7 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     """
     n = len(pairs)
     if n == 0:
-        return Missing("no canary of this kind was answered in both arms", 0)
+        return Missing("no canary of this kind was answered in both arms")
     if not all(math.isfinite(rate) for pair in pairs.values() for rate in pair):
         return Missing("a pass rate is not a finite number", n)
     gains = sum(candidate > plain for candidate, plain in pairs.values())

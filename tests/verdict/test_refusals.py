@@ -129,6 +129,11 @@ LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, mor
 UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
     "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "no pairs": (
+        "throughput_ratio",
+        lambda: evidence(FAULTY[0]),
+        Missing("no answer of this workload was paired with a plain one", 0),
+    ),
     "no canary of the kind": (
         "tool_call_pass_delta",
         lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),

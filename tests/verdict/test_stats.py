@@ -89,6 +89,14 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: 
     assert pytest.approx((exact.low, exact.high), abs=1e-7) == (lo, hi)
 
 
+def test_one_trial_has_one_open_side() -> None:
+    """
+    One success of one is at least 5 %, one failure of one at most 95 %.
+    """
+    assert pytest.approx((0.05, 1.0)) == stats.proportion_bounds(1, 1, 0.95)
+    assert pytest.approx((0.0, 0.95)) == stats.proportion_bounds(0, 1, 0.95)
+
+
 def test_a_proportion_of_nothing_is_unknown() -> None:
     """
     No trial at all leaves the whole range open.
