@@ -12,12 +12,7 @@ from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.ladder import speculates
 from gatekeeper.verdict.plan import plain_of, sampling_for
-from gatekeeper.verdict.schedule import Turn, closing, lacking, needs, plain_block, turns
-
-BLOCKS = 3
-"""Plain blocks beside a soak whose arms cannot share a process: before, midway, after."""
-WARMUPS = 2
-"""Answers per workload and arm that only warm the process up."""
+from gatekeeper.verdict.schedule import BLOCKS, WARMUPS, Turn, closing, lacking, needs, plain_block, turns
 
 Observe = Callable[[str, dict[str, object]], None]
 

@@ -129,11 +129,10 @@ def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Ca
 
 def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
     """Return the tokens of the longest canary with its whole answer, estimated from its characters."""
-    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
     swept = max(slo.sweep.max_tokens, default=0)
     return max(
         (
-            round(_characters(canary) / each) + TEMPLATE + max(canary.max_tokens or slo.sampling.max_tokens, swept)
+            prompt_tokens(canary, vocabulary) + max(canary.max_tokens or slo.sampling.max_tokens, swept)
             for mine in canaries.values()
             for canary in mine
         ),
@@ -141,9 +140,11 @@ def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int 
     )
 
 
-def _characters(canary: Canary) -> int:
+def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
+    """Return the tokens of a prompt with its tools, estimated from its characters, on the safe side."""
+    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
-    return len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)
+    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE
 
 
 def complaints(seen: Fit | None) -> list[Complaint]:
