@@ -229,7 +229,7 @@ def _mean_of_all(answers: Sequence[Any]) -> float:
 
 
 def _best_of_two(answers: Sequence[Any]) -> float:
-    return max(fmean(_rates(answers, repeat)) for repeat in (0, 1))
+    return max(fmean(rates) for repeat in (0, 1) if (rates := _rates(answers, repeat)))
 
 
 @dataclass(frozen=True, slots=True)

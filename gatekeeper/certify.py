@@ -23,7 +23,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
+from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg
@@ -250,7 +250,6 @@ class _Run:
         files = {trial.name: self.directory.answers(trial.file) for trial in plan.trials}
         for file in files.values():
             self._open.callback(file.close)
-        done = {name: {one.key for one in file.records if one.role is not Role.WARMUP} for name, file in files.items()}
         if all(file.finished for file in files.values()):
             return
         self.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -258,7 +257,8 @@ class _Run:
         def record(made: Generation) -> None:
             files[made.trial](made)
 
-        sweep(self.slo, plan, desk, record=record, done=done, observe=self.observe)
+        before = {name: tuple(file.records) for name, file in files.items()}
+        sweep(self.slo, plan, desk, record=record, before=before, observe=self.observe)
         for file in files.values():
             file.finish()
 

@@ -164,6 +164,7 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         "schema": 1,
         "slo": slo.name,
         "design": slo.sweep.design,
+        "stop": slo.sweep.stop,
         "trials": trials,
         "answers": sum(len(block.steps) for block in plan.blocks),
         "expected_seconds": {one.name: round(one.seconds) for one in stages},

@@ -13,7 +13,7 @@ from pathlib import Path
 from gatekeeper.backends import control
 from gatekeeper.backends.asked import PLAIN
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
-from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch
+from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch, listens
 from gatekeeper.backends.server import Server, Tongue
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
@@ -124,8 +124,9 @@ class ServedBackend:
         launched = launch(
             command,
             log=log,
-            ready=lambda: (
+            ready=lambda pid: (
                 control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+                and listens(pid, port)
             ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,

@@ -21,12 +21,13 @@ STAGES = {
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan can not prove."""
     trials = document["trials"]
-    lines = [f"{document['slo']}: {len(trials)} trials, {document['answers']} answers in the sweep"]
+    most = "at most " if document["stop"] == "early" else ""
+    lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
     lines += [
         f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
     ]
     lines += [
-        f"expected {STAGES[name]}: about {show_seconds(seconds)}"
+        f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
         for name, seconds in document["expected_seconds"].items()
     ]
     lines += [f"expected in all: about {show_seconds(document['expected_total_seconds'])}"]

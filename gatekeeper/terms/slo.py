@@ -167,7 +167,10 @@ class Sweep(_Written):
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1)
     max_runs: int = Field(default=200, ge=1)
-    budget: int = Field(default=400, ge=1, description="answers per arm and workload")
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: a setting is asked no further once the answers decide"
+    )
     warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -401,3 +402,23 @@ def test_the_schema_names_every_backend() -> None:
     offered = schema["$defs"]["Subject"]["properties"]["backend"]["enum"]
 
     assert set(NAMES) <= set(offered)
+
+
+def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    Whoever took the port in between is never measured in the server's place: the launched program's own end is told.
+    """
+    program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
+    command = [sys.executable, "-c", program, "{port}"]
+    with RecordedServer(PROTOCOLS["openai"], drafting=False) as other:
+        monkeypatch.setattr("gatekeeper.backends.served.free_port", lambda: int(other.url.rsplit(":", 1)[1]))
+        subject = Subject.model_validate(
+            {"backend": "openai", "target": "big", "drafts": ["small"], "command": command, "plain_command": command}
+        )
+        backend = open_backend(subject, models=MODELS, base=tmp_path, logs=tmp_path)
+
+        with pytest.raises(InputError, match="ended at start: exit code 1") as refused:
+            backend.start(PLAIN)
+
+    assert "Address already in use" in refused.value.hint
+    assert [] == other.requests

@@ -79,7 +79,7 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
     """
     Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
     """
-    found = probed(scripted({"faults": [{"every": 3, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
+    found = probed(scripted({"faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
 
     assert {"unclear"} == {one["answer"] for one in found.values()}
     assert "lost" in found["easy"]["because"]
