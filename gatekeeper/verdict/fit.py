@@ -151,13 +151,13 @@ def complaints(seen: Fit | None) -> list[Complaint]:
     """Complain where the pair can not fit: `never` for the host the SLO names, `not-here` for this one alone."""
     if seen is None:
         return []
-    about, hint = "memory", "take a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
+    about = "memory"
     if seen.promised is not None and seen.needed > seen.promised:
         message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.promised)} of [host]"
-        return [Complaint("never", about, message, hint)]
+        return [Complaint("never", about, message, _save(seen.needed - seen.promised))]
     if seen.here is not None and seen.needed > seen.here:
         message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.here)} of this host"
-        return [Complaint("not-here", about, message, hint)]
+        return [Complaint("not-here", about, message, _save(seen.needed - seen.here))]
     if seen.here is None:
         message = f"by estimate the pair needs {seen.said()}; this host does not tell its memory"
         return [Complaint("weak", about, message, "compare it yourself")]
@@ -165,3 +165,8 @@ def complaints(seen: Fit | None) -> list[Complaint]:
         message = f"by estimate the pair needs at least {seen.said()}"
         return [Complaint("weak", about, message, "what is unknown comes on top")]
     return []
+
+
+def _save(over: float) -> str:
+    ways = "a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
+    return f"save {show_bytes(over)}: take {ways}"
