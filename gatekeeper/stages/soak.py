@@ -130,7 +130,8 @@ def _stretch(
 
 
 def _turns(given: Soak, more: Callable[[], bool], already: int, stretch: int) -> Iterator[Request]:
-    weights = {name: given.profile.weight(name) for name in given.settings}
+    tiers = {one.name: one.tier for one in given.slo.workload}
+    weights = {name: given.profile.weight(name, tiers[name]) for name in given.settings}
     share = given.slo.soak.sentinel_share if given.woven else 0.0
     seed = given.seed + given.segment * 1_000_003 + already
     endless = turns(given.settings, given.canaries, weights, sentinel_share=share, seed=seed)
