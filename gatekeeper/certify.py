@@ -14,7 +14,7 @@ from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, 
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
 from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
-from gatekeeper.reports import junit, machine
+from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
 from gatekeeper.stages.sweep import sweep
@@ -23,13 +23,14 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
+from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg
 from gatekeeper.verdict.choice import Choice
 from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.ladder import PLAIN
+from gatekeeper.verdict.scene import scene
 from gatekeeper.verdict.swept import choices_of
 from gatekeeper.verdict.witness import host_segment
 
@@ -188,7 +189,8 @@ class _Run:
                     raise
                 self._check_artifacts()
                 self._events.finish()
-            return self._publish(conclude(self._load()).verdict)
+            case = self._load()
+            return self._publish(case, conclude(case).verdict)
 
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
@@ -248,7 +250,6 @@ class _Run:
         files = {trial.name: self.directory.answers(trial.file) for trial in plan.trials}
         for file in files.values():
             self._open.callback(file.close)
-        done = {name: {one.key for one in file.records if one.role is not Role.WARMUP} for name, file in files.items()}
         if all(file.finished for file in files.values()):
             return
         self.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -256,7 +257,8 @@ class _Run:
         def record(made: Generation) -> None:
             files[made.trial](made)
 
-        sweep(self.slo, plan, desk, record=record, done=done, observe=self.observe)
+        before = {name: tuple(file.records) for name, file in files.items()}
+        sweep(self.slo, plan, desk, record=record, before=before, observe=self.observe)
         for file in files.values():
             file.finish()
 
@@ -314,13 +316,22 @@ class _Run:
             if before is not None and after is not None and before.digest != after.digest:
                 self.observe("artifact_changed", {"model": before.name})
 
-    def _publish(self, verdict: Verdict) -> Finished:
+    def _publish(self, case: Case, verdict: Verdict) -> Finished:
         text = machine.render(verdict)
         self.directory.write("verdict.json", text)
         now = self.backend.clock.wall()
         whole = self.ready.plan.fixed is None  # a soak alone promotes nothing
         wrote = whole and promote(self.slo, verdict, verdict_sha256=sha256(text), now=now, write=self.directory.write)
         self.directory.write("junit.xml", junit.render(verdict))
+        told = scene(
+            case,
+            verdict,
+            self._events.records,
+            finished=True,
+            manifest=self.ready.manifest.model_dump(mode="json", by_alias=True),
+            policy=self.directory.read(POLICY).decode() if wrote else None,
+        )
+        self.directory.write("report.html", page.render(told))
         self.directory.seal()
         for observer in self._observers:
             observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))

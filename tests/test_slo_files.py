@@ -124,6 +124,7 @@ canaries = "../canaries/code.jsonl"
 design = "grid"
 repeats = 2
 max_runs = 1000
+stop = "early"
 budget = 64
 warmups = 2
 draft = ["org/small-8bit", "org/small-4bit"]

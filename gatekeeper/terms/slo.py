@@ -25,9 +25,12 @@ BackendName = Literal[
     "omlx",
     "openai",
     "rapid-mlx",
+    "redrafter",
     "scripted",
     "vllm",
     "vllm-mlx",
+    "worker",
+    "zlab-dflash",
 ]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
@@ -113,9 +116,6 @@ class Subject(_Written):
             raise ValueError(
                 "program replaces the first word of our command line, command the whole\nkeep one of the two"
             )
-        for name in ("command", "plain_command"):
-            if not any("{port}" in word for word in getattr(self, name) or ("{port}",)):
-                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
@@ -167,7 +167,10 @@ class Sweep(_Written):
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1)
     max_runs: int = Field(default=200, ge=1)
-    budget: int = Field(default=400, ge=1, description="answers per arm and workload")
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: a setting is asked no further once the answers decide"
+    )
     warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
