@@ -28,7 +28,7 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.ports import Ask, Sampling
 from gatekeeper.terms.records import Answer, setting
 from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict.derive import decode_rate
+from gatekeeper.verdict.timing import decode_rate
 
 WRONG, RIGHT = 0.03, 0.05
 """How far from the bound a truth counts: below it for false promotions, above it for false blocks."""

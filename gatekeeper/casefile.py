@@ -13,7 +13,8 @@ from gatekeeper.terms.outcome import Finding, Verdict
 from gatekeeper.terms.records import Event, Setting
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.aftermath import beside
-from gatekeeper.verdict.conclude import Case, Read, Recorded, conclude
+from gatekeeper.verdict.case import Case, Read, Recorded
+from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.plan import Plan
 
 SAMPLE_S = 1.0

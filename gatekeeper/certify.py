@@ -26,9 +26,12 @@ from gatekeeper.terms.ports import Observer
 from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.case import Case, Leg
 from gatekeeper.verdict.choice import Choice
-from gatekeeper.verdict.conclude import Case, Leg, choices_of, conclude, host_segment
+from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.ladder import PLAIN
+from gatekeeper.verdict.swept import choices_of
+from gatekeeper.verdict.witness import host_segment
 
 
 @dataclass(frozen=True, slots=True)

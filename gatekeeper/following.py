@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.desk import Desk
+from gatekeeper.errand import Errand
 from gatekeeper.inputs import Inputs
-from gatekeeper.stages.draws import Draws, draw
+from gatekeeper.stages.draws import draw
 from gatekeeper.stages.ties import read_ties
-from gatekeeper.stages.warm import Warm, warm
+from gatekeeper.stages.warm import warm
 from gatekeeper.store import Appender, Kind, RunDirectory
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Backend
 from gatekeeper.verdict.aftermath import sampled, warmed
-from gatekeeper.verdict.conclude import Case, Leg, partings_of
+from gatekeeper.verdict.case import Case, Leg, partings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def follow(run: Following, leg: Leg, case: Case) -> None:
     """Do what is still missing after the soak of *leg*; nothing here is timed, and a finished file stays as it is."""
     _read_ties(run, leg, case)
     _ask_warm(run, leg, case)
-    _draw(run, leg)
+    _draw(run, leg, case)
 
 
 @contextmanager
@@ -79,11 +80,11 @@ def _ask_warm(run: Following, leg: Leg, case: Case) -> None:
     with _pass(run, run.directory.answers(leg.warm), "warm cache", leg) as file:
         if file is not None:
             before = tuple(file.records)
-            task = Warm(slo, leg.name, settings, leg.resident, run.inputs.canaries, case.seed, before)
+            task = Errand(slo, leg.name, settings, leg.resident, run.inputs.canaries, case.seed, before)
             warm(task, run.desk, lambda: run.desk(cache=True), record=file, observe=run.observe)
 
 
-def _draw(run: Following, leg: Leg) -> None:
+def _draw(run: Following, leg: Leg, case: Case) -> None:
     slo = run.inputs.slo
     names = sampled(slo, leg.settings)
     if not names:
@@ -91,5 +92,6 @@ def _draw(run: Following, leg: Leg) -> None:
     settings = {name: leg.settings[name] for name in names}
     with _pass(run, run.directory.answers(leg.draws), "distribution", leg) as file:
         if file is not None:
-            task = Draws(slo, leg.name, settings, leg.resident, run.inputs.canaries, tuple(file.records))
+            before = tuple(file.records)
+            task = Errand(slo, leg.name, settings, leg.resident, run.inputs.canaries, case.seed, before)
             draw(task, run.desk, record=file, observe=run.observe)

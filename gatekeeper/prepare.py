@@ -9,20 +9,25 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, artifacts, host, inputs
-from gatekeeper.backends import open_backend
+from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.casefile import lay_plan
+from gatekeeper.desk import Desk
 from gatekeeper.inputs import Inputs
 from gatekeeper.stages.freeze import freeze
+from gatekeeper.stages.glance import glance
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import HostLacksError, UnprovableError
 from gatekeeper.terms.manifest import Manifest, Model, sha256
+from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.outcome import Finding
 from gatekeeper.terms.ports import Backend
 from gatekeeper.terms.records import Setting
 from gatekeeper.verdict import fit, pace
 from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict.glance import findings as findings_of
+from gatekeeper.verdict.glance import shown
 from gatekeeper.verdict.plan import Plan
-from gatekeeper.verdict.preflight import Complaint, Kind, complaints
+from gatekeeper.verdict.preflight import Complaint, Kind, complaints, unshown
 
 WEIGHTS = ("never", "not-here", "weak")
 """Complaints, the hopeless ones first."""
@@ -51,30 +56,14 @@ class Prepared:
 
 
 def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | None = None) -> Prepared:
-    """Find, check and hash the artifacts, freeze the manifest and lay the plan; refuse what can not be proven."""
+    """Find, check and hash the artifacts, freeze the manifest and lay the plan; refuse what can not be proven.
+
+    Without *refuse* nothing is asked of the subject either, and what it shows is a forecast.
+    """
     slo = given.slo
     models, target, drafts, findings = frozen_artifacts(given)
     backend = open_backend(slo.subject, models=models, base=given.base, logs=logs)
     conditions = host.conditions()
-    versions = {
-        "gatekeeper": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        **backend.versions(),
-    }
-    manifest = freeze(
-        slo,
-        inputs=given.files,
-        target=target,
-        drafts=drafts,
-        backend=backend,
-        versions=versions,
-        host=conditions,
-        findings=findings,
-        frozen_at=stamp(backend.clock.wall()),
-    )
-    text = manifest.text()
-    plan = lay_plan(given, manifest, sha256(text), fixed)
     kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
     found = complaints(slo, given.canaries, kind, host.lacks() if backend.realtime else {})
     background, here = given.profile.background.memory, conditions.get("memory_bytes")
@@ -88,9 +77,40 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
         shares_process=backend.shares_process,
     )
     found = sorted([*found, *fit.complaints(memory), *pace.complaints(slo)], key=lambda one: WEIGHTS.index(one.weight))
+    sight = backend.sight
     if refuse:
         _refuse(found)
+        if backend.realtime:
+            sight, remarks = _glance(given, backend)
+            findings += remarks
+            _refuse(unshown(slo, kind, sight, backend.silent))
+    versions = {
+        "gatekeeper": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        **backend.versions(),
+    }
+    manifest = freeze(
+        slo,
+        inputs=given.files,
+        target=target,
+        drafts=drafts,
+        backend=backend,
+        sight=sight,
+        versions=versions,
+        host=conditions,
+        findings=findings,
+        frozen_at=stamp(backend.clock.wall()),
+    )
+    text = manifest.text()
+    plan = lay_plan(given, manifest, sha256(text), fixed)
     return Prepared(given, backend, models, manifest, text, plan, found, memory)
+
+
+def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
+    """Ask the subject twice; return what it shows, and what is odd already."""
+    seen = glance(given.slo, given.canaries, backend, lambda: Desk(backend, lambda *_: None))
+    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.silent)
 
 
 def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list[Model], list[Finding]]:
@@ -99,9 +119,10 @@ def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list
     if subject.backend == "scripted":
         return {}, None, [], []
     hashes = artifacts.HashCache(artifacts.user_cache())
-    models = {name: artifacts.find(name, given.base) for name in (subject.target, *subject.drafts)}
+    names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
+    models = {name: artifacts.find(name, given.base) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
-    drafts = [artifacts.freeze(name, models[name], hashes) for name in subject.drafts]
+    drafts = [artifacts.freeze(name, models[name], hashes) for name in names]
     findings = [finding for draft in drafts for finding in artifacts.check_pair(target, draft)]
     return models, target, drafts, findings
 

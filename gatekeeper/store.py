@@ -146,7 +146,8 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or take up one that holds an unfinished run."""
-        if not resume and path.is_dir() and any(path.iterdir()):
+        # What a subject said while it was looked at lies in logs/ before there is a run.
+        if not resume and path.is_dir() and any(one.name != "logs" for one in path.iterdir()):
             raise InputError(f"{path} is not empty", hint="go on with that run by --resume, or choose another --out")
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="choose another --out")

@@ -34,6 +34,18 @@ FILES = sorted(SLOS.glob("*.toml"))
 MACHINES = ("m2-ultra-64gb", "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
 LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
 
+COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]
+plain_command = ["serve", "{target}", "{port}"]
+"""
+INSTEAD = (
+    """url = "http://127.0.0.1:8080/v1"
+plain_url = "http://127.0.0.1:8081/v1"
+""",
+    """program = ["/opt/bin/serve"]
+""",
+)
+"""How a server is reached is written in one way of three."""
+
 BRIEF = {
     ("throughput_ratio", "at_least", 1.16),
     ("decode_throughput", "at_least", 44.0),
@@ -74,8 +86,8 @@ target = "../models/big"
 drafts = ["org/small-8bit", "org/small-4bit"]
 prompt_cache = "as-deployed"
 args = ["--log-level", "INFO"]
-url = "http://127.0.0.1:8080/v1"
-plain_url = "http://127.0.0.1:8081/v1"
+served_model_name = "big"
+draft_method = "draft-mtp"
 command = ["serve", "{target}", "{draft}", "{port}"]
 plain_command = ["serve", "{target}", "{port}"]
 api_key_env = "MY_KEY"
@@ -455,9 +467,12 @@ def test_every_key_of_the_format_is_read() -> None:
     A file that writes every key once is valid for the schema and arrives in SI base units.
     """
     slo = parse(EVERY_KEY, "every-key.toml")
+    others = [EVERY_KEY.replace(COMMANDS, instead) for instead in INSTEAD]
 
-    assert every_key(Slo, set()) - {"Objective.at_most"} <= written_keys(slo)
-    assert [] == list(jsonschema.Draft202012Validator(schema()).iter_errors(tomllib.loads(EVERY_KEY)))
+    written = written_keys(slo).union(*(written_keys(parse(text, "every-key.toml")) for text in others))
+    assert every_key(Slo, set()) - {"Objective.at_most"} <= written
+    validator = jsonschema.Draft202012Validator(schema())
+    assert [[], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
     assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
     assert [0.55, -0.005] == [one.threshold for one in slo.objective[:2]]
     assert pytest.approx(1e6 / 60) == slo.objective[2].threshold

@@ -1,13 +1,17 @@
-"""A chat as OpenAI-compatible servers speak it: the request's body, and an answer from what was heard."""
+"""A chat as OpenAI-compatible servers and Ollama speak it: the request's body, and an answer from what was heard."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gatekeeper.backends.asked import Asked
-from gatekeeper.backends.stream import Heard, excerpt, take_apart
+from gatekeeper.backends.received import Received, excerpt, take_apart
+from gatekeeper.backends.stream import Heard
 from gatekeeper.terms.records import Answer, Arrival, Claims
+
+TokensOf = Callable[[Mapping[str, Any]], int | None]
+"""How many tokens of the answer there are up to and with a chunk; None where the chunk does not say."""
 
 
 def body(asked: Asked, **more: Any) -> dict[str, Any]:
@@ -29,41 +33,80 @@ def body(asked: Asked, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+class Chunk(NamedTuple):
+    """One JSON object of an answer, with when it came."""
+
+    at_ns: int
+    said: dict[str, Any]
+    arrived: bool
+    """It brought something of the answer: content, reasoning or a piece of a tool call."""
+
+
 @dataclass(slots=True)
 class Said:
-    """What an event stream said, gathered event by event."""
+    """What a server said, gathered chunk by chunk; a single document is one chunk."""
 
-    text: str = ""
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     finish: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    """The model that answers, in the server's words; all of them where it changes within one answer."""
+    system_fingerprint: str | None = None
     last: dict[str, Any] = field(default_factory=dict)
     """Fields of any chunk that are not the API's own, the latest of each: `timings` and the like."""
-    times: list[int] = field(default_factory=list)
-    """When each non-empty delta came."""
+    chunks: list[Chunk] = field(default_factory=list)
     fault: str | None = None
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
 
-    def hear(self, at_ns: int, chunk: Mapping[str, Any]) -> None:
-        """Take one chunk in."""
+    @property
+    def text(self) -> str:
+        """Return the content."""
+        return _joined(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """Return what was thought aloud beside the content."""
+        return _joined(self._reasoning)
+
+    def hear(self, at_ns: int, chunk: dict[str, Any]) -> None:
+        """Take one chunk in; raise ValueError, TypeError, AttributeError or KeyError where it is none."""
         if chunk.get("error"):
             self.fault = self.fault or f"server error: {excerpt(json.dumps(chunk['error']).encode())}"
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
-        self.last |= {name: value for name, value in chunk.items() if name not in _OWN_FIELDS}
+        if (model := chunk.get("model")) and model != self.model:
+            self.model = str(model) if self.model is None else f"{self.model}, then {model}"
+        self.system_fingerprint = chunk.get("system_fingerprint") or self.system_fingerprint
+        for name in chunk.keys() - _OWN_FIELDS:
+            self.last[name] = chunk[name]
+        arrived = False
         for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or {}
-            content = delta.get("content") or choice.get("text") or ""
-            self.text += content
-            self.finish = choice.get("finish_reason") or self.finish
-            for call in delta.get("tool_calls") or ():
-                self._take_call(call)
-            # A role alone is no token: some servers send one before they have computed anything.
-            if content or delta.get("tool_calls") or delta.get("reasoning") or delta.get("reasoning_content"):
-                self.times.append(at_ns)
+            self.finish = str(choice.get("finish_reason") or self.finish or "") or None
+            arrived |= self._take(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
+        if isinstance(chunk.get("message"), dict):
+            arrived |= self._take(chunk["message"])
+        if chunk.get("done") is True:
+            self._end(chunk)
+        self.chunks.append(Chunk(at_ns, chunk, arrived))
+
+    def _take(self, delta: Mapping[str, Any]) -> bool:
+        """Take a message or a piece of one in, and tell whether anything was in it; a role alone is nothing."""
+        content, calls = delta.get("content") or "", delta.get("tool_calls") or ()
+        reasoning = delta.get("reasoning") or delta.get("reasoning_content") or delta.get("thinking") or ""
+        if not (isinstance(content, str) and isinstance(reasoning, str)):
+            raise TypeError("text of another kind")
+        self._text.append(content)
+        self._reasoning.append(reasoning)
+        for call in calls:
+            self._take_call(call)
+        return bool(content or reasoning or calls)
 
     def _take_call(self, call: Mapping[str, Any]) -> None:
+        index = call.get("index")
         known = self.calls.setdefault(
-            int(call.get("index", len(self.calls))), {"type": "function", "function": {"name": "", "arguments": ""}}
+            len(self.calls) if index is None else int(index),
+            {"type": "function", "function": {"name": "", "arguments": ""}},
         )
         if call.get("id"):
             known["id"] = call["id"]
@@ -72,56 +115,118 @@ class Said:
         arguments = function.get("arguments") or ""
         known["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
+    def _end(self, chunk: Mapping[str, Any]) -> None:
+        """Take the end of an answer in as Ollama writes it."""
+        self.finish = str(chunk.get("done_reason") or self.finish or "stop")
+        counts = {"prompt_tokens": chunk.get("prompt_eval_count"), "completion_tokens": chunk.get("eval_count")}
+        self.usage = self.usage or {name: count for name, count in counts.items() if count is not None}
 
-_OWN_FIELDS = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
+
+_OWN_FIELDS = frozenset(
+    {"id", "object", "created", "model", "system_fingerprint", "choices", "usage", "message", "done", "done_reason"}
+)
 
 
-def understand(heard: Heard) -> tuple[Answer, Said]:
-    """Return the answer that was heard, and all the server said; whatever is wrong with it is the answer's fault."""
+def understand(heard: Heard, *, tokens_of: TokensOf | None = None) -> tuple[Answer, Said]:
+    """Return the answer that was heard, and all the server said; whatever is wrong with it is the answer's fault.
+
+    *tokens_of* reads the tokens up to a chunk out of it, where this server's chunks tell.
+    """
     received, said = take_apart(heard), Said()
-    broken = heard.broken
-    for event in received.events:
+    garbled = None
+    for event in received.events if received.status == 200 else ():
         try:
             said.hear(event.at_ns, json.loads(event.data))
-        except (ValueError, TypeError, AttributeError, KeyError):
-            broken = broken or f"garbled stream: {excerpt(event.data)}"
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            garbled = f"garbled stream: {excerpt(event.data)}"
             break
-    if said.fault or broken:
-        fault = said.fault or broken
-    elif received.status is None:
-        fault = "cut off: the server closed the connection without an answer"
-    elif received.status != 200:
-        fault = f"HTTP {received.status}: {excerpt(received.body)}"
-    elif not received.body.strip():
-        fault = "empty answer: HTTP 200 without a body"
-    elif not received.events and not received.done:
-        fault = f"not an event stream: {excerpt(received.body)}"
-    elif not received.done:
-        fault = "cut off: the stream ended without [DONE]"
-    else:
-        fault = None
-    return _answer(heard, said, fault), said
+    return _answer(heard, said, _fault(heard, received, said, garbled), tokens_of), said
 
 
-def _answer(heard: Heard, said: Said, fault: str | None) -> Answer:
-    output = _count(said.usage.get("completion_tokens"))
-    # A chunk is a token only where the numbers say so.
-    tokens = 1 if output == len(said.times) else None
-    details = said.usage.get("prompt_tokens_details") or {}
-    prompt = _count(said.usage.get("prompt_tokens"))
-    claims = Claims(prompt_tokens=prompt, cached_tokens=_count(details.get("cached_tokens")), completion_tokens=output)
+def _fault(heard: Heard, received: Received, said: Said, garbled: str | None) -> str | None:
+    """Return what is wrong with an answer, the worst first; None where it is whole."""
+    if received.status is None:
+        cut_off = "cut off: the server closed the connection without an answer"
+        return heard.broken or (f"not HTTP: {excerpt(received.body)}" if received.body else cut_off)
+    if received.status != 200:
+        return _refusal(received) + (f" ({heard.broken})" if heard.broken else "")
+    return said.fault or heard.broken or garbled or _missing(received, said)
+
+
+def _missing(received: Received, said: Said) -> str | None:
+    """Return what a well-formed answer lacks. `[DONE]` it may lack where it says why it finished, and came whole."""
+    if not received.body.strip():
+        return "empty answer: HTTP 200 without a body"
+    if not received.events and not received.done:
+        return f"not an event stream: {excerpt(received.body)}"
+    if not received.done and said.finish is None:
+        return "cut off: the stream ended without [DONE] and without a reason to finish"
+    if not received.done and not received.whole:
+        return "cut off: the connection ended before the answer"
+    return None
+
+
+def _refusal(received: Received) -> str:
+    """Put an answer that is none into words; when to ask again is for people to read, nothing is asked twice."""
+    told = f"HTTP {received.status}"
+    if received.retry_after is not None:
+        told += f", retry after {excerpt(received.retry_after.encode())}"
+    if received.location is not None:
+        told += f", redirected to {excerpt(received.location.encode())}, which is not followed"
+    return f"{told}: {excerpt(received.body)}"
+
+
+def _answer(heard: Heard, said: Said, fault: str | None, tokens_of: TokensOf | None) -> Answer:
+    output, prompt = (_count(said.usage.get(name)) for name in ("completion_tokens", "prompt_tokens"))
+    details = said.usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    times = [chunk.at_ns for chunk in said.chunks if chunk.arrived]
+    tokens = _counted(said, output, tokens_of) or _alike(len(times), output, said.finish)
     return Answer(
         heard.sent_ns,
         heard.ended_ns,
-        arrivals=tuple(Arrival(at, tokens) for at in said.times),
+        arrivals=tuple(map(Arrival, times, tokens)),
         text=said.text,
+        reasoning=said.reasoning,
         tool_calls=tuple(said.calls[index] for index in sorted(said.calls)),
         finish=said.finish,
         prompt_tokens=prompt,
         output_tokens=output,
-        claims=claims,
+        claims=Claims(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=output, model=said.model),
         fault=fault,
     )
+
+
+def _counted(said: Said, output: int | None, tokens_of: TokensOf | None) -> list[int] | None:
+    """Return the tokens of each arrival as the chunks count them; None where they do not, or cannot be right.
+
+    Tokens counted in a chunk without text belong to the next arrival: that is when they are seen.
+    """
+    if tokens_of is None:
+        return None
+    tokens, known, latest = [], 0, 0
+    for chunk in said.chunks:
+        count = _count(tokens_of(chunk.said))
+        if count is not None and count < latest:
+            return None
+        latest = latest if count is None else count
+        if chunk.arrived:
+            if count is None:
+                return None
+            tokens.append(count - known)
+            known = count
+    return tokens if output is None or latest <= output else None
+
+
+def _alike(arrivals: int, output: int | None, finish: str | None) -> list[int] | list[None]:
+    """Return one token for each arrival where the numbers say so; a stop token has no text, but some count it."""
+    silent = {0, 1} if finish == "stop" else {0}
+    return [1] * arrivals if output is not None and output - arrivals in silent else [None] * arrivals
+
+
+def _joined(pieces: list[str]) -> str:
+    """Join pieces, and the halves of characters that a server cut in two and escaped apart."""
+    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _count(written: object) -> int | None:

@@ -33,7 +33,7 @@ class MlxBackend:
     name = "mlx"
     # What our own worker greets with; known here, so that nothing has to be started to plan a run.
     sight = (Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS) | (
-        Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN | Sight.LOGITS
+        Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN | Sight.LOGITS | Sight.COLD
     )
     shares_process = True
     streams = 1
@@ -41,6 +41,8 @@ class MlxBackend:
     knobs = frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"})
     realtime = True
     caches = False
+    uncached = True
+    silent = "look at num_draft_tokens and the pair's vocabularies"
 
     def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path) -> None:
         self.clock: Clock = SystemClock()

@@ -26,7 +26,7 @@ from gatekeeper.terms.records import Rounds
 # `import mlx_lm.generate` yields the function of that name, not the module.
 generation = import_module("mlx_lm.generate")
 
-SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain")
+SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
 CONDITIONS = ("temperature", "max_tokens", "thinking")
 
 

@@ -181,7 +181,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "redrafter",
-            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"],
+            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold"],
             "knobs": ["draft", "num_draft_tokens", "max_tokens"],
             "shares_process": True,
             "versions": installed("recurrent-drafting", "mlx", "mlx-lm", "transformers", "numpy"),

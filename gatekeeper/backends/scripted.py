@@ -47,6 +47,8 @@ class ScriptedBackend:
         self.sight = script.seen
         self.shares_process = script.shares_process
         self.caches = script.caches
+        self.uncached = True
+        self.silent = "let the script's draft propose something"
         self.realtime = script.time == "real"
         self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
         self.timeout = timeout

@@ -39,20 +39,23 @@ ADAPTERS = {
     "redrafter": "gatekeeper.backends.redrafter_worker",
 }
 """Backends that are a worker of ours around somebody's Python package."""
+_UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACE = re.compile(r"\{(target|draft|port)\}")
-_OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS
+_OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
 """What both arms must show to be compared."""
 
 
 def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "WorkerBackend":
     """Start each program once, hear its greeting and end it; raise InputError where one does not greet."""
     name = subject.backend
-    unused = {"url": subject.url, "plain_url": subject.plain_url, "knobs": subject.knobs}
+    unused = {key: getattr(subject, key) for key in _UNUSED}
+    if name not in ADAPTERS:
+        unused["program"] = subject.program
     for key in (key for key, value in unused.items() if value):
         raise InputError(f"backend {name} has no use for subject.{key}", hint="a worker gets everything in its asks")
     command = subject.command
     if command is None and name in ADAPTERS:
-        command = (sys.executable, "-P", "-m", ADAPTERS[name], "{target}", "{draft}")
+        command = (*(subject.program or (sys.executable, "-P")), "-m", ADAPTERS[name], "{target}", "{draft}")
     if command is None:
         hint = 'command = ["python3", "my_worker.py", "{target}", "{draft}"]'
         raise InputError(f"the {name} backend needs the command of a worker in [subject]", hint=hint)
@@ -60,7 +63,7 @@ def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, lo
         if "{port}" in word:
             raise InputError(f"'{word}': a worker has no port", hint="it speaks on stdin and stdout")
     commands = Commands((*command, *subject.args), _with(subject.plain_command, subject.args), models, base.absolute())
-    return WorkerBackend(subject, commands, logs, ours=subject.command is None)
+    return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
 
 
 def _with(command: Sequence[str] | None, more: Sequence[str]) -> tuple[str, ...] | None:
@@ -122,6 +125,7 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
+    silent = "look at what the worker was asked with and at its log: was there a draft?"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool = False) -> None:
         self.name: str = subject.backend
@@ -133,6 +137,8 @@ class WorkerBackend:
         self._plain_hello = self._hello if commands.plain is None else self._greeting(None)
         self.shares_process = self._hello.shares_process and commands.plain is None
         self.sight, self.knobs = _together(self._hello, self._plain_hello, separate=commands.plain is not None)
+        # By the worker's own word: its answers have no place to tell what was cached.
+        self.uncached = Sight.COLD in self.sight
 
     def residence(self, setting: Setting) -> str:
         """Return the draft; `plain` names a worker without one."""

@@ -25,6 +25,7 @@ SEES = {
     "rounds": Sight.ROUNDS,
     "plain": Sight.PLAIN,
     "logits": Sight.LOGITS,
+    "cold": Sight.COLD,
 }
 """What a worker may say it sees; its memory is ours to measure, whatever it says."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatekeeper.terms.manifest import File, Manifest, Model
+from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.outcome import Finding
 from gatekeeper.terms.ports import Backend
 from gatekeeper.terms.slo import Host, Slo
@@ -19,6 +20,7 @@ def freeze(
     target: Model | None,
     drafts: Sequence[Model],
     backend: Backend,
+    sight: Sight,
     versions: Mapping[str, str],
     host: Mapping[str, Any],
     findings: Sequence[Finding],
@@ -31,7 +33,7 @@ def freeze(
         shares_process=backend.shares_process,
         streams=backend.streams,
         restart_knobs=tuple(backend.restart_knobs),
-        sight=tuple(sorted(str(flag.name) for flag in backend.sight)),
+        sight=tuple(sorted(str(flag.name) for flag in sight)),
         target=target,
         drafts=tuple(drafts),
         sampling=slo.sampling.model_dump(mode="json"),

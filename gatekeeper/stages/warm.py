@@ -1,42 +1,27 @@
 """The warm cache: the canaries asked again as deployed, repeated and as the second turn of a conversation."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gatekeeper.desk import Desk, Request
+from gatekeeper.errand import Errand, Observe, ask_missing, request
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.records import Answer, Generation, Role, Setting
-from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict.plan import plain_of, sampling_for
+from gatekeeper.verdict.plan import plain_of
 
 REPEATS = 3
 """Times a canary is sent: what a cache stores wrongly shows at the second, what it then stores at the third."""
 TOGETHER = 4
 """Canaries shuffled together: with their second turns 8 prompts, so that mlx_lm.server's 10 cached ones hold them."""
 
-Observe = Callable[[str, dict[str, object]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Warm:
-    """What one pass with the prompt cache on is given."""
-
-    slo: Slo
-    name: str
-    """The soak it belongs to."""
-    settings: Mapping[str, Setting]
-    """Of the workloads that are asked again."""
-    resident: Setting
-    canaries: Mapping[str, Sequence[Canary]]
-    seed: int
-    before: tuple[Generation, ...] = ()
-    """What an earlier, interrupted segment recorded."""
+WITHOUT = frozenset({"temperature", "concurrency"})
+GREEDY = {"temperature": 0.0, "seed": None}
+"""Whatever the SLO promises for: only greedy answers, each alone, can be compared one by one."""
 
 
 def warm(
-    given: Warm,
+    given: Errand,
     plain_desk: Callable[[], Desk],
     warm_desk: Callable[[], Desk],
     *,
@@ -48,19 +33,13 @@ def warm(
     Both arms get the same prompts: plain decoding's answer is the first turn of every conversation.
     """
     made = list(given.before)
-    done = {one.key for one in made}
 
     def note(one: Generation) -> None:
         record(one)
         made.append(one)
-        observe("answer", {"generation": one, "soak": given.name})
 
-    def ask(open_desk: Callable[[], Desk], setting: Setting, requests: list[Request]) -> None:
-        missing = [one for one in requests if one.key not in done]
-        if missing:
-            with open_desk() as desk:
-                desk.open(setting)
-                desk.ask_all(iter(missing), 1, note)
+    def ask(open_desk: Callable[[], Desk], setting: Setting, requests: Iterable[Request]) -> None:
+        ask_missing(given, open_desk, setting, requests, record=note, observe=observe)
 
     plain = plain_of(given.resident)
     singles = [(name, canary) for name in given.settings for canary in given.canaries[name]]
@@ -68,10 +47,10 @@ def warm(
     later = _conversations(given, made)
     turns = [_request(given, name, "plain", turn, first) for (name, first), turn in later.items()]
     ask(plain_desk, plain, turns)
-    ask(warm_desk, given.resident, list(_shuffled(given, later)))
+    ask(warm_desk, given.resident, _shuffled(given, later))
 
 
-def _conversations(given: Warm, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
+def _conversations(given: Errand, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
     """Return, by workload and first canary, the prompt of the second turn; none where plain decoding failed."""
     answers = {
         (one.workload, one.canary): one.answer for one in made if one.arm == "plain" and one.answer.fault is None
@@ -100,7 +79,7 @@ def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
     )
 
 
-def _shuffled(given: Warm, later: Mapping[tuple[str, str], Canary]) -> Iterator[Request]:
+def _shuffled(given: Errand, later: Mapping[tuple[str, str], Canary]) -> Iterator[Request]:
     for name in given.settings:
         some = given.canaries[name]
         for start in range(0, len(some), TOGETHER):
@@ -112,19 +91,5 @@ def _shuffled(given: Warm, later: Mapping[tuple[str, str], Canary]) -> Iterator[
             yield from asked
 
 
-def _request(given: Warm, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
-    knobs = given.settings[name] if arm == "candidate" else plain_of(given.settings[name])
-    setting = tuple((knob, value) for knob, value in knobs if knob not in {"temperature", "concurrency"})
-    return Request(
-        trial=given.name,
-        key=f"{arm}-{repeat}:{name}/{canary.id}",
-        workload=name,
-        canary=canary,
-        arm=arm,
-        setting=setting,
-        # Whatever the SLO promises for: only greedy answers, each alone, can be compared one by one.
-        sampling=replace(sampling_for(given.slo, canary, setting, 1), temperature=0.0, seed=None),
-        role=Role.WARM,
-        repeat=repeat,
-        pair=first,
-    )
+def _request(given: Errand, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
+    return request(given, name, arm, canary, Role.WARM, without=WITHOUT, sampling=GREEDY, repeat=repeat, pair=first)

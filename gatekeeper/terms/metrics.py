@@ -24,6 +24,8 @@ class Sight(Flag):
     """Plain decoding can be had beside speculation."""
     LOGITS = auto()
     """The target's logits can be read, in a pass that is not timed."""
+    COLD = auto()
+    """Prompts meet no prompt cache, or each answer tells how much of its prompt was cached."""
 
 
 class Per(Enum):
@@ -71,6 +73,8 @@ class Metric:
 _TIMES = Sight.ARRIVALS
 _SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT
 _PAIRED = _SPEED | Sight.PLAIN
+_PAIRED_WHOLE = Sight.TOKEN_COUNT | Sight.PLAIN
+"""Of whole answers, which a server that does not stream shows as well."""
 _PAIRED_TEXT = Sight.TEXT | Sight.PLAIN
 
 
@@ -105,14 +109,14 @@ ALL: tuple[Metric, ...] = (
     _pairs(
         "answer_throughput_ratio",
         higher=True,
-        needs=_PAIRED,
+        needs=_PAIRED_WHOLE,
         least=0.0,
         says="output tokens over (end - sent), candidate over plain, paired per canary; geometric mean",
     ),
     _pairs(
         "system_throughput_ratio",
         higher=True,
-        needs=_PAIRED,
+        needs=_PAIRED_WHOLE,
         least=0.0,
         says="tokens over wall time at the promised concurrency, candidate over plain",
     ),
@@ -128,7 +132,7 @@ ALL: tuple[Metric, ...] = (
         "prefill_throughput",
         "tok/s",
         higher=True,
-        needs=_SPEED,
+        needs=_SPEED | Sight.COLD,
         quantile=0.5,
         says="prompt tokens over the time to first token; median over answers",
     ),
@@ -136,11 +140,13 @@ ALL: tuple[Metric, ...] = (
         "ttft",
         "s",
         higher=False,
-        needs=_TIMES,
+        needs=_TIMES | Sight.COLD,
         quantile=0.5,
         says="time from the request to its first non-empty content; median over answers",
     ),
-    _pairs("ttft_delta", higher=False, needs=_TIMES | Sight.PLAIN, says="relative change of the median TTFT"),
+    _pairs(
+        "ttft_delta", higher=False, needs=_TIMES | Sight.PLAIN | Sight.COLD, says="relative change of the median TTFT"
+    ),
     _answers(
         "acceptance_rate",
         "1",

@@ -92,6 +92,10 @@ class Backend(Protocol):
     """False: time is virtual, so the host is sampled on the virtual clock."""
     caches: bool
     """It has a prompt cache that is off unless a subject is started with it."""
+    uncached: bool
+    """Its subjects have no prompt cache, or one that is switched off; False: only their answers can tell."""
+    silent: str
+    """What to look at where it decodes plainly although a draft is set."""
 
     def residence(self, setting: Setting) -> str:
         """Name the process that can answer *setting*; another name means a restart."""

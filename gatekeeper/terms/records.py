@@ -53,6 +53,10 @@ class Claims:
     completion_tokens: int | None = None
     prompt_seconds: float | None = None
     decode_seconds: float | None = None
+    tried_by_position: tuple[int, ...] = ()
+    accepted_by_position: tuple[int, ...] = ()
+    model: str | None = None
+    """Who answers, in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Answer:
     ended_ns: int
     arrivals: tuple[Arrival, ...] = ()
     text: str = ""
+    reasoning: str = ""
+    """What was thought aloud before the text, where a server keeps the two apart; it arrives, and is not graded."""
     tool_calls: tuple[dict[str, Any], ...] = ()
     """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
     finish: str | None = None

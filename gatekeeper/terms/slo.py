@@ -11,11 +11,33 @@ from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal["mlx", "mlx-server", "redrafter", "scripted", "worker", "zlab-dflash"]
+BackendName = Literal[
+    "ddtree",
+    "dflash-mlx",
+    "llama-server",
+    "lmstudio",
+    "mlx",
+    "mlx-omni",
+    "mlx-server",
+    "mlx-vlm",
+    "mtplx",
+    "ollama",
+    "omlx",
+    "openai",
+    "rapid-mlx",
+    "redrafter",
+    "scripted",
+    "vllm",
+    "vllm-mlx",
+    "worker",
+    "zlab-dflash",
+]
+WORKERS = ("redrafter", "worker", "zlab-dflash")
+"""Backends that speak on stdin and stdout: their programs take no port."""
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
-CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_p_min")
+CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
 """Knobs the sweep chooses a value for."""
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs swept in both arms and reported, never chosen."""
@@ -59,8 +81,17 @@ class Subject(_Written):
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
     url: str | None = Field(default=None, description="attach to a running server")
     plain_url: str | None = None
-    command: tuple[str, ...] | None = Field(default=None, description="start a server: {target} {draft} {port}")
-    plain_command: tuple[str, ...] | None = None
+    served_model_name: str | None = Field(default=None, description="the target's name in requests")
+    program: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="the program to start where it is not the one on PATH; flags stay ours"
+    )
+    command: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="start a server: {target} {draft} {port} and knobs such as {window}"
+    )
+    plain_command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    draft_method: str | None = Field(
+        default=None, description="how the server drafts, in its own word: draft-mtp, dflash, ngram, eagle3 ..."
+    )
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
     script: str | None = Field(default=None, description="the truth of a scripted subject")
     knobs: dict[str, KnobPlace] = {}
@@ -80,6 +111,19 @@ class Subject(_Written):
             raise ValueError("a draft is listed twice")
         if self.backend == "scripted" and self.script is None:
             raise ValueError('the scripted backend needs script = "truth.json"')
+        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
+        if self.url is not None and started:
+            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nkeep one of the two")
+        if self.program is not None and self.command is not None:
+            raise ValueError(
+                "program replaces the first word of our command line, command the whole\nkeep one of the two"
+            )
+        for name in ("command", "plain_command"):
+            ported = any("{port}" in word for word in getattr(self, name) or ("{port}",))
+            if not ported and self.backend not in WORKERS:
+                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
+        if self.plain_url is not None and self.url is None:
+            raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
 
 
@@ -115,6 +159,7 @@ class Knobs(_Written):
     num_draft_tokens: int | None = Field(default=None, ge=1)
     block_size: int | None = Field(default=None, ge=1)
     window: int | None = Field(default=None, ge=1)
+    draft_n_min: int | None = Field(default=None, ge=0)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -134,6 +179,7 @@ class Sweep(_Written):
     num_draft_tokens: tuple[int, ...] = ()
     block_size: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
+    draft_n_min: tuple[int, ...] = ()
     draft_p_min: tuple[float, ...] = ()
     temperature: tuple[float, ...] = ()
     max_tokens: tuple[int, ...] = ()

@@ -8,9 +8,11 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Generation
 from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict import derive, explain
+from gatekeeper.verdict import explain
 from gatekeeper.verdict.choice import Choice, Seen
+from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.effects import Arm, main_effects
+from gatekeeper.verdict.evidence import BURST, Evidence, gather, plain_gap
 from gatekeeper.verdict.plan import Plan, Trial, concurrency_of, defaults
 from gatekeeper.verdict.turning import turning
 
@@ -46,7 +48,7 @@ def _models(slo: Slo, records: Records, workload: str, seen: Sequence[Seen]) -> 
             why = "answers under way together share the machine: the time of a round is not its cost"
             out |= {one.trial.name: {"because": why} for one in group}
             continue
-        together = derive.BURST * _gap(plain)
+        together = BURST * _gap(plain)
         settings = {
             one.trial.name: explain.see(one.trial.setting, _of(records, one.trial.name, workload), together)
             for one in group
@@ -65,7 +67,7 @@ def _of(records: Records, trial: str, workload: str) -> tuple[Generation, ...]:
 
 
 def _gap(plain: tuple[Generation, ...]) -> float:
-    return derive.plain_gap(derive.Evidence("", {}, (), plain, 0.95, 0, greedy=False))
+    return plain_gap(Evidence("", {}, (), plain, 0.95, 0, greedy=False))
 
 
 def _concurrency(
@@ -78,8 +80,8 @@ def _concurrency(
     ratios: dict[int, Estimate | Missing] = {}
     for trial in plan.trials:
         if trial.arm == "candidate" and _only_concurrency(trial, base):
-            evidence = derive.gather(
-                derive.Evidence(
+            evidence = gather(
+                Evidence(
                     workload,
                     canaries,
                     _of(records, trial.name, workload),
@@ -90,7 +92,7 @@ def _concurrency(
                     drift_limit=float("inf"),
                 )
             )
-            ratios[concurrency_of(slo, trial)] = derive.estimate("system_throughput_ratio", evidence)
+            ratios[concurrency_of(slo, trial)] = estimate("system_throughput_ratio", evidence)
     return turning(ratios)
 
 

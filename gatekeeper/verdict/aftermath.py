@@ -7,7 +7,7 @@ from gatekeeper.terms.records import Setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import agreement
 from gatekeeper.verdict.agreement import Parting
-from gatekeeper.verdict.derive import Evidence
+from gatekeeper.verdict.evidence import Evidence
 from gatekeeper.verdict.judge import promises
 from gatekeeper.verdict.ladder import speculates
 

@@ -11,10 +11,14 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Finding, Missing, rounded
 from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
-from gatekeeper.verdict import derive, stats
+from gatekeeper.verdict import stats
+from gatekeeper.verdict.claims import counted_or_claimed
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import BURST, Evidence, gather, paired_ratios, plain_gap, sound
 from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
+from gatekeeper.verdict.timing import acceptance, answer_rate, decode_rate
 
 LOST_TO_CHOICE = 0.25
 """A choice may rest on most of its pairs; the soak that proves it may lose only one in twenty."""
@@ -32,6 +36,8 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
+    claimed: bool = field(default=False, kw_only=True)
+    """The acceptance is the server's claim."""
     noise: Estimate | Missing = NO_NULL
     """Plain against plain by the same measure."""
     flaws: tuple[Flaw, ...] = ()
@@ -62,6 +68,7 @@ class Seen:
             "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
             "n": self.ratio.n,
             "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+            **({"acceptance_from": "claims"} if self.claimed and self.acceptance is not None else {}),
         } | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
 
 
@@ -112,10 +119,10 @@ def look(
     def answers(name: str) -> tuple[Generation, ...]:
         return tuple(one for one in records.get(name, ()) if one.workload == workload)
 
-    def against(trial: Trial) -> derive.Evidence:
+    def against(trial: Trial) -> Evidence:
         mine, plain = answers(trial.name), answers(trial.twin)
         greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
-        given = derive.Evidence(
+        given = Evidence(
             workload,
             canaries,
             mine,
@@ -126,10 +133,10 @@ def look(
             drift_limit=math.inf,
             lost_limit=LOST_TO_CHOICE,
         )
-        return derive.gather(given)
+        return gather(given)
 
     null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
-    noise = cache(lambda measure: derive.estimate(measure, null[0]) if null else NO_NULL)
+    noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
     about = f"{workload}, sweep"
 
     @cache
@@ -145,20 +152,22 @@ def look(
     return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: derive.Evidence, flaws: tuple[Flaw, ...]) -> Seen:
+def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -> Seen:
     measure = measure_of(slo, trial)
-    ratio = derive.estimate(measure, evidence)
-    together = derive.BURST * derive.plain_gap(evidence)
-    read = partial(derive.decode_rate, together_s=together) if measure == "throughput_ratio" else derive.answer_rate
+    ratio = estimate(measure, evidence)
+    together = BURST * plain_gap(evidence)
+    read = partial(decode_rate, together_s=together) if measure == "throughput_ratio" else answer_rate
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
-        measure, read = "answer_throughput_ratio", derive.answer_rate
-        ratio = derive.estimate(measure, evidence)
-    ratios, _ = derive.paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
+        measure, read = "answer_throughput_ratio", answer_rate
+        ratio = estimate(measure, evidence)
+    ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
-    accepted = [value for one in derive.sound(evidence.answers) if (value := derive.acceptance(one.answer)) is not None]
+    answers, claimed = counted_or_claimed(evidence.answers)
+    accepted = [value for one in sound(answers) if (value := acceptance(one.answer)) is not None]
     if (why := spoiled(flaws).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
-    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None, flaws=flaws)
+    rate = median(accepted) if accepted else None
+    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:

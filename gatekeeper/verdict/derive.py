@@ -2,272 +2,40 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from statistics import fmean, median
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing, fact
-from gatekeeper.terms.records import Answer, Generation, Role, Tie
+from gatekeeper.terms.records import Answer, Generation
 from gatekeeper.verdict import agreement, draws, stats
+from gatekeeper.verdict.drift import drifted
+from gatekeeper.verdict.evidence import (
+    BURST,
+    Evidence,
+    comparable,
+    lost_too_many,
+    paired_ratios,
+    per_canary,
+    plain_gap,
+    sound,
+)
 from gatekeeper.verdict.quality import grade
+from gatekeeper.verdict.timing import (
+    acceptance,
+    acceptance_length,
+    answer_rate,
+    bursts,
+    decode_rate,
+    prefill_rate,
+    ttft,
+)
+from gatekeeper.verdict.windows import acceptance_window_min
 
-LOST_PAIRS = 0.05
-"""More lost pairs than this, and ratios are unproven (contract)."""
-BURST = 0.10
-"""Arrivals closer together than this share of plain decoding's median gap are one burst (contract)."""
-SAME_LENGTH = 0.9
-"""Greedy answers whose lengths differ more are different work: such a pair carries no speed."""
-DRAWN_LENGTH = 0.1
-"""Above temperature 0 lengths are drawn; only an answer under a tenth of its twin is a cut and no speed."""
 CUT_SHORT = 0.5
 """A greedy answer under half of plain decoding's length, on the same canary, was cut short."""
-
-Pair = tuple[Generation, Generation]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """All that was recorded of one workload at one setting, and how to read it."""
-
-    workload: str
-    canaries: Mapping[str, Canary]
-    answers: tuple[Generation, ...]
-    """Answers of the setting under judgement; for a plain setting these are plain answers."""
-    plain: tuple[Generation, ...]
-    """Plain answers to compare with; empty when plain decoding itself is judged."""
-    level: float
-    seed: int
-    greedy: bool
-    window_s: float = 120.0
-    drift_limit: float = 0.05
-    lost_limit: float = LOST_PAIRS
-    frozen: bool = True
-    """False where an objective speaks of the population the canaries stand for."""
-    pairs: tuple[Pair, ...] = field(default=())
-    ties: tuple[Tie, ...] = ()
-    """How near the target's logits lay where the arms parted; read after the soak."""
-    warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
-    """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
-    draws: tuple[Generation, ...] | str = "no first tokens were sampled"
-    """First tokens of both arms, or why there are none to trust."""
-
-
-def gather(evidence: Evidence) -> Evidence:
-    """Drop the warm-ups and pair the arms: by their pair, else with the nearest answer to the same canary in time."""
-    answers = tuple(one for one in evidence.answers if one.role is not Role.WARMUP)
-    plain = tuple(one for one in evidence.plain if one.role is not Role.WARMUP)
-    by_pair = {(one.pair, one.canary): one for one in answers if one.pair}
-    by_canary: dict[str, list[Generation]] = defaultdict(list)
-    for one in answers:
-        if one.role is not Role.CLOSING:
-            by_canary[one.canary].append(one)
-    pairs = []
-    for twin in plain:
-        mate = by_pair.get((twin.pair, twin.canary)) if twin.pair else None
-        if mate is None and twin.role is Role.BLOCK and by_canary[twin.canary]:
-            same = [one for one in by_canary[twin.canary] if one.segment == twin.segment] or by_canary[twin.canary]
-            mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
-        if mate is not None:
-            pairs.append((mate, twin))
-    return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
-
-
-# One answer
-
-
-def ttft(answer: Answer) -> float | None:
-    """Return seconds from the request to the first arrival."""
-    return (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
-
-
-def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
-    """Return tokens per second after the first burst; None with fewer than two bursts or uncounted tokens.
-
-    The first burst ends the prefill. While speculating it holds a whole round, whose time lies before the first
-    arrival: counting its tokens as decoded would flatter speculation, the more the shorter the answer.
-    """
-    first = _first_burst(answer, together_s)
-    later = answer.arrivals[first:]
-    if not later:
-        return None
-    seconds = (later[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
-    counted = [arrival.tokens for arrival in later]
-    if all(tokens is not None for tokens in counted):
-        tokens = float(sum(tokens or 0 for tokens in counted))
-    elif answer.output_tokens is not None:  # chunks of unknown size: each stands for its share of the tokens
-        tokens = answer.output_tokens * len(later) / len(answer.arrivals)
-    else:
-        return None
-    return tokens / seconds if seconds > 0 and tokens > 0 else None
-
-
-def _first_burst(answer: Answer, together_s: float) -> int:
-    """Count the arrivals of the first burst: a round up to the target's own token, or what arrives together."""
-    size = 0
-    for before, arrival in pairwise((None, *answer.arrivals)):
-        inside = before is not None and (
-            before.drafted is True or (arrival is not None and (arrival.at_ns - before.at_ns) / 1e9 < together_s)
-        )
-        if size and not inside:
-            break
-        size += 1
-    return size
-
-
-def answer_rate(answer: Answer) -> float | None:
-    """Return output tokens per second from the request to its end."""
-    seconds = (answer.ended_ns - answer.sent_ns) / 1e9
-    return answer.output_tokens / seconds if answer.output_tokens and seconds > 0 else None
-
-
-def prefill_rate(answer: Answer) -> float | None:
-    """Return prompt tokens per second until the first arrival."""
-    seconds = ttft(answer)
-    return answer.prompt_tokens / seconds if answer.prompt_tokens and seconds else None
-
-
-def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
-    """Return (gap in seconds, tokens) of each burst but the first.
-
-    Arrivals of one round, or closer together than *together_s*, are one burst. A round ends with the target's own
-    token, the one that was not drafted.
-    """
-    out: list[tuple[float, int | None]] = []
-    begun, last = 0, 0
-    inside_round = False
-    for number, arrival in enumerate(answer.arrivals):
-        joins = number > 0 and (inside_round or (arrival.at_ns - last) / 1e9 < together_s)
-        if joins and out:
-            gap, tokens = out[-1]
-            out[-1] = (gap, None if tokens is None or arrival.tokens is None else tokens + arrival.tokens)
-        elif not joins:
-            out.append(((arrival.at_ns - begun) / 1e9, arrival.tokens))
-        if not joins:
-            begun = arrival.at_ns
-        last = arrival.at_ns
-        inside_round = arrival.drafted is True
-    return out[1:]
-
-
-def acceptance(answer: Answer) -> float | None:
-    """Return accepted over drafted tokens, as we counted them."""
-    return answer.rounds.accepted / answer.rounds.drafted if answer.rounds and answer.rounds.drafted else None
-
-
-def acceptance_length(answer: Answer) -> float | None:
-    """Return tokens per verify round."""
-    counted = answer.rounds
-    return (counted.accepted + counted.rounds) / counted.rounds if counted and counted.rounds else None
-
-
-# Many answers
-
-
-def sound(answers: Iterable[Generation]) -> list[Generation]:
-    """Return the answers without a fault."""
-    return [one for one in answers if one.answer.fault is None]
-
-
-def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | None]) -> dict[str, list[float]]:
-    """Return what *read* gives, grouped by canary; answers it has no value for are left out."""
-    out: dict[str, list[float]] = defaultdict(list)
-    for one in answers:
-        value = read(one.answer)
-        if value is not None:
-            out[one.canary].append(value)
-    return dict(out)
-
-
-def plain_gap(evidence: Evidence) -> float:
-    """Return plain decoding's median gap between arrivals in seconds; 0 where it was not seen."""
-    answers = evidence.plain or (evidence.answers if not evidence.pairs else ())
-    gaps = [
-        (after.at_ns - before.at_ns) / 1e9
-        for one in sound(answers)
-        if not one.answer.rounds
-        for before, after in zip(one.answer.arrivals, one.answer.arrivals[1:], strict=False)
-    ]
-    return median(gaps) if gaps else 0.0
-
-
-def comparable(pair: Pair, *, greedy: bool) -> bool:
-    """Tell whether two answers did the same work; a truncated one, or one of another length, did not."""
-    lengths = [one.answer.output_tokens for one in pair]
-    if None in lengths:
-        return True
-    shorter, longer = sorted(length or 0 for length in lengths)
-    return shorter >= (SAME_LENGTH if greedy else DRAWN_LENGTH) * longer
-
-
-def paired_ratios(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool
-) -> tuple[dict[str, list[float]], int]:
-    """Return candidate over plain per canary, and how many pairs were lost to faults or lengths or have no value."""
-    out: dict[str, list[float]] = defaultdict(list)
-    lost = 0
-    for pair in pairs:
-        mine, twin = pair
-        if not comparable(pair, greedy=greedy):
-            lost += 1
-            continue
-        ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
-        if ours is None or theirs is None:
-            lost += 1
-        else:
-            out[mine.canary].append(ours / theirs)
-    return dict(out), lost
-
-
-def lost_too_many(lost: int, evidence: Evidence) -> str | None:
-    """Say why the pairs do not suffice, if they do not."""
-    pairs, limit = len(evidence.pairs), evidence.lost_limit
-    if pairs == 0:
-        return "no answer of this workload was paired with a plain one"
-    if lost / pairs > limit:
-        return f"{lost} of {pairs} pairs are lost to faults or lengths or have no speed, more than {limit:.0%}"
-    return None
-
-
-def drift(evidence: Evidence) -> Estimate | Missing:
-    """Estimate how much plain decoding's speed changed over the soak, as a share of itself, from its plain answers.
-
-    Each canary is compared with itself alone, by the seasonal Kendall slope.
-    """
-    by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    last = max((one.segment for one in evidence.plain), default=0)  # clocks of two segments do not compare
-    for one in sound(evidence.plain):
-        rate = decode_rate(one.answer) or answer_rate(one.answer)
-        if rate and one.segment == last:
-            by_canary[one.canary].append((one.answer.sent_ns / 1e9, math.log(rate)))
-    times = [at for seen in by_canary.values() for at, _ in seen]
-    slope = stats.seasonal_slope(list(by_canary.values()), evidence.level)
-    if isinstance(slope, Missing):
-        return Missing(f"too few plain answers to the same canaries to see a drift: {slope.because}", slope.n)
-    span = max(times) - min(times)
-    return Estimate(slope.center * span, slope.lo * span, slope.hi * span, slope.n)
-
-
-def drifted(evidence: Evidence) -> str | None:
-    """Say that plain decoding drifted too far for a ratio, if it did.
-
-    Twins asked next to each other drift together, so there the excess has to be proven. Where plain blocks lie apart
-    from the soak, a drift that is likely is enough.
-    """
-    moved, limit = drift(evidence), evidence.drift_limit
-    if isinstance(moved, Missing):
-        return None
-    woven = all(twin.role is not Role.BLOCK for twin in evidence.plain)
-    least = limit if woven else 0.0
-    if abs(moved.center) > limit and (moved.lo > least or moved.hi < -least):
-        return f"plain decoding drifted by {moved.center:+.1%} during the soak, more than {limit:.0%}"
-    return None
-
-
-# One metric
 
 
 def estimate(metric: str, evidence: Evidence) -> Estimate | Missing:
@@ -474,30 +242,6 @@ def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:
     return greedy and None not in lengths and (lengths[0] or 0) < CUT_SHORT * (lengths[1] or 0)
 
 
-def _windows(evidence: Evidence) -> Estimate | Missing:
-    """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
-    drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-    begun: dict[int, int] = {}
-    for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
-        start = begun.setdefault(one.segment, one.answer.sent_ns)
-        number = int((one.answer.ended_ns - start) / 1e9 // evidence.window_s)
-        if one.answer.rounds is not None:
-            drafted[one.segment, number][0] += one.answer.rounds.accepted
-            drafted[one.segment, number][1] += one.answer.rounds.drafted
-    if not any(tried for _, tried in drafted.values()):
-        return Missing("no answer drafted anything", len(drafted))
-    # Answers that drafted nothing count as accepting nothing; a window without answers says nothing.
-    rates = {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
-    threes = [
-        max(rates[segment, number + step] for step in range(3))
-        for segment, number in rates
-        if all((segment, number + step) in rates for step in range(3))
-    ]
-    if not threes:
-        return Missing("the soak has no three consecutive windows with drafted tokens", len(rates))
-    return fact(min(threes), len(rates))
-
-
 _OTHERS: dict[str, Callable[[Evidence], Estimate | Missing]] = {
     "ttft_delta": _ttft_delta,
     "token_agreement": _agreement,
@@ -506,5 +250,5 @@ _OTHERS: dict[str, Callable[[Evidence], Estimate | Missing]] = {
     "error_rate": _error_rate,
     "speculation_engaged": _engaged,
     "truncation_rate": _truncation,
-    "acceptance_window_min": _windows,
+    "acceptance_window_min": acceptance_window_min,
 }

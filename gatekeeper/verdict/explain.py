@@ -5,6 +5,7 @@ proposed one up to the first that is refused; it costs one verify pass and a dra
 measured on this host, by the sweep's own answers.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from typing import Any
 from gatekeeper.terms.outcome import rounded
 from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
-from gatekeeper.verdict import derive
+from gatekeeper.verdict.claims import counted_or_claimed
+from gatekeeper.verdict.evidence import sound
+from gatekeeper.verdict.timing import bursts, decode_rate
 
 WORTH_SAYING = 1.03
 """A modelled gain below this is no advice: the fit itself is not better."""
@@ -38,6 +41,8 @@ class Seen:
     """Measured tokens per round."""
     seconds: float
     """Measured time of a round."""
+    claimed: bool = False
+    """The counters are the server's claims."""
 
     @property
     def draft(self) -> str:
@@ -66,7 +71,7 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     """Return, by position of a round, the share of reached proposals that was accepted; ends where none was reached."""
     tried: dict[int, int] = defaultdict(int)
     kept: dict[int, int] = defaultdict(int)
-    for one in derive.sound(answers):
+    for one in sound(answers):
         if one.answer.rounds is not None:
             for at, count in enumerate(one.answer.rounds.tried_by_position):
                 tried[at] += count
@@ -102,7 +107,8 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
     """Return what was measured of one setting, or why it can not be explained."""
-    counted = [one for one in derive.sound(answers) if one.role is not Role.WARMUP and one.answer.rounds is not None]
+    known, claimed = counted_or_claimed(tuple(answers))
+    counted = [one for one in sound(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
     accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
@@ -110,24 +116,24 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
         return "this backend does not show rounds, so their cost and yield are unknown"
     if not drafted or not rounds:
         return "the draft proposed nothing: this is plain decoding with a second model in memory"
-    gaps = [[gap for gap, _ in derive.bursts(one.answer, together_s)] for one in counted]
+    gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]
     means = [fmean(seen) for seen in gaps if seen]
     if not means or median(means) <= 0:
         return "the answers came in too few pieces to time a round"
     chances = positions(counted)
-    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), len(chances))
+    seen_length = len(chances) or math.ceil(drafted / rounds)
+    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), seen_length)
+    if not chances and named:
+        # Counters without positions: the one chance, alike at all of them, that yields the measured tokens per round.
+        chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
     if named < 1:
         return "no proposal was ever judged"
-    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means))
+    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed)
 
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
     """Return plain decoding's median time per token."""
-    rates = [
-        rate
-        for one in derive.sound(answers)
-        if one.role is not Role.WARMUP and (rate := derive.decode_rate(one.answer))
-    ]
+    rates = [rate for one in sound(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
     return 1 / median(rates) if rates else None
 
 
@@ -194,6 +200,7 @@ def explain(one: Seen, cost: Cost, plain_token: float, longest: Sequence[float],
             "round": rounded(one.seconds),
         },
         "cost_from": cost.source,
+        "rounds_from": "claims" if one.claimed else "ours",
         "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
         "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
         "break_even_acceptance": rounded((relative - 1) / one.length),

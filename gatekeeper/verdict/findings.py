@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from statistics import median, variance
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.metrics import RATIOS
+from gatekeeper.terms.metrics import BY_NAME, RATIOS
 from gatekeeper.terms.outcome import Estimate, Finding, Missing
 from gatekeeper.terms.records import Answer, Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
-from gatekeeper.verdict import derive
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence, comparable, sound
+from gatekeeper.verdict.timing import answer_rate, decode_rate
 
 OFF = 2.0
 """A plain answer this many times faster or slower than its canary's median is far off: schedulers do less."""
@@ -34,6 +36,8 @@ ALL_ACCEPTED_LEAST = 50
 """So many drafted tokens, all accepted, are no luck of a short run."""
 UNPREDICTABLE = "random"
 """The category of canaries no draft can foresee (canaries/README.md)."""
+PREFILLED = frozenset({"ttft", "ttft_delta", "prefill_throughput"})
+"""Metrics that rest on a prompt being read anew."""
 COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_min", "speculation_engaged"})
 """Metrics that rest on the counters of rounds."""
 
@@ -46,11 +50,37 @@ class Flaw:
     spoils: frozenset[str] = frozenset()
 
 
-def examine(evidence: derive.Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
+def examine(evidence: Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
     lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
-    return (*lies, *silence(evidence, about), *unstable_arm(evidence.plain, about), *lengths(evidence, about))
+    arms = (evidence.answers, evidence.plain)
+    served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
+    return (*lies, *silence(evidence, about), *unstable_arm(arms[1], about), *lengths(evidence, about), *served)
+
+
+def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that answers of one arm came from models of different names: nobody knows what was measured."""
+    names = sorted({one.answer.claims.model for one in sound(arm) if one.answer.claims.model is not None})
+    if len(names) < 2:
+        return ()
+    advice = "pin the model the server holds, and look for who else asks it"
+    found = Finding("model_swapped", about, f"answers of one arm came from {' and '.join(names)}", advice)
+    return (Flaw(found, frozenset(name for name, metric in BY_NAME.items() if not metric.host)),)
+
+
+def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that prompts were answered from a cache that should be off: their time to first token is void."""
+    timed = [one for one in sound(answers) if one.role is not Role.WARMUP]
+    warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
+    if not warm:
+        return ()
+    one = max(warm, key=lambda it: it.answer.claims.cached_tokens or 0)
+    detail = (
+        f"{len(warm)} of {len(timed)} prompts were partly cached, up to {one.answer.claims.cached_tokens} of "
+        f"{one.answer.prompt_tokens} tokens ({one.canary})"
+    )
+    return (Flaw(Finding("warm_prompt", about, detail, "switch the server's prompt cache off"), PREFILLED),)
 
 
 def unstable_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
@@ -60,9 +90,9 @@ def unstable_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
     return (Flaw(Finding("unstable_arm", about, wild, advice), RATIOS),) if wild is not None else ()
 
 
-def lengths(evidence: derive.Evidence, about: str) -> tuple[Flaw, ...]:
+def lengths(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
     """Return the flaw that answers of a pair differ in length; such pairs are lost to every ratio already."""
-    odd = [pair for pair in evidence.pairs if not derive.comparable(pair, greedy=evidence.greedy)]
+    odd = [pair for pair in evidence.pairs if not comparable(pair, greedy=evidence.greedy)]
     if not odd:
         return ()
     mine, twin = (one.answer.output_tokens for one in odd[0])
@@ -84,8 +114,8 @@ def spoiled(flaws: Iterable[Flaw]) -> Mapping[str, str]:
 def instability(plain: Iterable[Generation]) -> str | None:
     """Say that plain decoding has no speed of its own, if answers to the same canary scatter wildly or in two heaps."""
     speeds: dict[str, list[float]] = defaultdict(list)
-    for one in derive.sound(plain):
-        rate = derive.decode_rate(one.answer) or derive.answer_rate(one.answer)
+    for one in sound(plain):
+        rate = decode_rate(one.answer) or answer_rate(one.answer)
         if rate and one.role is not Role.WARMUP:
             speeds[one.canary].append(math.log(rate))
     groups = [seen for seen in speeds.values() if len(seen) > 1]
@@ -127,9 +157,9 @@ def _two_heaps(values: Sequence[float]) -> bool:
 # Counters
 
 
-def counter_lies(evidence: derive.Evidence, knobs: Setting) -> list[str]:
+def counter_lies(evidence: Evidence, knobs: Setting) -> list[str]:
     """Return what can not be true of the counters of rounds, ours or claimed."""
-    answers = derive.sound(evidence.answers)
+    answers = sound(evidence.answers)
     tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
     said = [lie for test in tests if (lie := test(answers)) is not None]
     if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
@@ -203,8 +233,8 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
     return None
 
 
-def _all_accepted_for_nothing(evidence: derive.Evidence, answers: Sequence[Generation]) -> str | None:
-    ratio = derive.estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
+def _all_accepted_for_nothing(evidence: Evidence, answers: Sequence[Generation]) -> str | None:
+    ratio = estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
     for whose in ("counted", "claimed"):
         counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
@@ -215,9 +245,9 @@ def _all_accepted_for_nothing(evidence: derive.Evidence, answers: Sequence[Gener
     return None
 
 
-def silence(evidence: derive.Evidence, about: str) -> tuple[Flaw, ...]:
+def silence(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
     """Return the flaw that a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
-    long_enough = [one for one in derive.sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
+    long_enough = [one for one in sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
     idle = sum(drafted == 0 for drafted in seen)
     if not idle:
@@ -234,7 +264,7 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     """
     tokens: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     seen: dict[str, set[str]] = defaultdict(set)
-    for one in derive.sound(answers):
+    for one in sound(answers):
         category = canaries[one.workload, one.canary].category
         counts = _counts(one.answer)
         if category is None or not counts or one.role is Role.WARMUP:

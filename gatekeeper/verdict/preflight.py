@@ -61,6 +61,31 @@ def complaints(
     return sorted(dict.fromkeys(found), key=lambda one: order[one.weight])
 
 
+def unshown(slo: Slo, kind: Kind, shown: Sight, silent: str) -> list[Complaint]:
+    """Return what promises need and this subject does not show although its kind can; *silent* says what to look at."""
+    found = []
+    for workload in slo.workload:
+        for objective in promises(slo, workload.name, speculating=bool(slo.subject.drafts)):
+            if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, shown):
+                about = f"objective {objective.metric}, workload {workload.name}"
+                message = f"this {kind.name} does not show: {_names(lacking)}; its kind can, two short answers did not"
+                hint = silent if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "look at its settings and version"
+                found.append(Complaint("not-here", about, message, hint))
+    return found
+
+
+def _unseen(objective: Objective, sight: Sight) -> Sight:
+    """Return what *objective* needs and *sight* lacks; the server's claims stand in where the promise says so."""
+    unseen = objective.of.needs & ~sight
+    if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
+        unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
+    return unseen
+
+
+def _names(sight: Sight) -> str:
+    return ", ".join(str(flag.name).lower() for flag in sight)
+
+
 def _backend(slo: Slo, kind: Kind) -> list[Complaint]:
     found = []
     swept = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
@@ -108,14 +133,11 @@ def _objective(
 ) -> list[Complaint]:
     metric = objective.of
     about = f"objective {metric.name}, workload {workload.name}"
-    unseen = metric.needs & ~kind.sight
-    if unseen and not (unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight and objective.source == "claims"):
-        names = ", ".join(str(flag.name).lower() for flag in unseen)
-        return [
-            Complaint(
-                "never", about, f"backend {kind.name} does not show: {names}", "drop it, or use a backend that does"
-            )
-        ]
+    if unseen := _unseen(objective, kind.sight):
+        hint = "drop it, or use a backend that does"
+        if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
+            hint = 'take the server at its word with from = "claims", or drop it'
+        return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
         message = f"three windows of {slo.soak.window_s:g} s do not fit into a soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'

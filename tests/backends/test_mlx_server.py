@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends import mlx_tap
-from gatekeeper.backends.mlx_server import MlxServerBackend
+from gatekeeper.backends.served import ServedBackend
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import setting
@@ -66,7 +66,7 @@ def test_the_prompt_cache_is_off(shared: Arena) -> None:
     A repeated prompt finds nothing in the cache, unless the server was started as it would be deployed.
     """
     backend = shared.backend
-    assert isinstance(backend, MlxServerBackend)
+    assert isinstance(backend, ServedBackend)
     cold = [shared.subject(PLAIN).answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
     with backend.start(PLAIN, cache=True) as deployed:
         warm = [deployed.answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
@@ -136,15 +136,16 @@ def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
     """
     A command of the SLO is filled in and run without the tap, so rounds are not forecast.
     """
-    command = ["server", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
+    command = ["python3", "server.py", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
     backend = Arena("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
-    assert isinstance(backend, MlxServerBackend)
+    assert isinstance(backend, ServedBackend)
 
-    drafting = backend.command("little-draft", 8123, cache=False)
-    plain = backend.command(None, 8123, cache=False)
+    drafting = backend.command(DRAFTING, 8123, cache=False)
+    plain = backend.command(PLAIN, 8123, cache=False)
 
     models = (str(MODELS["little-target"]), str(MODELS["little-draft"]))
-    expected = ("server", "--model", models[0], "--draft-model", models[1], "--port", "8123", "--log-level", "ERROR")
+    server = ("python3", "server.py", "--model", models[0])
+    expected = (*server, "--draft-model", models[1], "--port", "8123", "--log-level", "ERROR")
     assert expected == drafting
     assert Sight.ROUNDS not in backend.sight
     assert str(sys.executable) == plain[0]

@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import threading
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.backends.asked import settle
 from gatekeeper.backends.chat import Said, body, understand
-from gatekeeper.backends.stream import Heard, hear, take_apart
+from gatekeeper.backends.received import take_apart
+from gatekeeper.backends.stream import Heard, hear
 from gatekeeper.terms.records import Answer
 from tests.backends.conftest import DRAFTING, ask
 from tests.backends.fake_server import HEAD, Act, FakeServer
@@ -52,6 +53,11 @@ def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, Said]:
         return understand(hear(server.url, b"{}", headers={}, timeout=timeout))
 
 
+def heard_in(pieces: list[bytes]) -> Heard:
+    """Return what was heard had these pieces come at 1000, 1001, … ns."""
+    return Heard(1, 5000, b"".join(pieces), tuple(range(1000, 1000 + len(pieces))), tuple(accumulate(map(len, pieces))))
+
+
 def framed(stream: bytes, sizes: list[int]) -> bytes:
     """Return *stream* as an HTTP/1.1 body in chunks of these sizes, and what is left."""
     out, start = b"", 0
@@ -71,19 +77,19 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
     head = HEAD if frames is None else HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection")
     raw = head + (STREAM if frames is None else framed(STREAM, frames))
     pieces, start = [], 0
-    for number, size in enumerate([*cuts, len(raw)]):
-        if piece := raw[start : start + size]:
-            pieces.append((1000 + number, piece))
+    for size in [*cuts, len(raw)]:
+        pieces += [piece] if (piece := raw[start : start + size]) else []
         start += size
+    heard = heard_in(pieces)
 
-    answer, said = understand(Heard(1, 5000, tuple(pieces)))
+    answer, said = understand(heard)
 
     expected = (TEXT, "stop", 4, 7, None, {"timings": {"draft_n": 3}})
     assert expected == (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.fault, said.last)
     times = [arrival.at_ns for arrival in answer.arrivals]
     assert sorted(times) == times
     ends = [raw.index(mark) for mark in (b"Gr\xc3\xbc", b"aus", b"data: no")] if frames is None else []
-    arrived = [next(at for at, _ in pieces if sum(len(p) for t, p in pieces if t <= at) > end) for end in ends]
+    arrived = [next(at for at, came in zip(heard.times, heard.ends, strict=True) if came > end) for end in ends]
     assert all(seen >= at for seen, at in zip(times, arrived, strict=False))
 
 
@@ -100,7 +106,7 @@ def test_a_stream_is_heard_over_a_socket() -> None:
     assert arrivals == len(answer.arrivals)
     assert answer.text == TEXT
     assert answer.claims.cached_tokens == 2
-    assert all(before <= after for before, after in pairwise([heard.sent_ns, *(at for at, _ in heard.pieces)]))
+    assert all(before <= after for before, after in pairwise([heard.sent_ns, *heard.times]))
     assert request.endswith(b'\r\n\r\n{"a": 1}')
     assert b"\r\nX-Id: 7\r\n" in request
 
@@ -257,8 +263,9 @@ def test_any_bytes_are_survived(raw: bytes) -> None:
     No bytes at all make the parser raise, and none but a whole stream make an answer without fault.
     """
     for head in (b"", HEAD, HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection")):
-        answer, _ = understand(Heard(0, 1, ((1, head + raw),)))
-        received = take_apart(Heard(0, 1, ((1, head + raw),)))
+        heard = heard_in([head + raw])
+        answer, _ = understand(heard)
+        received = take_apart(heard)
 
         assert (answer.fault is None) == (received.done and received.status == 200)
 

@@ -271,7 +271,7 @@ def test_the_program_is_looked_for(tmp_path: Path) -> None:
     [
         ({}, "needs the command"),
         ({"command": ["x", "--port", "{port}"]}, "a worker has no port"),
-        ({"command": ["x"], "url": "http://127.0.0.1:1"}, "no use for subject.url"),
+        ({"command": ["x"], "served_model_name": "y"}, "no use for subject.served_model_name"),
     ],
 )
 def test_a_senseless_subject_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:

@@ -93,7 +93,7 @@ def test_what_a_worker_does_not_see_is_said_first(place: Place) -> None:
     """
     echoing(place)
     worker = place.path / "my_worker.py"
-    worker.write_text(worker.read_text().replace('"rounds", "plain"]', '"plain"]'))
+    worker.write_text(worker.read_text().replace('"rounds", "plain"', '"plain"'))
 
     done = place.run("plan", "slo.toml", code=2)
 

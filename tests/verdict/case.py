@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gatekeeper.terms.records import Generation, HostSample, Reading, Role, Setting
-from gatekeeper.verdict.conclude import Case, Conclusion, Leg, Recorded, conclude
+from gatekeeper.verdict.case import Case, Leg, Recorded
+from gatekeeper.verdict.conclude import Conclusion, conclude
 from gatekeeper.verdict.ladder import speculates
 from gatekeeper.verdict.plan import plain_of, residence_by, sweep_plan
 from tests.verdict.made import SECOND, canaries, counted, generation, objective, slo, steady

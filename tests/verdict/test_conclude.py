@@ -8,7 +8,8 @@ import pytest
 
 from gatekeeper.terms.outcome import Finding, Outcome
 from gatekeeper.terms.records import Generation, Role, Setting, setting
-from gatekeeper.verdict.conclude import Case, Conclusion, Leg, Recorded, conclude
+from gatekeeper.verdict.case import Case, Leg, Recorded
+from gatekeeper.verdict.conclude import Conclusion, conclude
 from tests.verdict.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.verdict.made import FAST, PLAIN, objective
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.terms.records import Generation
-from gatekeeper.verdict.conclude import Case, Recorded, conclude
+from gatekeeper.verdict.case import Case, Recorded
+from gatekeeper.verdict.conclude import conclude
 from tests.verdict.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
 from tests.verdict.made import objective
 

@@ -12,7 +12,7 @@ from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.terms.records import Answer, Arrival, Claims, Generation, Role, Rounds, setting
 from gatekeeper.verdict import findings
 from gatekeeper.verdict.conclude import conclude
-from gatekeeper.verdict.derive import Evidence, gather
+from gatekeeper.verdict.evidence import Evidence, gather
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)
 

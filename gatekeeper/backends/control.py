@@ -1,0 +1,28 @@
+"""A control request: what a server is asked beside the measured answers, such as its health and its counters."""
+
+from collections.abc import Mapping
+
+LIMIT_S = 5.0
+"""A server that takes longer to tell its own state is not asked again in that place."""
+
+
+def status(url: str, headers: Mapping[str, str]) -> int | None:
+    """Return the status a server gives for *url*, None while nothing answers."""
+    answer = _get(url, headers)
+    return None if answer is None else answer[0]
+
+
+def fetch(url: str, headers: Mapping[str, str]) -> str | None:
+    """Return the text of *url*; None where the server gives none. A redirect is not followed: no key goes elsewhere."""
+    answer = _get(url, headers)
+    return answer[1] if answer is not None and answer[0] == 200 else None
+
+
+def _get(url: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    import httpx2  # noqa: PLC0415 (not needed, and slow to import, where no server is asked)
+
+    try:
+        answer = httpx2.get(url, headers=dict(headers), timeout=LIMIT_S, follow_redirects=False, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return None
+    return answer.status_code, answer.text

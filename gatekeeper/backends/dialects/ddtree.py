@@ -1,0 +1,48 @@
+"""The ddtree dialect: ddtree_server.py of DDTree-MLX, which answers in one piece and greedily.
+
+It tells cycles and tokens per cycle (definition C), and not how many tokens its trees proposed. Without a stream there
+are no latencies. Read in a fork of its source; never run on a Mac.
+"""
+
+from typing import Any
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
+from gatekeeper.backends.dialects.said import by_length, claiming, count, within
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request; refuse to sample, which it would silently not do."""
+    if not wanted.asked.greedy:
+        message = f"ddtree decodes greedily, the SLO asks for temperature {wanted.asked.temperature:g}"
+        raise InputError(message, hint="set temperature = 0 in [sampling]")
+    fields = chat_body(wanted)
+    fields.pop("stream_options")
+    budget = {} if wanted.asked.draft_tokens is None else {"tree_budget": wanted.asked.draft_tokens}
+    return fields | {"stream": False} | budget
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what its stats claim."""
+    stats = within(said.last, "ddtree_stats")
+    rounds = count(stats.get("cycles"))
+    return claiming(answer, rounds=rounds, accepted=by_length(rounds, stats.get("avg_acceptance")))
+
+
+DIALECT = Dialect(
+    name="ddtree",
+    install='name it: command = ["python", "ddtree_server.py", "--model", "{target}", "--draft", "{draft}", '
+    '"--port", "{port}"], and for plain_command a server such as mlx_lm.server',
+    silent="look at tree_budget, and at the draft it was started with",
+    request=request,
+    read=read,
+    health="/v1/models",
+    named="listed",
+    knobs=frozenset({"num_draft_tokens"}),
+    streams=1,
+    sight=Sight.TOKEN_COUNT | Sight.TEXT,
+    refused={"DDTREE_EXACT_COMMIT=0": "it keeps tokens the target did not choose"},
+)

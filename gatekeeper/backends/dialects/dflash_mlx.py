@@ -1,0 +1,61 @@
+"""The dflash-mlx dialect: `dflash serve`, block diffusion drafts on top of mlx_lm's server.
+
+Read in the source of dflash-mlx 0.1.8. Its acceptance is accepted over *emitted* tokens (definition B), told under
+/metrics for the request before. A cycle proposes a block less the token it begins with. Never run on a Mac.
+"""
+
+import json
+from collections.abc import Iterator
+
+from gatekeeper.backends.dialects.dialect import Dialect, Get, Start, Wanted, given
+from gatekeeper.backends.dialects.said import by_output, claiming, count, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line; `adaptive`, its default, would change the block while it is measured."""
+    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
+    yield from given("--draft", start.draft)
+    if start.draft is not None:
+        yield from given("--verify-len-cap", start.knob("block_size"))
+        yield from given("--draft-window-size", start.knob("window"))
+    if not start.cache:
+        yield from ("--no-prefix-cache", "--prompt-cache-size", "0")
+
+
+def aside(get: Get, wanted: Wanted, answer: Answer) -> Answer:
+    """Add what /metrics tells of the answer just given, where it tells of that one."""
+    try:
+        last = within(json.loads(get("/metrics") or "{}"), "last_request")
+    except ValueError:
+        return answer
+    if count(last.get("generated_tokens")) != answer.output_tokens:
+        return answer
+    rounds, block = count(last.get("cycles")), wanted.knobs.get("block_size")
+    return claiming(
+        answer,
+        rounds=rounds,
+        accepted=by_output(answer, last.get("acceptance_rate")),
+        drafted=rounds * (block - 1) if rounds is not None and block is not None else None,
+        cached_tokens=count(last.get("cache_hit_tokens")),
+        prompt_seconds=last.get("prefill_s"),
+        decode_seconds=last.get("decode_s"),
+    )
+
+
+DIALECT = Dialect(
+    name="dflash-mlx",
+    install="pip install dflash-mlx (in an environment of its own, with mlx-lm 0.31.3; name it in subject.program)",
+    silent="older builds decode plainly up to 256 tokens (--fastpath-max-tokens 0), or the verify mode is off",
+    program=("dflash", "serve"),
+    argv=argv,
+    aside=aside,
+    knobs=frozenset({"block_size", "window", "thinking"}),
+    restart_knobs=("draft", "block_size", "window"),
+    caches="start",
+    streams=1,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+)

@@ -1,0 +1,46 @@
+"""The lmstudio dialect: LM Studio's own REST API, which takes the draft with each request and counts what it kept.
+
+Fields: lmstudio.ai/docs, REST API v0, `stats` of a chat completion (draft counters since 0.3.10). How many tokens a
+round proposes is LM Studio's own choice. Never run against LM Studio itself.
+"""
+
+from typing import Any
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
+from gatekeeper.backends.dialects.said import claiming, count, within
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request; without `draft_model` the same model decodes plainly."""
+    return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what the last chunk's stats claim."""
+    stats = within(said.last, "stats")
+    return claiming(
+        answer,
+        drafted=count(stats.get("total_draft_tokens_count")),
+        accepted=count(stats.get("accepted_draft_tokens_count")),
+        decode_seconds=stats.get("generation_time"),
+        prompt_seconds=stats.get("time_to_first_token"),
+    )
+
+
+DIALECT = Dialect(
+    name="lmstudio",
+    install='start its server (lms server start) and set url = "http://127.0.0.1:1234" in [subject]',
+    silent="LM Studio drops the draft where requests are batched: load the model for one request at a time, and look "
+    "whether the draft's vocabulary fits the target's",
+    request=request,
+    read=read,
+    path="/api/v0/chat/completions",
+    health="/v1/models",
+    named="listed",
+    switches=True,
+    restart_knobs=(),
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS,
+)

@@ -1,0 +1,34 @@
+"""The mlx-omni dialect: mlx-omni-server, which loads target and draft when a request names them.
+
+It counts nothing of its drafting and keeps a prompt cache that no flag switches off. The text of an answer's last
+token is lost on its stream. Each pair of models stays resident once asked for, so each arm has a server of its own.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, chat_body
+from gatekeeper.backends.launch import HOST
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line; the models come with the requests."""
+    yield from (*start.program, "--host", HOST, "--port", str(start.port))
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request, which names the models."""
+    return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
+
+
+DIALECT = Dialect(
+    name="mlx-omni",
+    install="pip install mlx-omni-server (in an environment of its own; name it in subject.program)",
+    silent="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
+    program=("mlx-omni-server",),
+    argv=argv,
+    request=request,
+    health="/v1/models",
+    named="path",
+    knobs=frozenset({"thinking"}),
+)

@@ -1,0 +1,65 @@
+"""The mlx-server dialect: the real mlx_lm.server, unmodified for plain decoding and through our tap for a draft."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.backends.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, given, thinking
+from gatekeeper.backends.launch import HOST, installed
+from gatekeeper.backends.rounds import rounds_from
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer, Rounds
+from gatekeeper.terms.slo import Subject
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line; our tap counts the rounds, which mlx_lm.server tells nobody."""
+    if start.program:
+        yield from start.program
+    else:
+        module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.mlx_tap",)
+        yield from (sys.executable, "-P", "-m", *module)
+    yield from ("--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from given("--draft-model", start.draft)
+    if not start.cache:
+        yield from ("--prompt-cache-size", "0")
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request; with a draft loaded 0 tokens would still prefill it, so plain decoding has its own server."""
+    # A model's name would make it load that model anew: it answers with the one it was started for.
+    return body(wanted.asked, num_draft_tokens=wanted.asked.draft_tokens, chat_template_kwargs=thinking(wanted))
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add the rounds our tap counted; none where there is no tap, or it counted other tokens than were sent."""
+    told = said.usage.get("speculative")
+    if not isinstance(told, dict) or told.get("tokens") != answer.output_tokens:
+        return answer
+    try:
+        rounds: Rounds | None = rounds_from(told)
+    except KeyError:
+        rounds = None
+    return replace(answer, rounds=rounds)
+
+
+def versions(subject: Subject) -> dict[str, str]:
+    """Return the versions of this environment, which serves both arms unless the SLO names another's program."""
+    return installed("mlx", "mlx-lm", "transformers") if subject.program is None else {}
+
+
+DIALECT = Dialect(
+    name="mlx-server",
+    install='pip install "gatekeeper[mlx]" (or name a server of another environment in subject.program)',
+    module="mlx_lm",
+    silent="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
+    argv=argv,
+    request=request,
+    read=read,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.ROUNDS | Sight.COLD,
+    knobs=frozenset({"num_draft_tokens", "thinking"}),
+    caches="start",
+    version=versions,
+)

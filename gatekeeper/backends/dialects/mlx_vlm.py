@@ -1,0 +1,49 @@
+"""The mlx-vlm dialect: mlx_vlm.server, with dflash, eagle3 and mtp drafts that are set at its start.
+
+Read in the source of mlx-vlm 0.7.10. Its counters are differences of global ones, exact with one answer under way;
+`draft_n_accepted` may exceed what was emitted, which is a finding.
+"""
+
+from collections.abc import Iterator
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start, given
+from gatekeeper.backends.dialects.said import claiming, count, seconds, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line."""
+    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    if start.draft is not None:
+        yield from ("--draft-model", start.draft)
+        yield from given("--draft-kind", start.subject.draft_method)
+        yield from given("--draft-block-size", start.knob("block_size"))
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what the timings of the usage chunk claim."""
+    timings = within(said.last, "timings")
+    return claiming(
+        answer,
+        drafted=count(timings.get("draft_n")),
+        accepted=count(timings.get("draft_n_accepted")),
+        rounds=count(timings.get("draft_rounds")),
+        prompt_seconds=seconds(timings.get("prompt_ms")),
+    )
+
+
+DIALECT = Dialect(
+    name="mlx-vlm",
+    install="pip install mlx-vlm (in an environment of its own; name it in subject.program)",
+    silent='name the kind of draft: draft_method = "dflash", "eagle3" or "mtp" in [subject]',
+    program=("mlx_vlm.server",),
+    argv=argv,
+    read=read,
+    named="path",
+    knobs=frozenset({"block_size", "thinking"}),
+    restart_knobs=("draft", "block_size"),
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS,
+)

@@ -1,0 +1,67 @@
+"""The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
+
+Read in the source of mtplx 2.12.2 (server/openai.py, cli.py). Never run on a Mac.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, chat_body, given
+from gatekeeper.backends.dialects.said import claiming, count, counts, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line; its sessions on disk would answer from what an earlier run left there."""
+    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from ("--stream-interval", "1")
+    yield from given("--depth", start.knob("num_draft_tokens"))
+    if not start.cache:
+        yield from ("--ssd-session-cache", "off")
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request: `ar` decodes plainly beside the loaded heads."""
+    mode = {"generation_mode": "ar"} if wanted.draft is None else {"generation_mode": "mtp"}
+    depth = {} if wanted.asked.draft_tokens is None else {"depth": wanted.asked.draft_tokens}
+    return chat_body(wanted) | mode | depth
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what its stats claim; an answer that was not decoded as asked is a fault."""
+    stats = within(said.last, "mtplx_stats")
+    ran, asked = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
+    if ran is not None and asked is not None and ran != asked:
+        return replace(answer, fault=f"setting not applied: depth {ran} where {asked} was asked for")
+    return claiming(
+        answer,
+        drafted=count(stats.get("drafted_tokens")),
+        accepted=count(stats.get("accepted_drafts")),
+        rounds=count(stats.get("verify_calls")),
+        tried_by_position=counts(stats.get("drafted_by_depth")),
+        accepted_by_position=counts(stats.get("accepted_by_depth")),
+        cached_tokens=count(stats.get("cached_tokens")),
+        prompt_seconds=stats.get("prompt_eval_time_s"),
+    )
+
+
+DIALECT = Dialect(
+    name="mtplx",
+    install="pip install mtplx (in an environment of its own; name it in subject.program)",
+    silent="serve with MTP loaded (--load-mtp, not --no-mtp), and allow requests to choose: "
+    "MTPLX_CLIENT_CONTROLS_DEFAULT=honor",
+    program=("mtplx", "serve"),
+    argv=argv,
+    request=request,
+    read=read,
+    headers={"X-MTPLX-Allow-Client-Controls": "1"},
+    switches=True,
+    restart_knobs=(),
+    knobs=frozenset({"num_draft_tokens", "thinking"}),
+    own_drafts=frozenset({"mtp"}),
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+)

@@ -1,0 +1,71 @@
+"""The ollama dialect: Ollama's own chat API, one JSON object a line; it passes no acceptance on.
+
+A model's draft stands in its Modelfile; `draft_num_predict` is an option that makes it load anew, 0 decodes plainly.
+Fields: docs/api.md of ollama, read at fb307609.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.backends.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Dialect, Wanted
+from gatekeeper.backends.dialects.said import claiming
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+_NS = 1e-9
+_MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"} | {
+    "min_p": "min_p",
+    "seed": "seed",
+}
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request: what OpenAI writes beside the messages stands among the options here."""
+    fields = body(wanted.asked, model=wanted.model, think=wanted.asked.thinking)
+    fields.pop("stream_options")
+    options = {theirs: fields.pop(ours) for ours, theirs in _MOVED.items() if ours in fields}
+    if wanted.draft is None:
+        options["draft_num_predict"] = 0
+    elif wanted.asked.draft_tokens is not None:
+        options["draft_num_predict"] = wanted.asked.draft_tokens
+    return fields | {"options": options}
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add the durations the last line claims; loading a model inside an answer makes its times worthless."""
+    if _seconds(said.last, "load_duration", otherwise=0.0) > _LOADED_S:
+        return replace(answer, fault="setting not applied: the model was loaded inside this answer")
+    return claiming(
+        answer,
+        prompt_seconds=_seconds(said.last, "prompt_eval_duration"),
+        decode_seconds=_seconds(said.last, "eval_duration"),
+    )
+
+
+_LOADED_S = 1.0
+"""Ollama writes some milliseconds here for a model that is resident; a real load takes seconds."""
+
+
+def _seconds(told: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
+    value = told.get(name)
+    return value * _NS if isinstance(value, int | float) else otherwise
+
+
+DIALECT = Dialect(
+    name="ollama",
+    install='start it (ollama serve) and set url = "http://127.0.0.1:11434" in [subject]',
+    silent="the model needs a DRAFT in its Modelfile, and a runner that reads draft_num_predict",
+    request=request,
+    read=read,
+    path="/api/chat",
+    health="/api/version",
+    version_path="/api/version",
+    named="listed",
+    knobs=frozenset({"num_draft_tokens", "thinking"}),
+    restart_knobs=("draft", "num_draft_tokens"),
+    by_request=frozenset({"num_draft_tokens"}),
+    own_drafts=frozenset({"modelfile"}),
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT,
+)

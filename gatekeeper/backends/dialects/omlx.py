@@ -1,0 +1,16 @@
+"""The omlx dialect: oMLX, whose drafting is set per model in its own settings, so both arms run before we come.
+
+It counts nothing of its drafting over HTTP. Never run on a Mac.
+"""
+
+from gatekeeper.backends.dialects.dialect import Dialect
+
+DIALECT = Dialect(
+    name="omlx",
+    install="serve the model twice (omlx serve), once with drafting in its settings: give url and plain_url",
+    silent="set dflash_enabled or mtp_enabled for this model in oMLX's settings, and mtp_fixed_draft_depth",
+    health="/v1/models",
+    named="listed",
+    knobs=frozenset({"thinking"}),
+    own_drafts=frozenset({"mtp"}),
+)

@@ -1,0 +1,74 @@
+"""The rapid-mlx dialect: `rapid-mlx serve`, configured by one JSON word.
+
+Read in the source of rapid-mlx 0.16.10. MTP is on by itself for some models, so plain decoding has to be asked for;
+the depth adapts by itself unless it is told not to.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start
+from gatekeeper.backends.dialects.said import claiming, count, counts, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+_OWN = frozenset({"mtp", "suffix"})
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line."""
+    yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port), "--stream-interval", "1")
+    yield from ("--no-spec-decode",) if start.draft is None else ("--speculative-config", json.dumps(drafting(start)))
+    if not start.cache:
+        yield "--disable-prefix-cache"
+
+
+def drafting(start: Start) -> dict[str, Any]:
+    """Return its speculative config: the method of its own, or a draft's files and the method the SLO names."""
+    assert start.draft is not None
+    if start.draft in _OWN:
+        config: dict[str, Any] = {"method": start.draft}
+    else:
+        config = {"method": start.subject.draft_method or "dflash", "model": start.draft}
+    if (tokens := start.knobs.get("num_draft_tokens")) is not None:
+        config["num_speculative_tokens"] = tokens
+    # A depth that changes while it is measured is no setting.
+    return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what the last chunk's metrics claim."""
+    told = within(said.last, "metrics", "speculative_decoding")
+    tried, kept = counts(told.get("drafted_by_depth")), counts(told.get("accepted_by_depth"))
+    return claiming(
+        answer,
+        drafted=sum(tried) if tried else None,
+        accepted=sum(kept) if kept else None,
+        rounds=count(told.get("verify_calls")),
+        tried_by_position=tried,
+        accepted_by_position=kept,
+    )
+
+
+DIALECT = Dialect(
+    name="rapid-mlx",
+    install="pip install rapid-mlx (in an environment of its own; name it in subject.program)",
+    silent="it ignores --draft-model and --num-draft-tokens; only --speculative-config is heard",
+    program=("rapid-mlx", "serve"),
+    argv=argv,
+    read=read,
+    health="/v1/models",
+    named="listed",
+    knobs=frozenset({"num_draft_tokens", "thinking"}),
+    restart_knobs=("draft", "num_draft_tokens"),
+    caches="start",
+    own_drafts=_OWN,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    refused={
+        "--draft-model": "rapid-mlx accepts it and does nothing with it",
+        "--num-draft-tokens": "rapid-mlx accepts it and does nothing with it",
+    },
+)

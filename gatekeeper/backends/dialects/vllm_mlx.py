@@ -1,0 +1,47 @@
+"""The vllm-mlx dialect: `vllm-mlx serve`, whose drafts are the target's own MTP heads.
+
+Read in the source of vllm-mlx 0.6.0. It says nothing of drafts where there were none. Rapid-MLX installs a program of
+the same name: the version in the manifest tells which one answered.
+"""
+
+from collections.abc import Iterator
+
+from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start, given
+from gatekeeper.backends.dialects.said import claiming, count, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line."""
+    yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port), "--stream-interval", "1")
+    if start.draft is not None:
+        yield "--enable-mtp"
+        yield from given("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
+    if not start.cache:
+        yield "--disable-prefix-cache"
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what the last chunk's metadata claims."""
+    told = within(said.last, "generation_metadata")
+    return claiming(answer, drafted=count(told.get("mtp_drafts")), accepted=count(told.get("mtp_accepted")))
+
+
+DIALECT = Dialect(
+    name="vllm-mlx",
+    install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
+    silent="the target must bring MTP heads (--enable-mtp does nothing without them)",
+    program=("vllm-mlx", "serve"),
+    argv=argv,
+    read=read,
+    named="listed",
+    knobs=frozenset({"num_draft_tokens", "thinking"}),
+    restart_knobs=("draft", "num_draft_tokens"),
+    caches="start",
+    own_drafts=frozenset({"mtp"}),
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    refused={"--mtp-optimistic": "it keeps drafted tokens unverified, so its answers are not the target's"},
+)

@@ -1,0 +1,30 @@
+"""The windows of a soak: acceptance, stretch by stretch."""
+
+from collections import defaultdict
+
+from gatekeeper.terms.outcome import Estimate, Missing, fact
+from gatekeeper.verdict.evidence import Evidence, sound
+
+
+def acceptance_window_min(evidence: Evidence) -> Estimate | Missing:
+    """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
+    drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    begun: dict[int, int] = {}
+    for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
+        start = begun.setdefault(one.segment, one.answer.sent_ns)
+        number = int((one.answer.ended_ns - start) / 1e9 // evidence.window_s)
+        if one.answer.rounds is not None:
+            drafted[one.segment, number][0] += one.answer.rounds.accepted
+            drafted[one.segment, number][1] += one.answer.rounds.drafted
+    if not any(tried for _, tried in drafted.values()):
+        return Missing("no answer drafted anything", len(drafted))
+    # Answers that drafted nothing count as accepting nothing; a window without answers says nothing.
+    rates = {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
+    threes = [
+        max(rates[segment, number + step] for step in range(3))
+        for segment, number in rates
+        if all((segment, number + step) in rates for step in range(3))
+    ]
+    if not threes:
+        return Missing("the soak has no three consecutive windows with drafted tokens", len(rates))
+    return fact(min(threes), len(rates))
