@@ -84,10 +84,11 @@ class Commands:
     def filled(self, target: str, draft: str | None) -> list[str]:
         """Return one arm's command line; raise InputError where its program is not here."""
         words = self.drafting if draft is not None or self.plain is None else self.plain
+        if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
+            raise InputError(f"`{' '.join(words)}` names no program once {{draft}} is left out", hint=MANUAL)
         places = {"target": str(self._model(target)), "draft": str(self._model(draft)) if draft else ""}
-        kept = [word for word in words if draft is not None or "{draft}" not in word]
         filled = [_PLACE.sub(lambda place: places.get(place[1], place[0]), word) for word in kept]
-        return [self._program(filled[0]), *filled[1:]] if filled else []
+        return [self._program(filled[0]), *filled[1:]]
 
     def told(self) -> dict[str, str]:
         """Return the command lines as written and the digests of the files they name, for the manifest."""
@@ -165,7 +166,9 @@ class WorkerBackend:
 
     def versions(self) -> Mapping[str, str]:
         """Return what the workers greet with, the commands that start them, and the digests of the files in these."""
-        told = {"worker": self._hello.name, **_prefixed("worker", self._hello.versions), **self._commands.told()}
+        told = {"worker": self._hello.name, **_prefixed("worker", self._hello.versions)}
+        if not self._ours:
+            told |= self._commands.told()
         if self._commands.plain is not None:
             told |= {"plain worker": self._plain_hello.name, **_prefixed("plain worker", self._plain_hello.versions)}
         return told
