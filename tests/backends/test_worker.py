@@ -414,6 +414,15 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
     assert (0, "") == (ran.returncode, ran.stderr)
 
 
+def test_the_manual_shows_the_example() -> None:
+    """
+    The worker that METHODOLOGY.md prints is, line by line, the one the tests certify.
+    """
+    manual = (ROOT / "METHODOLOGY.md").read_text("utf-8")
+
+    assert f"```python\n{EXAMPLE.read_text('utf-8')}```" in manual
+
+
 def test_opening_waits_for_no_models(tmp_path: Path) -> None:
     """
     Opening the backend asks for the greeting alone: it does not wait for models.
