@@ -5,10 +5,11 @@
 A small server in C writes into every chunk when it sent it. It is asked by the very functions that ask a subject, from
 one thread a stream. Paced: a token about every 10 ms; bursty: 1 to 5 tokens about every 48 ms. The error of a TTFT is
 ours (request sent to first arrival) less the server's (request read to first token sent): both ways through the
-kernel are in it. Gaps are pooled over all answers, between neighbouring chunks. Then the server sends as fast as it
-can, one token a write, and the rate is counted until the last answer is understood.
+kernel are in it. Gaps are pooled over all answers, between neighbouring chunks; inside a burst they are microseconds,
+and one read may bring several tokens. Then eight streams send as fast as they can, one token a write, and what one
+process takes in is counted twice: read off the sockets, and understood as well.
 
-Exit code 0: every goal holds; 1: one does not; 3: there is no C compiler here.
+Exit code 0: every goal holds at up to eight streams; 1: one does not; 3: there is no C compiler here.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from gatekeeper.backends.chat import Said, understand
-from gatekeeper.backends.stream import hear
+from gatekeeper.backends.stream import Heard, hear
 from gatekeeper.terms.records import Answer
 
 SOURCE = Path(__file__).with_name("fidelity_server.c")
@@ -37,19 +39,12 @@ PACES = {"paced": (10_000, 1), "bursty": (48_000, 5)}
 """Microseconds between bursts, and the most tokens of one."""
 ANSWER_S = 0.6
 """About how long a paced answer takes; short ones, so that many of them end while others are heard."""
-FLOOD_TOKENS = 2_000
-FLOOD_STREAMS = 8
+FLOOD_TOKENS, FLOOD_STREAMS = 4_000, 8
 PROMISED = 8
-"""Streams up to which the goals are promised."""
-GOALS = {
-    "TTFT error, median": (0.15e-3, "s"),
-    "TTFT error, worst": (1e-3, "s"),
-    "gap p99, relative error": (0.01, "1"),
-    "CPU seconds per 1000 paced tokens": (0.15, "s"),
-}
-LEAST_RATE = 100_000
+"""Streams up to which the goals are meant; more are a bench, not a promise."""
 
 Told = tuple[Answer, Said]
+One = TypeVar("One")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +54,35 @@ class Row:
     pace: str
     streams: int
     answers: int
-    tokens: int
     ttft_error_median: float
     ttft_error_worst: float
     gaps: dict[str, tuple[float, float]]
     """Of each quantile: the true gap, and ours."""
     cpu_per_1000: float
 
-    def figures(self) -> tuple[float, ...]:
-        """Return the figures the goals speak of, in their order."""
-        true, ours = self.gaps["p99"]
-        return self.ttft_error_median, self.ttft_error_worst, abs(ours / true - 1), self.cpu_per_1000
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure that may not be crossed."""
+
+    name: str
+    read: Callable[[Row], float]
+    at_most: float
+    written: Callable[[float], str]
+
+
+def p99_off(row: Row) -> float:
+    true, ours = row.gaps["p99"]
+    return abs(ours / true - 1)
+
+
+GOALS = (
+    Goal("TTFT error, median", lambda row: row.ttft_error_median, 0.15e-3, lambda s: f"{s * 1e3:.3f} ms"),
+    Goal("TTFT error, worst", lambda row: row.ttft_error_worst, 1e-3, lambda s: f"{s * 1e3:.3f} ms"),
+    Goal("p99 of the gaps, off by", p99_off, 0.01, lambda share: f"{share:.2%}"),
+    Goal("CPU time per 1000 tokens", lambda row: row.cpu_per_1000, 0.15, lambda s: f"{s:.3f} s"),
+)
+LEAST_RATE = 100_000
 
 
 @contextmanager
@@ -87,15 +100,17 @@ def serving(compiler: str) -> Iterator[str]:
                 server.stdin.close()
 
 
-def together(streams: int, each: int, ask: Callable[[int], Told]) -> tuple[list[Told], float, float]:
-    """Ask *each* times from each of *streams* threads; return the answers, the wall time and the CPU time."""
-    told: list[Told] = []
+def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -> tuple[list[One], float, float]:
+    """Ask *each* times from each of *streams* threads; return the answers, the wall time and the CPU time.
+
+    Streams that begin up to *apart* seconds apart end while others are heard, as they do in a soak.
+    """
+    told: list[One] = []
     start = threading.Barrier(streams + 1)
 
     def listen(stream: int) -> None:
         start.wait()
-        # Streams that begin apart end while others are heard, as they do in a soak.
-        time.sleep(random.Random(stream).uniform(0, ANSWER_S) if streams > 1 else 0)
+        time.sleep(random.Random(stream).uniform(0, apart))
         told.extend([ask(stream * each + number) for number in range(each)])
 
     threads = [threading.Thread(target=listen, args=(stream,)) for stream in range(streams)]
@@ -108,54 +123,52 @@ def together(streams: int, each: int, ask: Callable[[int], Told]) -> tuple[list[
     return told, time.monotonic() - wall, time.process_time() - cpu
 
 
-def asker(url: str, gap_us: int, most: int, tokens: int) -> Callable[[int], Told]:
-    """Return what asks for one answer of that pace; an answer with a fault ends the benchmark."""
+def told(heard: Heard, tokens: int) -> Told:
+    """Return what was understood; an answer with a fault ends the benchmark."""
+    answer, said = understand(heard)
+    if answer.fault is not None or len(answer.arrivals) != tokens:
+        raise RuntimeError(f"{len(answer.arrivals)} of {tokens} tokens came: {answer.fault}")
+    return answer, said
 
-    def ask(seed: int) -> Told:
-        answer, said = understand(
-            hear(f"{url}/{FIRST_US}/{gap_us}/{most}/{tokens}/{seed + 1}", b"{}", headers={}, timeout=30)
-        )
-        if answer.fault is not None or len(answer.arrivals) != tokens:
-            raise SystemExit(f"{len(answer.arrivals)} of {tokens} tokens came: {answer.fault}")
-        return answer, said
 
-    return ask
+def request(url: str, seed: int, *, first: int, gap: int, most: int, tokens: int) -> Heard:
+    return hear(f"{url}/{first}/{gap}/{most}/{tokens}/{seed + 1}", b"{}", headers={}, timeout=30)
 
 
 def measure(url: str, pace: str, streams: int, seconds: float) -> Row:
     """Return how far off we are at one pace and number of streams."""
-    gap_us, most = PACES[pace]
-    tokens = round(ANSWER_S * 1e6 / gap_us * (1 + most) / 2)
+    gap, most = PACES[pace]
+    tokens = round(ANSWER_S * 1e6 / gap * (1 + most) / 2)
     each = max(2, round(seconds / ANSWER_S / min(streams, PROMISED)))
-    told, _, cpu = together(streams, each, asker(url, gap_us, most, tokens))
+
+    def ask(seed: int) -> Told:
+        return told(request(url, seed, first=FIRST_US, gap=gap, most=most, tokens=tokens), tokens)
+
+    answers, _, cpu = together(streams, each, ANSWER_S, ask)
     errors, true, ours = [], [], []
-    for answer, said in told:
-        sent = [chunk.said["sent"] for chunk in said.chunks if chunk.arrived]
+    for answer, said in answers:
+        sent = [said.chunks[number].said["sent"] for number in said.arrived]
         seen = [arrival.at_ns for arrival in answer.arrivals]
-        truth = sent[0] - said.chunks[0].said["received"]
-        errors.append(abs(seen[0] - answer.sent_ns - truth) / 1e9)
+        errors.append(abs(seen[0] - answer.sent_ns - (sent[0] - said.chunks[0].said["received"])) / 1e9)
         true += [(after - before) / 1e9 for before, after in pairwise(sent)]
         ours += [(after - before) / 1e9 for before, after in pairwise(seen)]
     quantiles = [statistics.quantiles(gaps, n=100, method="inclusive") for gaps in (true, ours)]
-    return Row(
-        pace,
-        streams,
-        len(told),
-        len(told) * tokens,
-        statistics.median(errors),
-        max(errors),
-        {f"p{p}": (quantiles[0][p - 1], quantiles[1][p - 1]) for p in (50, 95, 99)},
-        cpu / (len(told) * tokens) * 1000,
-    )
+    gaps = {f"p{p}": (quantiles[0][p - 1], quantiles[1][p - 1]) for p in (50, 95, 99)}
+    cpu_per_1000 = cpu / (len(answers) * tokens) * 1000
+    return Row(pace, streams, len(answers), statistics.median(errors), max(errors), gaps, cpu_per_1000)
 
 
-def flood(url: str, seconds: float) -> float:
-    """Return how many tokens a second one process takes in and understands."""
+def flood(url: str, seconds: float) -> dict[str, float]:
+    """Return how many tokens a second one process reads, and how many it reads and understands."""
     each = max(2, round(seconds * LEAST_RATE / FLOOD_TOKENS / FLOOD_STREAMS))
-    told, wall, _ = together(FLOOD_STREAMS, each, asker(url, 0, 1, FLOOD_TOKENS))
-    del wall
-    first, last = min(answer.sent_ns for answer, _ in told), max(answer.ended_ns for answer, _ in told)
-    return len(told) * FLOOD_TOKENS / ((last - first) / 1e9)
+
+    def read(seed: int) -> Heard:
+        return request(url, seed, first=0, gap=0, most=1, tokens=FLOOD_TOKENS)
+
+    _, reading, _ = together(FLOOD_STREAMS, each, 0, read)
+    _, understanding, _ = together(FLOOD_STREAMS, each, 0, lambda seed: told(read(seed), FLOOD_TOKENS)[0].fault)
+    tokens = FLOOD_STREAMS * each * FLOOD_TOKENS
+    return {"read": tokens / reading, "read and understood": tokens / understanding}
 
 
 def main() -> int:
@@ -166,26 +179,32 @@ def main() -> int:
     options = parser.parse_args()
     compiler = shutil.which("cc")
     if compiler is None:
-        sys.stderr.write("fidelity: there is no C compiler (cc) here, and so no server with known times\n")
+        sys.stderr.write("fidelity: there is no C compiler (cc) here, and so no server with known send times\n")
         return 3
     with serving(compiler) as url:
         rows = [measure(url, pace, streams, options.seconds) for pace in PACES for streams in options.streams]
-        rate = flood(url, options.seconds / 4)
+        rates = flood(url, options.seconds / 4)
+    meant = [row for row in rows if row.streams <= PROMISED]
+    kept = all(goal.read(row) <= goal.at_most for row in meant for goal in GOALS)
     if options.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "tokens_per_second": rate}))
+        print(json.dumps({"rows": [asdict(row) for row in rows], "tokens_per_second": rates}))
     else:
-        print(
-            f"{'pace':7}{'streams':>8}{'answers':>8}{'TTFT error, ms':>18}{'p50':>18}{'p95':>18}{'p99':>18}"
-            f"{'off by':>8}{'CPU s':>8}"
-        )
-        for row in rows:
-            errors = f"{row.ttft_error_median * 1e3:.3f} / {row.ttft_error_worst * 1e3:.3f}"
-            gaps = "".join(f"{f'{true * 1e3:.3f} / {ours * 1e3:.3f}':>18}" for true, ours in row.gaps.values())
-            off = row.gaps["p99"][1] / row.gaps["p99"][0] - 1
-            print(f"{row.pace:7}{row.streams:8}{row.answers:8}{errors:>18}{gaps}{off:8.2%}{row.cpu_per_1000:8.4f}")
-        print("TTFT error: median / worst of the answers; gaps in ms: true / ours; CPU seconds per 1000 tokens")
-        print(f"taken in: {rate:,.0f} tokens/s")
-    return 0
+        print(table(rows, rates))
+    return 0 if kept and all(rate >= LEAST_RATE for rate in rates.values()) else 1
+
+
+def table(rows: list[Row], rates: dict[str, float]) -> str:
+    """Return the figures for people; those that miss a goal are marked."""
+    heads = ("pace", "streams", "answers", "p50 of the gaps, true/ours", "p95", "p99", *(goal.name for goal in GOALS))
+    lines = [heads]
+    for row in rows:
+        gaps = [f"{true * 1e3:.2f}/{ours * 1e3:.2f} ms" for true, ours in row.gaps.values()]
+        judged = [f"{goal.written(goal.read(row))}{' !' * (goal.read(row) > goal.at_most)}" for goal in GOALS]
+        lines.append((row.pace, str(row.streams), str(row.answers), *gaps, *judged))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    out = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    out += [f"{name}: {rate:,.0f} tokens/s{' !' * (rate < LEAST_RATE)}" for name, rate in rates.items()]
+    return "\n".join([*out, "! misses its goal" if "!" in "".join(out) else "every goal holds"])
 
 
 if __name__ == "__main__":

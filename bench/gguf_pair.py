@@ -19,7 +19,8 @@ from mlx_lm.generate import generate_step
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
-from gatekeeper.backends.launch import HOST, free_port, health, launch  # noqa: E402
+from gatekeeper.backends import control  # noqa: E402
+from gatekeeper.backends.launch import HOST, free_port, launch  # noqa: E402
 from models.corpus import WORKLOADS  # noqa: E402
 from tools import write_gguf  # noqa: E402
 
@@ -33,12 +34,23 @@ class Server:
     def __init__(self, program: str, target: Path, log: Path) -> None:
         port = free_port()
         # Keys and values as exact as in mlx-lm, which keeps the type of the weights.
-        exact = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--ctx-size", "2048", "--parallel", "1")
+        exact = (
+            "--cache-type-k",
+            "f32",
+            "--cache-type-v",
+            "f32",
+            "--ctx-size",
+            "2048",
+            "--parallel",
+            "1",
+            "--threads",
+            "1",
+        )
         command = (program, "--model", str(target), "--port", str(port), "--offline", "--jinja", *exact)
         self._launched = launch(
             command,
             log=log,
-            ready=lambda: health(port) == 200,
+            ready=lambda _: control.status(f"http://{HOST}:{port}/health", {}) == 200,
             start_timeout=60,
             install="see tools/build_llama_server",
         )

@@ -33,19 +33,26 @@ def find(name: str, base: Path) -> Path:
     if here.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
         raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
-    repository, _, file = name.rpartition("/")
-    if file.endswith(gguf.SUFFIX) and _looks_like_hub_id(repository):
-        cached = _in_hub_cache(repository)
-        if cached is not None and (cached / file).is_file():
-            return cached / file
-        hint = f"fetch it with: hf download {repository} {file}"
-        raise InputError(f"model '{name}' is not on this machine", hint=hint)
+    if here.suffix == gguf.SUFFIX:
+        return _cached_file(name, here)
     if _looks_like_hub_id(name):
         cached = _in_hub_cache(name)
         if cached is not None:
             return cached
         raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
+
+
+def _cached_file(name: str, here: Path) -> Path:
+    repository, _, file = name.rpartition("/")
+    if not _looks_like_hub_id(repository):
+        hint = "paths are relative to the SLO file; check the spelling"
+        raise InputError(f"model '{name}': no file {here}", hint=hint)
+    cached = _in_hub_cache(repository)
+    if cached is None or not (cached / file).is_file():
+        hint = f"fetch it with: hf download {repository} {file}"
+        raise InputError(f"model '{name}' is not on this machine", hint=hint)
+    return cached / file
 
 
 def _looks_like_hub_id(name: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gatekeeper import inputs, store
 from gatekeeper.inputs import Inputs
+from gatekeeper.stages.promote import POLICY
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Manifest, seed_of, sha256
 from gatekeeper.terms.outcome import Finding, Verdict
@@ -16,6 +17,7 @@ from gatekeeper.verdict.aftermath import beside
 from gatekeeper.verdict.case import Case, Read, Recorded
 from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.plan import Plan
+from gatekeeper.verdict.scene import Scene, scene
 
 SAMPLE_S = 1.0
 """The host is sampled at 1 Hz."""
@@ -117,7 +119,28 @@ def _doubts_in(events: Sequence[Event]) -> list[str]:
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     """Derive the verdict of a stored run again from its records alone; another SLO may be laid against them."""
+    case, _, _ = _stored(store.RunDirectory(path), slo_path)
+    return conclude(case).verdict
+
+
+def picture(path: Path) -> Scene:
+    """Judge a stored run again and compute everything a page shows of it."""
     directory = store.RunDirectory(path)
+    case, manifest, events = _stored(directory)
+    policy = path / POLICY
+    return scene(
+        case,
+        conclude(case).verdict,
+        events.records,
+        finished=events.trouble is None,
+        manifest=manifest.model_dump(mode="json", by_alias=True),
+        policy=policy.read_text(errors="replace") if policy.is_file() else None,
+    )
+
+
+def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, store.Loaded[Event]]:
+    """Read a stored run as a case, with everything that is wrong with it among its doubts."""
+    path = directory.path
     text = directory.read("manifest.json").decode()
     manifest = load_manifest(text.encode())
     given, broken = stored_inputs(directory, manifest)
@@ -131,7 +154,7 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
         broken.append("plan.json: missing")
     seals = directory.broken_seals(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
     broken += [f"{name} is not what {store.SUMS} says" for name in seals]
-    return conclude(replace(case, doubts=(*case.doubts, *dict.fromkeys(broken)))).verdict
+    return replace(case, doubts=(*case.doubts, *dict.fromkeys(broken))), manifest, events
 
 
 def stored_inputs(directory: store.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:

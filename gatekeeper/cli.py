@@ -1,6 +1,7 @@
 """The command line: parse, call, print, exit. No decision lives here, and heavy imports wait until a command runs."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper import __version__
+from gatekeeper.reports import FORMATS
 from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
 
 if TYPE_CHECKING:
+    from gatekeeper.terms.outcome import Verdict
     from gatekeeper.terms.ports import Observer
 
 SLO = click.argument("slo", type=click.Path(path_type=Path))
@@ -23,6 +26,14 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 INTERRUPTED = 130
 BUG = 4
+KEPT = "what was measured is kept; "
+AFTER_INTERRUPT = {
+    "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
+    "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
+    "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
+}
+"""What to do after Ctrl-C, by command; the others have nothing to keep."""
 
 
 class Commands(click.Group):
@@ -67,6 +78,8 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 
     with terminal.progress(quiet=quiet) as observer:
         finished = do(slo, out, resume=resume, observers=_observers(observer))
+    _annotate(finished.verdict, finished.path, slo)
+    _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -116,6 +129,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
     with terminal.progress(quiet=quiet) as observer:
         finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
+    _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -179,27 +193,45 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     from gatekeeper.reports import machine, plaintext  # noqa: PLC0415
 
     verdict = do(run_dir, slo)
+    _annotate(verdict, run_dir, slo)
     sys.stdout.write(machine.render(verdict) if as_json else plaintext.render(verdict))
     return verdict.exit_code
 
 
 @gatekeeper.command()
 @RUN_DIR
-@click.option("--format", "form", type=click.Choice(["json", "junit", "text"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 def report(run_dir: Path, form: str, output: Path | None) -> int:
     """Render a finished or interrupted run."""
-    from gatekeeper.casefile import judge as do  # noqa: PLC0415
-    from gatekeeper.reports import FORMATS  # noqa: PLC0415
+    from gatekeeper import casefile  # noqa: PLC0415
 
-    content = FORMATS[form]()(do(run_dir))
+    chosen = FORMATS[form]
+    scene = casefile.picture(run_dir) if chosen.whole else None
+    verdict = scene.verdict if scene is not None else casefile.judge(run_dir)
+    _annotate(verdict, run_dir, None)
+    content = chosen.load()(scene if scene is not None else verdict)
     if output is None:
         sys.stdout.write(content)
         return 0
     try:
-        output.write_text(content)
+        output.write_text(content, encoding="utf-8")
     except OSError as error:
         raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+    return 0
+
+
+@gatekeeper.command()
+@RUN_DIR
+@AS_JSON
+def export(run_dir: Path, *, as_json: bool) -> int:
+    """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
+    from gatekeeper.telemetry.export import export_stored  # noqa: PLC0415
+
+    sent = export_stored(run_dir)
+    document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
+    text = f"{sent.endpoint} took {sent.spans} spans and {sent.points} points\n"
+    _print(document, text, as_json=as_json)
     return 0
 
 
@@ -229,8 +261,26 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
+def _annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
+    """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    from gatekeeper.inputs import written_at  # noqa: PLC0415
+    from gatekeeper.reports import annotations  # noqa: PLC0415
+    from gatekeeper.terms.slo import parse  # noqa: PLC0415
+
+    file, text = written_at(run_dir, slo)
+    sys.stderr.write(annotations.render(verdict, parse(text, str(file)), text, str(file)))
+
+
 def _print(document: Any, text: str, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
+
+
+def _tell_telemetry(trouble: str | None, run: Path) -> None:
+    """Say at the end, even where progress was not wanted, that a collector lacks something."""
+    if trouble is not None:
+        click.echo(f"telemetry was not delivered: {trouble}; send it again with: gatekeeper export {run}", err=True)
 
 
 def _observers(observer: "Observer | None") -> "list[Observer]":
@@ -268,7 +318,8 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted", "what was measured is kept; the same command with --resume --out RUN_DIR goes on")
+        named = next((word for word in arguments if word in gatekeeper.commands), "")
+        _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; Python would complain at exit

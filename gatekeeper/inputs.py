@@ -69,6 +69,19 @@ def read(path: Path) -> Inputs:
     return Inputs(promised, canaries, profile, base, texts, files)
 
 
+def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
+    """Return where a run's SLO file stands, and its text: the one named, the same in this checkout, or the copy."""
+    if slo_path is not None:
+        return slo_path, read_text(slo_path, "SLO file")
+    copy = run_dir / SLO_NAME
+    text = read_text(copy, "SLO file")
+    for here in (Path(), Path("slos")):
+        for path in sorted(here.glob("*.toml")):
+            if path.read_text(encoding="utf-8", errors="replace") == text:
+                return path, text
+    return copy, text
+
+
 def canary_name(workload: str) -> str:
     """Return the name of a workload's canaries in the run directory."""
     return f"inputs/canaries-{workload}.jsonl"

@@ -196,6 +196,8 @@ def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkey
     with pytest.raises(InputError) as refused:
         artifacts.find("org/name/other.gguf", tmp_path)
     assert "hf download org/name other.gguf" in refused.value.hint
+    with pytest.raises(InputError, match="no file"):
+        artifacts.find("models/mistyped.gguf", tmp_path)
 
 
 @pytest.mark.parametrize(

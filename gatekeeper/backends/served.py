@@ -13,7 +13,7 @@ from pathlib import Path
 from gatekeeper.backends import control
 from gatekeeper.backends.asked import PLAIN
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
-from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch
+from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch, listens
 from gatekeeper.backends.server import Server, Tongue
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
@@ -41,6 +41,10 @@ def open_backend(
 def _check_programs(subject: Subject, dialect: Dialect) -> None:
     """Refuse, before anything is hashed or started, what could not be started."""
     for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if written is not None and not any("{port}" in word for word in written):
+            # With a port of its own, another server that holds it already would be measured in its place.
+            message = f"subject.{name} takes no port"
+            raise InputError(message, hint="write {port} where the server's port goes")
         program = (written or subject.program or dialect.program)[:1]
         if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
@@ -120,8 +124,9 @@ class ServedBackend:
         launched = launch(
             command,
             log=log,
-            ready=lambda: (
+            ready=lambda pid: (
                 control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+                and listens(pid, port)
             ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,

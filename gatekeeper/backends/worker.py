@@ -126,7 +126,8 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
-    silent = "look at what the worker was asked with and at its log: was there a draft?"
+    uncached = False  # a worker that keeps no prompt cache says so: it sees "cold"
+    silent = "look why the worker's draft proposes nothing"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool = False) -> None:
         self.name: str = subject.backend
@@ -138,7 +139,6 @@ class WorkerBackend:
         self._plain_hello = self._hello if commands.plain is None else self._greeting(None)
         self.shares_process = self._hello.shares_process and commands.plain is None
         self.sight, self.knobs = _together(self._hello, self._plain_hello, separate=commands.plain is not None)
-        # By the worker's own word: its answers have no place to tell what was cached.
         self.uncached = Sight.COLD in self.sight
 
     def residence(self, setting: Setting) -> str:

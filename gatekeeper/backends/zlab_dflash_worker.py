@@ -150,7 +150,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "zlab-dflash",
-            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold", "logits"],
+            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "logits", "cold"],
             "knobs": ["draft", "block_size", "temperature", "max_tokens", "thinking"],
             "shares_process": True,
             "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),

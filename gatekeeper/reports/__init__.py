@@ -1,24 +1,30 @@
-"""The reports: each one function from a verdict to text. No number is computed here."""
+"""The reports: each one function from a verdict, or from the whole scene, to text. No number is computed here."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-
-from gatekeeper.terms.outcome import Verdict
-
-Render = Callable[[Verdict], str]
+from typing import Any
 
 
-def _later(module: str) -> Callable[[], Render]:
-    def load() -> Render:
-        render: Render = import_module(f"gatekeeper.reports.{module}").render
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What `gatekeeper report --format` offers; its module is imported when it is asked for."""
+
+    module: str
+    whole: bool = False
+    """It renders a scene, the records' figures included, rather than the verdict alone."""
+
+    def load(self) -> Callable[[Any], str]:
+        """Return the function from the verdict, or the scene, to text."""
+        render: Callable[[Any], str] = import_module(f"gatekeeper.reports.{self.module}").render
         return render
 
-    return load
 
-
-FORMATS: dict[str, Callable[[], Render]] = {
-    "json": _later("machine"),
-    "junit": _later("junit"),
-    "text": _later("plaintext"),
+FORMATS: dict[str, Format] = {
+    "html": Format("page", whole=True),
+    "json": Format("machine"),
+    "junit": Format("junit"),
+    "markdown": Format("markdown", whole=True),
+    "openslo": Format("openslo", whole=True),
+    "text": Format("plaintext"),
 }
-"""What `gatekeeper report --format` offers; a format is imported when it is asked for."""

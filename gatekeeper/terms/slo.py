@@ -32,8 +32,6 @@ BackendName = Literal[
     "worker",
     "zlab-dflash",
 ]
-WORKERS = ("redrafter", "worker", "zlab-dflash")
-"""Backends that speak on stdin and stdout: their programs take no port."""
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
@@ -118,10 +116,6 @@ class Subject(_Written):
             raise ValueError(
                 "program replaces the first word of our command line, command the whole\nkeep one of the two"
             )
-        for name in ("command", "plain_command"):
-            ported = any("{port}" in word for word in getattr(self, name) or ("{port}",))
-            if not ported and self.backend not in WORKERS:
-                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
@@ -173,7 +167,10 @@ class Sweep(_Written):
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1)
     max_runs: int = Field(default=200, ge=1)
-    budget: int = Field(default=400, ge=1, description="answers per arm and workload")
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: a setting is asked no further once the answers decide"
+    )
     warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
@@ -257,10 +254,23 @@ class Promote(_Written):
 
 
 class Telemetry(_Written):
-    """Where OpenTelemetry data goes."""
+    """Where OpenTelemetry data goes, and how much of it."""
 
-    endpoint: str | None = None
+    endpoint: str | None = Field(
+        default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
+    )
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    headers_env: str | None = Field(
+        default=None, min_length=1, description="name of the environment variable with name=value,name=value"
+    )
+    rounds: bool = Field(default=False, description="every verify round as an event of its request's span")
+    timeout: Seconds = Field(default=10.0, gt=0, le=120, description="longest time one export may take")
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "Telemetry":
+        if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
+            raise ValueError("protocol and headers_env belong to an endpoint, which is missing")
+        return self
 
 
 class Objective(_Written):

@@ -73,8 +73,8 @@ def test_a_decreed_ratio_reads_as_decreed(
         for (canary, which), answer in zip(asks, answers, strict=True)
         for arm in ["candidate" if which == DRAFTING else "plain"]
     ]
-    arms = [tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain")]
-    evidence = gather(Evidence("chat", {name: prompt(name) for name in names}, *arms, 0.95, 1, greedy=True))
+    mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
+    evidence = gather(Evidence("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True))
 
     seen = estimate("throughput_ratio", evidence)
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # Not imported to run, so that our workers start without our dependencies.
+    # Not imported to run: our workers also start in an environment that has none of our dependencies.
     from gatekeeper.backends.dialects.dialect import Dialect
 
 _MODULES = {

@@ -1,0 +1,70 @@
+"""The wording that the page and the summary share: signs, the sentence under the verdict, the speed of a route."""
+
+from collections.abc import Sequence
+
+from gatekeeper.reports import plaintext
+from gatekeeper.terms.outcome import Outcome, WorkloadVerdict
+from gatekeeper.verdict.scene import Scene
+
+GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
+"""A sign beside every colour: neither has to be seen alone."""
+CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
+
+
+def state(scene: Scene) -> str:
+    """Return the outcome, or that there is none yet."""
+    return "interrupted" if scene.unfinished else scene.verdict.outcome
+
+
+def lede(scene: Scene) -> str:
+    """Return what the outcome means, in a sentence or two."""
+    verdict = scene.verdict
+    if scene.unfinished:
+        return (
+            f"This run was interrupted {scene.unfinished}. What it had measured is shown below, and none of it is a "
+            "verdict. The same command with --resume --out RUN_DIR goes on."
+        )
+    speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
+    count = f"{len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
+    if verdict.outcome == "promoted":
+        verb = "decodes" if len(verdict.workloads) - len(speculating) == 1 else "decode"
+        rest = "" if len(speculating) == len(verdict.workloads) else f"; the rest {verb} plainly, as they may"
+        demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
+        return f"Safe to deploy policy.toml: every promise is proven. {count} may speculate{rest}.{demo}"
+    if verdict.outcome == "unproven":
+        return f"Nothing changes: the evidence does not suffice. {counted(len(scene.gaps), 'thing')} not proven, below."
+    broken = [one.name for one in verdict.workloads if one.outcome == "failed"]
+    broken += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
+    if verdict.outcome == "failed":
+        return f"Even plain decoding breaks a promise: {listed(broken)}. {count} may speculate."
+    back = [one.name for one in verdict.workloads if one.required and one.outcome == "graded_back"]
+    verb = "requires" if len(back) == 1 else "require"
+    return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names as a sentence does: a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def speed(workload: WorkloadVerdict, scene: Scene) -> tuple[float, float, float, str] | None:
+    """Return the ratio to plain decoding with its bounds, and where it was seen.
+
+    It is the soak's; of a plain route, that of the last setting that was soaked, or else the best that was swept.
+    """
+    for metric, name in (("throughput_ratio", "decoding"), ("answer_throughput_ratio", "whole answers")):
+        if seen := workload.measured.get(metric):
+            return seen["center"], seen["lo"], seen["hi"], f"{name}, in the soak"
+    for one in scene.spreads:
+        if one.workload == workload.name and one.ratio is not None:
+            return *one.ratio, f"with {plaintext.setting(one.setting)}, in {one.source}"
+    tried = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
+    if not tried:
+        return None
+    best = max(tried, key=lambda one: float(one["ratio"]))
+    return best["ratio"], best["lo"], best["hi"], f"the best of the sweep: {best['trial']}"
