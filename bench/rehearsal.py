@@ -57,6 +57,24 @@ def slo(**written: Any) -> Slo:
     return Slo.model_validate({"schema": 1, "name": "rehearsal", "subject": subject, **written})
 
 
+def sweep_of(
+    promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int
+) -> tuple[planning.Plan, dict[str, list[Generation]]]:
+    """Run the sweep alone; return its plan and its records by trial."""
+    return _swept(promised, prompts, ScriptedBackend(Script.model_validate(dict(truth))), seed)
+
+
+def _swept(
+    promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
+) -> tuple[planning.Plan, dict[str, list[Generation]]]:
+    residence = planning.residence_by(backend.restart_knobs)
+    plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
+    made: dict[str, list[Generation]] = defaultdict(list)
+    with Desk(backend, _ignore) as desk:
+        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
+    return plan, made
+
+
 def rehearse(
     promised: Slo,
     prompts: Mapping[str, Sequence[Canary]],
@@ -67,16 +85,12 @@ def rehearse(
 ) -> Rehearsed:
     """Run sweep, soaks and verdict; *truth* is the content of a script."""
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
-    residence = planning.residence_by(backend.restart_knobs)
-    plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
-    made: dict[str, list[Generation]] = defaultdict(list)
-    with Desk(backend, _ignore) as desk:
-        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), done={}, observe=_ignore)
+    plan, made = _swept(promised, prompts, backend, seed)
     case = Case(
         slo=promised,
         canaries=prompts,
         plan=plan,
-        residence=residence,
+        residence=planning.residence_by(backend.restart_knobs),
         shares_process=backend.shares_process,
         manifest_sha256="",
         seed=seed,

@@ -1,6 +1,6 @@
-"""What all tests share: properties are judged by what they find, never by how long this machine takes to look."""
+"""What holds for every test: properties are searched without a clock, for this machine may be busy."""
 
 from hypothesis import settings
 
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")

@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing, fact
 from gatekeeper.terms.records import Answer, Generation
 
@@ -26,6 +27,13 @@ LOST = 0.05
 """More lost draws than this, and the rest may not be like them."""
 
 Draw = tuple[Hashable, ...]
+
+
+def shortest(canaries: Sequence[Canary]) -> list[Canary]:
+    """Return the canaries with the shortest prompts, by the letters of their messages."""
+    return sorted(canaries, key=lambda one: (sum(len(str(said.get("content"))) for said in one.messages), one.id))[
+        :PROMPTS
+    ]
 
 
 def tokens_of(answer: Answer) -> Draw:

@@ -154,3 +154,12 @@ def twins(
 
 def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[Generation]:
     return [generation(make(at), f"c-{at:03}", key=f"{at}.{again}") for at in range(count) for again in range(repeats)]
+
+
+def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
+    """Answer canary number n of the frozen set rightly or wrongly."""
+    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
+    return [
+        generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
+        for at, ok in enumerate(passes)
+    ]

@@ -8,8 +8,10 @@ import pytest
 
 from gatekeeper.terms.metrics import ALL, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing
-from gatekeeper.terms.records import Answer, Generation, Role
+from gatekeeper.terms.records import Answer, Generation, Role, Tie
+from gatekeeper.verdict import stats
 from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.draws import DRAWS
 from gatekeeper.verdict.evidence import BURST, plain_gap
 from gatekeeper.verdict.timing import (
     bursts,
@@ -25,6 +27,7 @@ from tests.verdict.made import (
     evidence,
     generation,
     known,
+    marked,
     spread,
     steady,
     twins,
@@ -240,15 +243,6 @@ def test_ttft_delta_by_hand() -> None:
 # Facts of the frozen set
 
 
-def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
-    """Answer canary number n of the frozen set rightly or wrongly."""
-    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
-    return [
-        generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
-        for at, ok in enumerate(passes)
-    ]
-
-
 def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
     """
     Two of ten canaries lost and one gained is -0.1, with no interval: the set is a census at temperature 0.
@@ -455,6 +449,239 @@ def test_both_arms_at_their_limit_are_not_cut_short() -> None:
     assert 0.0 == known(estimate("truncation_rate", seen)).center
 
 
+# Counts, notes and reasons
+
+
+def test_a_drifted_ratio_counts_its_pairs() -> None:
+    """
+    A ratio that drift spoiled says how many pairs there were.
+    """
+    ours, theirs = zip(*[_drifting(at) for at in range(20)], strict=True)
+
+    for metric in RATIOS:
+        found = estimate(metric, evidence(ours, theirs))
+        assert isinstance(found, Missing)
+        assert (20, True) == (found.n, "drifted" in found.because)
+
+
+def _drifting(at: int) -> tuple[Generation, Generation]:
+    gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
+    return (
+        generation(steady(gap / 2, sent_s=30.0 * at), name, pair=pair),
+        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.SENTINEL, pair=pair),
+    )
+
+
+def test_the_system_ratio_weighs_by_busy_time() -> None:
+    """
+    Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.
+    """
+    ours, theirs = twins(
+        5,
+        lambda at: answer([4.0 if at == 0 else 1.0], tokens=[8], sent_s=100.0),
+        lambda at: answer([8.0 if at == 0 else 1.0], tokens=[8], sent_s=200.0),
+    )
+
+    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
+
+    assert 5 == found.n
+    assert pytest.approx(12 / 8) == found.center
+
+
+def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
+    """
+    Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed.
+    """
+    ours, theirs = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
+
+    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx(1.0) == found.center
+
+
+def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
+    """
+    One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer.
+    """
+    seen = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
+
+    assert pytest.approx(0.05) == known(estimate("round_gap_p95", seen)).center
+    assert pytest.approx(0.9) == known(estimate("stall_p95", seen)).center
+
+
+def test_answers_without_a_rate_have_no_time_per_token() -> None:
+    """
+    An answer that came whole is left out of the time per token, and the others are read.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    assert 60 == known(estimate("tpot_p95", evidence([*whole, *spread(60, lambda _: steady(0.05))]))).n
+
+
+def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
+    """
+    A canary whose plain answer failed is left out; the same records and seed give the same interval.
+    """
+    ours, theirs = twins(9, lambda at: answer([0.1 + at / 50]), lambda at: answer([0.1 + at % 4 / 70]))
+    theirs[0] = replace(theirs[0], answer=replace(theirs[0].answer, fault="died"))
+
+    first, second = (known(estimate("ttft_delta", evidence(ours, theirs))) for _ in range(2))
+    other = known(estimate("ttft_delta", evidence(ours, theirs, seed=8)))
+
+    assert (8, True) == (first.n, first == second)
+    assert (first.center, True) == (other.center, first.lo != other.lo or first.hi != other.hi)
+
+
+def test_agreement_carries_its_notes_and_its_excuses() -> None:
+    """
+    Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
+    a promise about the population says the same with bounds of its own.
+    """
+    ours, theirs = twins(
+        4,
+        lambda at: answer(ids=[1, 2, 9 if at < 2 else 3], text=f"{at < 2}"),
+        lambda _: answer(ids=[1, 2, 3], text="False"),
+    )
+    tie = Tie("easy", "c-000", 2, (1, 2), 3, 9, 0.001)
+
+    counted_, guessed = (
+        known(estimate("token_agreement", evidence(ours, theirs, ties=(tie,), frozen=frozen)))
+        for frozen in (True, False)
+    )
+
+    assert (0.75, 0.75, 0.75, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = stats.proportion_bounds(3, 4, 0.95)
+    assert (lo, 0.75, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert counted_.notes == guessed.notes
+    assert ["1 part at a near-tie", "1 part without an explanation"] == [
+        note.partition(" of the target")[0].partition(",")[0] for note in counted_.notes
+    ]
+
+
+def _warm(name: str, arm: str, repeat: int, text: str) -> Generation:
+    return generation(
+        answer(text=text),
+        name,
+        arm=arm,
+        role=Role.WARM,
+        repeat=repeat,
+        key=f"{arm}-{repeat}",
+        pair=name.partition("+")[0],
+    )
+
+
+def test_a_warm_cache_is_judged_by_its_own_records() -> None:
+    """
+    Both canaries were repeated and continued with the cache on, and one second turn differs: a half, of two.
+    """
+    records = [
+        _warm(f"{name}{turn}", arm, repeat, "odd" if (name, turn, arm) == ("c-000", "+x", "candidate") else "same")
+        for name in ("c-000", "c-001")
+        for turn in ("", "+x")
+        for arm, repeats in (("plain", 1), ("candidate", 3))
+        for repeat in range(repeats)
+    ]
+
+    found = known(estimate("warm_cache_agreement", evidence(spread(2, lambda _: answer()), warm=tuple(records))))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+def _draws(shares: int) -> tuple[Generation, ...]:
+    """Return the first tokens of one prompt: one kind in plain decoding, *shares* kinds in the candidate's."""
+    return tuple(
+        generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
+        for arm, kinds in (("plain", 1), ("candidate", shares))
+        for at in range(DRAWS)
+    )
+
+
+@pytest.mark.parametrize(("shares", "alike"), [(1, True), (2, False)])
+def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: bool) -> None:
+    """
+    Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.
+    """
+    seen = evidence(spread(1, lambda _: answer()), draws=_draws(shares))
+
+    found = known(estimate("first_tokens_p_value", seen))
+
+    unasked = replace(seen, canaries={one.id: one for one in canaries(2)})
+    assert (alike, 2 * DRAWS) == (found.center == 1.0, found.n)
+    assert found == estimate("first_tokens_p_value", seen)
+    assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
+
+
+@pytest.mark.parametrize(
+    ("one", "engaged"),
+    [
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0), claims=claimed(0, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 0, 0), claims=claimed(9, 9)), 0.0),
+        (answer([0.1, 0.2], claims=claimed(1, 0)), 1.0),
+        (answer([0.1, 0.2], claims=claimed(0, 0)), 0.0),
+    ],
+    ids=["counted", "counted though denied", "claimed though none", "claimed", "silent"],
+)
+def test_one_proposal_is_engagement(one: Answer, engaged: float) -> None:
+    """
+    An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is claimed.
+    """
+    found = known(estimate("speculation_engaged", evidence([generation(one)])))
+
+    assert (engaged, 1) == (found.center, found.n)
+
+
+def test_answers_that_show_nothing_are_not_engaged() -> None:
+    """
+    One answer of two shows its draft: a half, for silence is no proposal; an answer of unknown length is left out.
+    """
+    answers = [
+        generation(answer(rounds=counted(2, 8, 3)), "a"),
+        generation(answer(), "b"),
+        generation(answer(output_tokens=None, rounds=counted(2, 8, 3)), "c"),
+    ]
+
+    found = known(estimate("speculation_engaged", evidence(answers)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+def test_one_cut_among_repeats_is_a_cut() -> None:
+    """
+    Of two canaries one was cut short in its first answer and not in its second: a half, of two.
+    """
+    answers = [
+        generation(answer(finish="length"), "a", key="1"),
+        generation(answer(), "a", key="2"),
+        generation(answer(), "b"),
+    ]
+    plain = [generation(answer(), name, arm="plain") for name in "ab"]
+
+    found = known(estimate("truncation_rate", evidence(answers, plain)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "greedy", "cut"),
+    [
+        (answer(finish="length"), answer(finish="tool_calls"), False, True),
+        (answer(output_tokens=0), answer(output_tokens=2), True, True),
+        (answer(output_tokens=0), answer(output_tokens=0), True, False),
+        (answer(output_tokens=1), answer(output_tokens=9), False, False),
+        (answer(output_tokens=None), answer(output_tokens=9), True, False),
+    ],
+    ids=["a call cut short", "nothing of two tokens", "nothing of nothing", "drawn short", "unknown length"],
+)
+def test_cut_short_by_finish_or_length(mine: Answer, twin: Answer, *, greedy: bool, cut: bool) -> None:
+    """
+    A call that runs into the limit was cut at any temperature; half a length tells only where lengths are not drawn.
+    """
+    seen = evidence([generation(mine)], [generation(twin, arm="plain")], greedy=greedy)
+
+    assert float(cut) == known(estimate("truncation_rate", seen)).center
+
+
 # All metrics
 
 
@@ -498,3 +725,28 @@ def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> Non
     back = estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
 
     assert forth == back
+
+
+def test_gaps_of_all_repeats_are_pooled() -> None:
+    """
+    Every canary stalled in the first of its two answers: a quarter of all gaps are long, and the p95 is one of them.
+    """
+    answers = [
+        generation(answer([0.1, 0.2, last]), f"c-{at:03}", key=f"{at}.{last}")
+        for at in range(60)
+        for last in (1.2, 0.3)
+    ]
+
+    assert pytest.approx(1.0) == known(estimate("round_gap_p95", evidence(answers))).center
+
+
+def test_an_answer_that_came_whole_has_no_stall() -> None:
+    """
+    One arrival has no gap; the stalls are those of the other answers.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    found = known(estimate("stall_p95", evidence([*whole, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
+
+    assert 60 == found.n
+    assert pytest.approx(0.7) == found.hi

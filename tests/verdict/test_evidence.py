@@ -1,7 +1,13 @@
 """The evidence: which answers are compared with which."""
 
+import pytest
+
+from gatekeeper.terms.outcome import Estimate
 from gatekeeper.terms.records import Role
-from tests.verdict.made import evidence, generation, steady
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import comparable, paired_ratios, plain_gap
+from gatekeeper.verdict.timing import decode_rate
+from tests.verdict.made import answer, because, counted, evidence, generation, known, steady, twins
 
 
 def test_pairs_by_their_pair() -> None:
@@ -64,3 +70,77 @@ def test_warm_ups_are_never_judged() -> None:
     found = evidence([slow], [slow_plain])
 
     assert ((), (), ()) == (found.answers, found.plain, found.pairs)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "greedy", "same"),
+    [
+        (9, 10, True, True),
+        (10, 9, True, True),
+        (8, 10, True, False),
+        (1, 10, False, True),
+        (0, 10, False, False),
+        (0, 10, True, False),
+        (None, 10, True, True),
+        (10, None, False, True),
+        (0, 0, True, True),
+    ],
+)
+def test_only_answers_of_like_length_are_compared(
+    mine: int | None, twin: int | None, *, greedy: bool, same: bool
+) -> None:
+    """
+    Nine tokens of ten are the same greedy work, eight are not; lengths that are drawn differ up to tenfold; an
+    unknown length says nothing.
+    """
+    pair = (generation(answer(output_tokens=mine)), generation(answer(output_tokens=twin), arm="plain"))
+
+    assert same == comparable(pair, greedy=greedy)
+
+
+def test_every_pair_is_either_read_or_lost() -> None:
+    """
+    Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are read.
+    """
+    ours, theirs = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
+    ours[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
+    pairs = evidence(ours, theirs).pairs
+
+    ratios, lost = paired_ratios(pairs, decode_rate, greedy=True)
+
+    assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(ratios))
+    assert [2.0] == [pytest.approx(one) for one in ratios["c-006"]]
+
+
+@pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
+def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> None:
+    """
+    Greedy answers half as long as plain decoding's did other work; above temperature 0 they are answers like others.
+    """
+    ours, theirs = twins(6, lambda _: steady(0.05, count=4), lambda _: steady(0.1))
+
+    assert "6 of 6 pairs are lost" in because(estimate(metric, evidence(ours, theirs)))
+    assert isinstance(estimate(metric, evidence(ours, theirs, greedy=False)), Estimate)
+
+
+def test_the_plain_gap_is_read_off_plain_answers() -> None:
+    """
+    The gap is plain decoding's, between arrivals in seconds: its own where it is judged itself, never a round's.
+    """
+    ours, theirs = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
+    drafting = [generation(steady(0.5, rounds=counted(2, 8, 6)))]
+
+    assert 0.25 == plain_gap(evidence(ours, theirs))
+    assert 0.25 == plain_gap(evidence(theirs))
+    assert 0.0 == plain_gap(evidence(drafting))
+    assert 0.0 == plain_gap(evidence([generation(answer([0.1]))]))
+
+
+def test_one_pair_too_many_is_too_many() -> None:
+    """
+    The share of lost pairs is compared with the limit that was given.
+    """
+    ours, theirs = twins(10, lambda at: steady(0.05, count=4 if at < 2 else 8), lambda _: steady(0.1))
+
+    assert 8 == known(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.2))).n
+    assert "more than 19%" in because(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.19)))

@@ -89,6 +89,14 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: 
     assert pytest.approx((exact.low, exact.high), abs=1e-7) == (lo, hi)
 
 
+def test_one_trial_has_one_open_side() -> None:
+    """
+    One success of one is at least 5 %, one failure of one at most 95 %.
+    """
+    assert pytest.approx((0.05, 1.0)) == stats.proportion_bounds(1, 1, 0.95)
+    assert pytest.approx((0.0, 0.95)) == stats.proportion_bounds(0, 1, 0.95)
+
+
 def test_a_proportion_of_nothing_is_unknown() -> None:
     """
     No trial at all leaves the whole range open.
@@ -256,8 +264,8 @@ def _medians(values: Sequence[float], seed: int) -> Estimate | Missing:
     return stats.relative_change_of_medians({str(at): (value, 1.0) for at, value in enumerate(values)}, 0.95, seed)
 
 
-def _pooled(values: Sequence[float], seed: int) -> Estimate | Missing:
-    return stats.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95, seed)
+def _pooled(values: Sequence[float], _: int) -> Estimate | Missing:
+    return stats.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95)
 
 
 def _order(values: Sequence[float], _: int) -> Estimate | Missing:
@@ -368,10 +376,43 @@ def test_pooled_quantile_counts_tokens() -> None:
     """
     clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
 
-    found = stats.pooled_quantile(clusters, 0.5, 0.95, 7)
+    found = stats.pooled_quantile(clusters, 0.5, 0.95)
 
     assert isinstance(found, Estimate)
     assert (0.5, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_bounds_by_hand() -> None:
+    """
+    101 answers of one token: the share up to the median has the error sqrt(51 * 50 / 101**2 / 100) = 0.05, and
+    Student's 1.66 of it reach from 0.417 to 0.583 of 101 values; a hundred tokens an answer, all alike, change nothing.
+    """
+    for weight in (1, 100):
+        clusters = {f"c-{at:03}": [(float(at), weight)] for at in range(1, 102)}
+
+        assert Estimate(51.0, 43.0, 59.0, 101) == stats.pooled_quantile(clusters, 0.5, 0.95)
+
+
+def test_a_quantile_on_a_step_is_no_certainty() -> None:
+    """
+    Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.
+    """
+    clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
+
+    found = stats.pooled_quantile(clusters, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (0.05, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_the_outermost_values_bound_a_tail() -> None:
+    """
+    With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never infinity.
+    """
+    found = stats.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (56.0, 58.0) == (found.center, found.hi)
 
 
 def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
@@ -380,7 +421,7 @@ def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
     """
     clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
 
-    assert isinstance(stats.pooled_quantile(clusters, 0.95, 0.95, 7), Missing)
+    assert isinstance(stats.pooled_quantile(clusters, 0.95, 0.95), Missing)
 
 
 @pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])
@@ -459,3 +500,80 @@ def test_expanded_is_wider_for_fewer_units() -> None:
 
     assert sorted(widths, reverse=True) == widths
     assert pytest.approx(0.95, abs=0.001) == widths[-1]
+
+
+def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(both)}
+
+
+def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
+    """
+    Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples.
+    """
+    found = stats.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
+
+    assert Estimate(3.0, 1.0, 5.0, 5) == found
+
+
+def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
+    """Return groups of points whose slopes all differ, and those slopes in order."""
+    chance = np.random.default_rng(3)
+    groups = [[(float(x), float(y)) for x, y in enumerate(chance.normal(size=size))] for size in sizes]
+    slopes = [
+        (then[1] - one[1]) / (then[0] - one[0])
+        for group in groups
+        for at, one in enumerate(group)
+        for then in group[at + 1 :]
+    ]
+    return groups, sorted(slopes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "level", "below", "above"),
+    [
+        ([12] * 10, 0.95, 291, 368),  # Kendall's variance 10 * 12 * 11 * 29 / 18 = 2126.7: 660 slopes -+ 75.9, halved
+        ([6] * 3, 0.95, 13, 31),
+        ([5], 0.95, 0, 9),
+        ([2] * 8, 0.999, 0, 7),  # fewer slopes than the interval would need: the outermost are read
+    ],
+)
+def test_the_bounds_of_a_slope_are_its_order_statistics(
+    sizes: Sequence[int], level: float, below: int, above: int
+) -> None:
+    """
+    The bounds are the slopes that Kendall's variance, added over the groups, reaches from the middle.
+    """
+    groups, slopes = slopes_of(sizes)
+
+    found = stats.seasonal_slope(groups, level)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((slopes[below], slopes[above])) == (found.lo, found.hi)
+
+
+def test_repeats_are_resampled_inside_their_canary() -> None:
+    """
+    Means of draws from one canary's four values scatter as means of four do: by their deviation over two; a shorter
+    canary beside it is not padded with anything.
+    """
+    one = stats.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0])], 7, 4000)
+    two = stats.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0])], 7, 4000)
+
+    assert pytest.approx(math.sqrt(1.25) / 2, rel=0.05) == one.std()
+    assert pytest.approx(1.5, abs=0.03) == one.mean()
+    assert {0.0, 3.0} <= set(one)
+    assert 100.0 == two.max()
+    assert pytest.approx(50.75, abs=3.0) == two.mean()
+
+
+@pytest.mark.parametrize("odd", range(5))
+def test_every_canary_is_resampled(odd: int) -> None:
+    """
+    One canary of five is ten times slower: three draws of it among five move the median, whichever it is.
+    """
+    both = pairs(*[(10.0 if at == odd else 1.0, 1.0) for at in range(5)])
+
+    found = stats.relative_change_of_medians(both, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((0.0, 0.0, 9.0)) == (found.center, found.lo, found.hi)

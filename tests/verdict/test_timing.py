@@ -11,8 +11,8 @@ from gatekeeper.verdict.timing import (
     answer_rate,
     bursts,
     decode_rate,
-    first_burst,
     prefill_rate,
+    split,
     ttft,
 )
 from tests.verdict.made import answer, claimed, counted, near
@@ -42,7 +42,7 @@ def test_decode_rate_leaves_out_the_whole_first_round() -> None:
     assert pytest.approx(10.0) == decode_rate(rounds)
 
 
-def test_decode_rate_leaves_out_a_first_burst_by_closeness() -> None:
+def test_decode_rate_leaves_out_a_split_by_closeness() -> None:
     """
     Where nothing marks a round, what arrives together with the first token is its burst.
     """
@@ -158,7 +158,31 @@ def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], 
 
     found = bursts(one, together)
 
-    first = first_burst(one, together)
+    first = len(split(one.arrivals, together)[0])
     assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
     assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
     assert all(gap >= 0 for gap, _ in found)
+
+
+def test_times_are_seconds_of_our_clock_to_the_nanosecond() -> None:
+    """
+    A quarter of a second is 0.25 exactly, whenever the answer was sent.
+    """
+    one = answer([0.25, 0.5, 1.0], sent_s=1000.0, prompt_tokens=8)
+
+    assert (0.25, 32.0, 2 / 0.75, 3.0) == (ttft(one), prefill_rate(one), decode_rate(one), answer_rate(one))
+    assert [(0.25, 1), (0.5, 1)] == bursts(one, 0.0)
+
+
+def test_one_later_token_is_a_rate() -> None:
+    """
+    Two arrivals half a second apart are one decoded token: 2 tok/s.
+    """
+    assert 2.0 == decode_rate(answer([0.5, 1.0]))
+
+
+def test_bursts_lie_closer_together_than_the_limit() -> None:
+    """
+    Arrivals exactly as far apart as the limit are two bursts.
+    """
+    assert [(0.5, 1)] == bursts(answer([0.5, 1.0]), 0.5)

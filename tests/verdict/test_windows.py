@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.terms.outcome import Missing
 from gatekeeper.terms.records import Answer, Generation
 from gatekeeper.verdict.derive import estimate
 from tests.verdict.made import (
@@ -65,3 +66,54 @@ def test_windows_do_not_join_across_segments_or_gaps() -> None:
 
     assert "three consecutive" in because(estimate("acceptance_window_min", evidence(broken)))
     assert "three consecutive" in because(estimate("acceptance_window_min", evidence(holed)))
+
+
+def test_windows_are_counted_from_the_first_answer_of_their_stretch() -> None:
+    """
+    The clock of each stretch starts with it: answers 10 s before and after a border of its windows lie apart.
+    """
+    at = [(0, 8), (110, 8), (130, 1), (250, 1), (370, 1)]
+    one, two = (
+        [
+            generation(_later(answer([1.0], rounds=counted(1, 10, good)), began + sent), f"{sent}", segment=segment)
+            for sent, good in at
+        ]
+        for segment, began in ((0, 1000.0), (1, 70.0))
+    )
+
+    assert 0.1 == known(estimate("acceptance_window_min", evidence(one))).center
+    assert 0.1 == known(estimate("acceptance_window_min", evidence([*one, *two]))).center
+    assert 8 == known(estimate("acceptance_window_min", evidence([*one, *two]))).n
+
+
+def test_a_window_that_drafted_nothing_accepted_nothing() -> None:
+    """
+    Three windows whose answers drafted nothing are an acceptance of zero, once anything was drafted at all.
+    """
+    found = known(estimate("acceptance_window_min", evidence(windowed([(0, 0), (0, 0), (0, 0), (9, 10)]))))
+
+    assert (0.0, 4) == (found.center, found.n)
+
+
+def test_windows_say_how_many_there_were() -> None:
+    """
+    Nothing drafted and too few windows are two reasons, each with the windows that were seen.
+    """
+    silent, short = windowed([(0, 0), (0, 0)]), windowed([(5, 10), (5, 10)])
+
+    assert Missing("no answer drafted anything", 2) == estimate("acceptance_window_min", evidence(silent))
+    assert Missing("the soak has no three consecutive windows with drafted tokens", 2) == estimate(
+        "acceptance_window_min", evidence(short)
+    )
+
+
+def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
+    """
+    A window is half open: 120 s after the first answer was sent the second one has begun.
+    """
+    answers = [
+        generation(answer([0.5, 1.0], sent_s=sent, rounds=counted(1, 10, good)), f"{sent}")
+        for sent, good in ((0, 1), (119, 9), (240, 1), (360, 1))
+    ]
+
+    assert 0.9 == known(estimate("acceptance_window_min", evidence(answers))).center
