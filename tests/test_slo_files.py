@@ -167,6 +167,9 @@ valid_for = "7 d"
 
 [telemetry]
 endpoint = "http://127.0.0.1:4318"
+headers_env = "COLLECTOR_HEADERS"
+rounds = true
+timeout = "10 s"
 protocol = "grpc"
 
 [[objective]]

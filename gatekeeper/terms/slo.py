@@ -254,10 +254,23 @@ class Promote(_Written):
 
 
 class Telemetry(_Written):
-    """Where OpenTelemetry data goes."""
+    """Where OpenTelemetry data goes, and how much of it."""
 
-    endpoint: str | None = None
+    endpoint: str | None = Field(
+        default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
+    )
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    headers_env: str | None = Field(
+        default=None, min_length=1, description="name of the environment variable with name=value,name=value"
+    )
+    rounds: bool = Field(default=False, description="every verify round as an event of its request's span")
+    timeout: Seconds = Field(default=10.0, gt=0, le=120, description="longest time one export may take")
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "Telemetry":
+        if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
+            raise ValueError("protocol and headers_env belong to an endpoint, which is missing")
+        return self
 
 
 class Objective(_Written):

@@ -37,11 +37,11 @@ def shortest(canaries: Sequence[Canary]) -> list[Canary]:
 
 
 def tokens_of(answer: Answer) -> Draw:
-    """Return the first tokens of an answer, one entry a position; its text where no tokens are shown."""
+    """Return the first tokens of an answer, one entry a position; all it says where no tokens are shown."""
     ids = [arrival.token_id for arrival in answer.arrivals]
     if ids and None not in ids:
         return (*ids[:TOKENS], *("end",) * (TOKENS - len(ids)))
-    return (answer.text,)
+    return (answer.reasoning + answer.text,)
 
 
 def chi_square(labels: NDArray[np.float64], draws: Sequence[Draw]) -> NDArray[np.float64]:

@@ -75,9 +75,7 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
     A program that is not on PATH is an input error with how to install it.
     """
     with pytest.raises(InputError, match="'no-such-server' is not on PATH") as caught:
-        launch(
-            ["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew install it"
-        )
+        launch(["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew it")
 
     expected = (2, "brew it")
     assert expected == (caught.value.exit_code, caught.value.hint)
