@@ -73,7 +73,7 @@ def _narrower(check: Check) -> str:
     times = (side / room) ** 2 if room > 0 else math.inf
     if not times <= MOST_CANARIES:
         return f"the centre lies too near the bound of {show(check.threshold, check.unit)} to tell them apart"
-    return f"about {math.ceil(times * check.n)} canaries instead of {check.n}, if the centre stays where it is"
+    return f"about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the centre stays where it is"
 
 
 def _named(check: Check) -> str:

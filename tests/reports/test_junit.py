@@ -1,5 +1,6 @@
 """The verdict as JUnit XML, as CI systems read it."""
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.reports import junit
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
+from tests.reports.staged import like_golden, staged, whole
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
@@ -101,3 +103,21 @@ def test_no_workload_is_still_a_document() -> None:
     A verdict of nothing has no case, and no pass.
     """
     assert ("0", "0", "0") == counts(read())
+
+
+def test_the_document_is_as_it_was() -> None:
+    """
+    A run whose host was not measured, as CI systems read it: compared with a stored file.
+    """
+    like_golden("junit.xml", junit.render(staged(replace(whole(), host_samples=())).verdict))
+
+
+def test_no_number_is_missing() -> None:
+    """
+    Every suite says how many cases it has, how many failed, were in error or skipped, and how long it took.
+    """
+    root = read(workload("promoted", check(Outcome.PASS)), host=(check(Outcome.PASS, "memory_headroom"),))
+
+    for suite in (root, *root):
+        numbers = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "time")]
+        assert [] == [one for one in numbers if one is None or not one.isdigit()]
