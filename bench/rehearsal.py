@@ -1,14 +1,17 @@
 """A rehearsal: a whole run of the real pipeline in memory, on a scripted subject and its virtual clock.
 
-The same sweep, soak and `conclude` as `certify`; only files, the host sampler and the manifest are left out, so that
-thousands of runs with a known truth are affordable.
+The same sweep, soak and `conclude` as `certify`; only files and the manifest are left out, so that thousands of runs
+with a known truth are affordable. Where the SLO promises something of the host, the memory that the script decrees is
+sampled once a virtual second in place of a real host's.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+from gatekeeper.backends.footprint import readings
 from gatekeeper.backends.script import Script
 from gatekeeper.backends.scripted import ScriptedBackend
 from gatekeeper.desk import Desk
@@ -17,13 +20,16 @@ from gatekeeper.stages.sweep import sweep
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.profile import Profile
-from gatekeeper.terms.records import Generation
+from gatekeeper.terms.records import Generation, HostSample, Reading
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg, Recorded
 from gatekeeper.verdict.conclude import conclude
+from gatekeeper.verdict.witness import host_segment
 
 STEADY = Profile(schema=1, name="steady")
+SAMPLE_S = 1.0
+"""Between two samples of the host, as `certify` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +57,71 @@ def slo(**written: Any) -> Slo:
     return Slo.model_validate({"schema": 1, "name": "rehearsal", "subject": subject, **written})
 
 
-def rehearse(promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int) -> Rehearsed:
-    """Run sweep, soaks and verdict; *truth* is the content of a script."""
-    backend = ScriptedBackend(Script.model_validate(dict(truth)))
+def sweep_of(
+    promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int
+) -> tuple[planning.Plan, dict[str, list[Generation]]]:
+    """Run the sweep alone; return its plan and its records by trial."""
+    return _swept(promised, prompts, ScriptedBackend(Script.model_validate(dict(truth))), seed)
+
+
+def _swept(
+    promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
+) -> tuple[planning.Plan, dict[str, list[Generation]]]:
     residence = planning.residence_by(backend.restart_knobs)
     plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
     made: dict[str, list[Generation]] = defaultdict(list)
     with Desk(backend, _ignore) as desk:
-        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), done={}, observe=_ignore)
+        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
+    return plan, made
+
+
+def rehearse(
+    promised: Slo,
+    prompts: Mapping[str, Sequence[Canary]],
+    truth: Mapping[str, Any],
+    seed: int,
+    *,
+    profile: Profile = STEADY,
+) -> Rehearsed:
+    """Run sweep, soaks and verdict; *truth* is the content of a script."""
+    backend = ScriptedBackend(Script.model_validate(dict(truth)))
+    plan, made = _swept(promised, prompts, backend, seed)
     case = Case(
         slo=promised,
         canaries=prompts,
         plan=plan,
-        residence=residence,
+        residence=planning.residence_by(backend.restart_knobs),
         shares_process=backend.shares_process,
         manifest_sha256="",
         seed=seed,
         sweep={trial.name: Recorded(tuple(made[trial.name])) for trial in plan.trials},
         soaks={},
+        interval=SAMPLE_S,
     )
     while needs := (concluded := conclude(case)).needs:
-        soaked = {leg.name: Recorded(tuple(_soak(case, leg, backend))) for leg in needs}
-        case = replace(case, soaks={**case.soaks, **soaked})
+        for leg in needs:
+            answers, samples = _soak(case, leg, backend, profile)
+            soaks = {**case.soaks, leg.name: Recorded(tuple(answers))}
+            case = replace(case, soaks=soaks, host_samples=(*case.host_samples, *samples))
     return Rehearsed(case, concluded.verdict)
 
 
-def _soak(case: Case, leg: Leg, backend: ScriptedBackend) -> list[Generation]:
+def _soak(
+    case: Case, leg: Leg, backend: ScriptedBackend, profile: Profile
+) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
+    phases: list[tuple[int, str, int]] = []
+
+    def phase(name: str, stretch: int = 0, /) -> None:
+        phases.append((backend.clock.now_ns(), name, stretch))
+
     given = Soak(
         slo=case.slo,
         name=leg.name,
         settings=leg.settings,
         resident=leg.resident,
         canaries=case.canaries,
-        profile=STEADY,
+        profile=profile,
         woven=backend.shares_process and case.slo.soak.concurrency == 1,
         seed=case.seed,
         segment=0,
@@ -96,10 +133,32 @@ def _soak(case: Case, leg: Leg, backend: ScriptedBackend) -> list[Generation]:
             lambda: Desk(backend, _ignore),
             backend.clock,
             record=made.append,
-            phase=lambda *_: None,
+            phase=phase,
             observe=_ignore,
         )
-    return made
+    return made, _samples(backend.script, phases) if case.slo.host_objectives else []
+
+
+def _samples(script: Script, phases: Sequence[tuple[int, str, int]]) -> list[HostSample]:
+    """Sample the host through the phases that have a name; each entry says when one begins."""
+    instants = [
+        (at_ns, name, stretch)
+        for (begun_ns, name, stretch), (ended_ns, *_) in pairwise(phases)
+        if name
+        for at_ns in range(begun_ns, ended_ns, round(SAMPLE_S * 1e9))
+    ]
+    since = [(at_ns - instants[0][0]) / 1e9 for at_ns, *_ in instants]
+    process = instants[0][1] if instants else ""
+    return [
+        HostSample(
+            at="",
+            at_ns=at_ns,
+            values={"subject_footprint": Reading(value, "B", "script", "ok", 0.0)},
+            phase=name,
+            segment=host_segment(0, stretch),
+        )
+        for (at_ns, name, stretch), value in zip(instants, readings(script, since, process), strict=True)
+    ]
 
 
 def _ignore(_kind: str, _detail: dict[str, object]) -> None:

@@ -1,14 +1,19 @@
 """The gate against simulated subjects whose truth is known: how often it promotes or blocks wrongly, or proves nothing.
 
-    python -m bench.truth --runs 40              # per scenario; prints a table
-    python -m bench.truth --runs 200 --json      # every figure as JSON
-    python -m bench.truth --only "bimodal;decay"
+    python -m bench.truth --runs 40                           # per scenario; prints a table
+    python -m bench.truth --runs 40 --processes 2             # the same figures, sooner
+    python -m bench.truth --runs 40 --save truth.json         # every figure as JSON too, for bench.truth_plot
+    python -m bench.truth --only "bimodal;leak"
 
 A scenario's truth is the decode ratio its script gives once noise is off and every drift is over, measured on the same
 canaries; costs of speculation are scaled so that the best setting lies `effect` away from the bound. A false promotion
 is one of a setting whose truth lies at least 3 % below the bound; a false block is `graded_back` or `failed` where the
 best setting lies at least 5 % above it. Beside the gate stand two naive rules on the same records of the sweep:
 comparing two means, and the better of two repetitions of each arm.
+
+Where the subject leaks, the promise is a bound on `footprint_growth` and `effect` says how far below it the leak stays,
+as a share of the bound; speculation wins clearly. The naive rules read the soak's host samples: how far the mean of its
+second half lies above that of its first; the smaller growth of the two halves, last reading less first.
 """
 
 import argparse
@@ -16,12 +21,16 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from itertools import repeat
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.rehearsal import Rehearsed, canaries, rehearse, slo
+from bench.rehearsal import STEADY, Rehearsed, canaries, rehearse, slo
 from gatekeeper.backends.script import Script
 from gatekeeper.backends.scripted import ScriptedBackend
 from gatekeeper.terms.canary import Canary
@@ -34,6 +43,12 @@ WRONG, RIGHT = 0.03, 0.05
 """How far from the bound a truth counts: below it for false promotions, above it for false blocks."""
 ON_THE_EDGE = 0.002
 """Scaled truths miss their aim by the tokens of a round, which come microseconds apart; they still count."""
+LEAK = 100e3
+"""The bound of the leaks in bytes a second: 60 MB in the soak's ten minutes."""
+WINS = 0.2
+"""How far above its bound speculation lies where it is a leak that decides."""
+PAUSED = STEADY.model_copy(update={"name": "paused", "idle": 8.0})
+"""The load where memory is what counts: few answers, so that ten minutes cost no more than one."""
 LENGTHS = (2, 4)
 CANARIES = 24
 SUBJECT: Mapping[str, Any] = {
@@ -56,11 +71,18 @@ class Scenario:
     effect: float
     bound: float = 1.16
     script: Mapping[str, Any] = field(default_factory=dict)
+    leaks: bool = False
+    """The bound is one on the growth of memory."""
 
     @property
     def label(self) -> str:
         """Name it in the table."""
         return f"{self.name} {self.effect:+.0%}"
+
+    @property
+    def gains(self) -> float:
+        """Return how far the best setting's speed lies from its bound."""
+        return WINS if self.leaks else self.effect
 
 
 def scenarios() -> list[Scenario]:
@@ -84,16 +106,27 @@ def scenarios() -> list[Scenario]:
     }
     for name, script in nuisances.items():
         found += [Scenario(name, effect, script=script) for effect in (-0.10, -0.03, 0.05, 0.10)]
+    hidden: dict[str, Mapping[str, Any]] = {
+        "leak, noise of 30 MB": {"noise": 30e6},
+        "leak, slow noise of 20 MB": {"noise": 20e6, "noise_kept": 0.95},
+        "leak under a cache of 200 MB": {"noise": 5e6, "sawtooth": 200e6, "sawtooth_every": 50.0},
+        "leak in steps of 8 MB": {"noise": 5e6, "step": 8e6},
+    }
+    for name, memory in hidden.items():
+        shares = (-1.0, -0.10, -0.03, 0.10, 0.5, 1.0)
+        found += [Scenario(name, share, script={"memory": memory}, leaks=True) for share in shares]
     return found
 
 
-def promise(bound: float) -> Slo:
-    """Return the SLO of every scenario: one workload that must speculate, one ratio, a short soak full of twins."""
+def promise(scenario: Scenario) -> Slo:
+    """Return the SLO: one workload that must speculate, one ratio, a short soak full of twins; or a bound on a leak."""
+    ratio = {"metric": "throughput_ratio", "at_least": scenario.bound, "why": "it must pay"}
+    growth = {"metric": "footprint_growth", "at_most": LEAK, "why": "it must run for days"}
     return slo(
         workload=[{"name": "work", "canaries": "work.jsonl"}],
         sweep={"repeats": 3, "num_draft_tokens": list(LENGTHS), "default": {"num_draft_tokens": LENGTHS[-1]}},
-        soak={"duration": 60.0, "sentinel_share": 0.5},
-        objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "it must pay"}],
+        soak={"duration": 600.0 if scenario.leaks else 60.0, "sentinel_share": 0.5},
+        objective=[ratio, growth] if scenario.leaks else [ratio],
     )
 
 
@@ -132,7 +165,9 @@ def truths(script: Mapping[str, Any]) -> dict[int, float]:
 def subject_of(scenario: Scenario, seed: int) -> tuple[dict[str, Any], dict[int, float]]:
     """Return the script whose best setting lies *effect* away from the bound, and each setting's truth."""
     script = {**SUBJECT, **scenario.script, "seed": seed}
-    scale = max(truths(script).values()) / (scenario.bound * (1 + scenario.effect))
+    if scenario.leaks:
+        script["memory"] = {**script["memory"], "leak": LEAK * (1 - scenario.effect)}
+    scale = max(truths(script).values()) / (scenario.bound * (1 + scenario.gains))
     scaled = {**script, "verify": script["verify"] * scale, "draft_token": script["draft_token"] * scale}
     return scaled, truths(scaled)
 
@@ -153,25 +188,35 @@ class Run:
 def run(scenario: Scenario, seed: int) -> Run:
     """Run a scenario once."""
     script, true = subject_of(scenario, seed)
-    ran = rehearse(promise(scenario.bound), {"work": prompts()}, script, seed)
+    profile = PAUSED if scenario.leaks else STEADY
+    ran = rehearse(promise(scenario), {"work": prompts()}, script, seed, profile=profile)
     verdict = ran.verdict.workloads[0]
-    gate = {"promoted": "promoted", "unproven": "unproven"}.get(verdict.outcome, "blocked")
+    gate = {"promoted": "promoted", "unproven": "unproven"}.get(ran.verdict.outcome, "blocked")
     chosen = verdict.setting.get("num_draft_tokens") if gate == "promoted" else None
-    best = max(true.values())
-    return Run(
-        gate,
-        _naive(ran, scenario.bound, _mean_of_all),
-        _naive(ran, scenario.bound, _best_of_two),
-        true.get(int(chosen or 0), best) / scenario.bound - 1,
-        true[LENGTHS[-1]] / scenario.bound - 1,
-        verdict.because,
-    )
+    truth = true.get(int(chosen or 0), max(true.values())) / scenario.bound - 1
+    naive_truth = true[LENGTHS[-1]] / scenario.bound - 1
+    if scenario.leaks:
+        return Run(gate, *_naive_of_memory(ran), min(truth, scenario.effect), scenario.effect, verdict.because)
+    means, best_of_two = (_naive(ran, scenario.bound, rule) for rule in (_mean_of_all, _best_of_two))
+    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because)
 
 
 def _naive(ran: Rehearsed, bound: float, rule: Any) -> Outcome:
     """Judge the default setting by *rule*, a figure for each arm: it always decides."""
     mine, plain = (rule(ran.case.sweep[name].answers) for name in ("default", "baseline"))
     return "promoted" if mine / plain >= bound else "blocked"
+
+
+def _naive_of_memory(ran: Rehearsed) -> tuple[Outcome, Outcome]:
+    """Judge the growth of memory over the first soak by two means, and by the better of its halves."""
+    seen = [one for one in ran.case.host_samples if one.phase == "soak-1"]
+    values = [float(one.values["subject_footprint"].value or 0) for one in seen]
+    half = len(values) // 2
+    seconds = (seen[-1].at_ns - seen[0].at_ns) / 2e9
+    halves = (values[:half], values[-half:])
+    means = (fmean(halves[1]) - fmean(halves[0])) / seconds
+    best = min((one[-1] - one[0]) / seconds for one in halves)
+    return ("promoted" if means <= LEAK else "blocked", "promoted" if best <= LEAK else "blocked")
 
 
 def _rates(answers: Sequence[Any], repeat: int | None = None) -> list[float]:
@@ -184,7 +229,7 @@ def _mean_of_all(answers: Sequence[Any]) -> float:
 
 
 def _best_of_two(answers: Sequence[Any]) -> float:
-    return max(fmean(_rates(answers, repeat)) for repeat in (0, 1))
+    return max(fmean(rates) for repeat in (0, 1) if (rates := _rates(answers, repeat)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +280,12 @@ class Tally:
 RULES = ("gate", "means", "best_of_two")
 
 
-def tally(scenario: Scenario, runs: int, seed: int) -> dict[str, Tally]:
+def tally(scenario: Scenario, runs: int, seed: int, processes: Executor | None = None) -> dict[str, Tally]:
     """Run a scenario *runs* times and count, per rule."""
     tallies = {rule: Tally() for rule in RULES}
-    for number in range(runs):
-        made = run(scenario, seed + number)
+    seeds = range(seed, seed + runs)
+    everything = map if processes is None else partial(processes.map, chunksize=4)
+    for made in everything(run, repeat(scenario), seeds):
         for rule in RULES:
             truth = made.truth if rule == "gate" else made.naive_truth
             best = scenario.effect if rule == "gate" else made.naive_truth
@@ -254,7 +300,7 @@ def share(count: int, of: int) -> str:
 
 def line(name: str, tallies: Mapping[str, Tally]) -> str:
     """Write one row of the table."""
-    cells = [f"{name:<32}", f"{tallies['gate'].runs:>5}"]
+    cells = [f"{name:<36}", f"{tallies['gate'].runs:>5}"]
     for rule in RULES:
         one = tallies[rule]
         cells += [share(one.false_promotions, one.wrong), share(one.false_blocks, one.right)]
@@ -268,31 +314,30 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20, help="per scenario")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="scenarios whose name holds one of these, separated by semicolons")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--processes", type=int, default=1, help="the figures do not depend on it")
+    parser.add_argument("--save", type=Path, help="write every figure to this file as JSON")
     given = parser.parse_args()
     wanted = [name for name in given.only.split(";") if name]
     begun, total, rows = time.perf_counter(), {rule: Tally() for rule in RULES}, []
-    if not given.json:
-        print(f"{'':<38} {'gate':^23} {'two means':^15} {'best of two':^15}")
-        print(f"{'scenario, truth against bound':<32} {'runs':>5}" + " promote   block unprovn promote   block", end="")
-        print(" promote   block")
-    for number, scenario in enumerate(scenarios()):
-        if wanted and not any(name in scenario.label for name in wanted):
-            continue
-        counted = tally(scenario, given.runs, given.seed + number * 1_000_003)
-        total = {rule: total[rule].together(counted[rule]) for rule in RULES}
-        rows.append({"scenario": scenario.name, "effect": scenario.effect, "bound": scenario.bound})
-        rows[-1] |= {rule: counted[rule].document() for rule in RULES}
-        if not given.json:
+    print(f"{'':<42} {'gate':^23} {'two means':^15} {'best of two':^15}")
+    print(f"{'scenario, truth against bound':<36} {'runs':>5} promote   block unprovn" + " promote   block" * 2)
+    with ProcessPoolExecutor(given.processes) if given.processes > 1 else nullcontext() as processes:
+        for number, scenario in enumerate(scenarios()):
+            if wanted and not any(name in scenario.label for name in wanted):
+                continue
+            counted = tally(scenario, given.runs, given.seed + number * 1_000_003, processes)
+            total = {rule: total[rule].together(counted[rule]) for rule in RULES}
+            row: dict[str, Any] = {"scenario": scenario.name, "effect": scenario.effect}
+            row |= {"bound": LEAK if scenario.leaks else scenario.bound, "leaks": scenario.leaks}
+            rows.append(row | {rule: counted[rule].document() for rule in RULES})
             print(line(scenario.label, counted), flush=True)
-    seconds = time.perf_counter() - begun
-    if given.json:
-        document = {"runs": given.runs, "seed": given.seed, "seconds": round(seconds, 1), "scenarios": rows}
-        print(json.dumps(document | {"total": {rule: total[rule].document() for rule in RULES}}, indent=1))
-        return
     print(line("total", total))
     runs = total["gate"].runs
-    print(f"{runs} runs in {seconds:.0f} s; goals: false promotions 1 %, false blocks 2 %")
+    print(f"{runs} runs in {time.perf_counter() - begun:.0f} s; goals: false promotions 1 %, false blocks 2 %")
+    if given.save is not None:
+        document = {"runs": given.runs, "seed": given.seed, "scenarios": rows}
+        document["total"] = {rule: total[rule].document() for rule in RULES}
+        given.save.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

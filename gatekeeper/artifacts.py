@@ -1,4 +1,4 @@
-"""The model folders a verdict is about: found on this machine, checked, and hashed once."""
+"""The models a verdict is about, folders or GGUF files: found on this machine, checked, and hashed once."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gatekeeper import gguf
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.terms.outcome import Finding
@@ -19,21 +20,39 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 
 def find(name: str, base: Path) -> Path:
-    """Return the folder of model *name*: a path relative to *base*, else a hub id in the local cache.
+    """Return the folder or GGUF file of model *name*: a path relative to *base*, else what the local hub cache has.
 
     Nothing is downloaded: a model that is not here is an InputError with the command that fetches it.
     """
     here = (base / name).expanduser()
     if here.is_dir():
         return here.resolve()
+    if here.is_file() and here.suffix == gguf.SUFFIX:
+        # The parent alone is resolved: a file of the hub cache is a link to one that has lost its name.
+        return here.parent.resolve() / here.name
     if here.exists():
-        raise InputError(f"model '{name}': {here} is not a folder", hint="name the folder that holds config.json")
+        hint = "name the folder that holds config.json, or a .gguf file"
+        raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
+    if here.suffix == gguf.SUFFIX:
+        return _cached_file(name, here)
     if _looks_like_hub_id(name):
         cached = _in_hub_cache(name)
         if cached is not None:
             return cached
         raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
+
+
+def _cached_file(name: str, here: Path) -> Path:
+    repository, _, file = name.rpartition("/")
+    if not _looks_like_hub_id(repository):
+        hint = "paths are relative to the SLO file; check the spelling"
+        raise InputError(f"model '{name}': no file {here}", hint=hint)
+    cached = _in_hub_cache(repository)
+    if cached is None or not (cached / file).is_file():
+        hint = f"fetch it with: hf download {repository} {file}"
+        raise InputError(f"model '{name}' is not on this machine", hint=hint)
+    return cached / file
 
 
 def _looks_like_hub_id(name: str) -> bool:
@@ -60,7 +79,9 @@ def _in_hub_cache(name: str) -> Path | None:
 
 
 def freeze(name: str, folder: Path, hashes: "HashCache") -> Model:
-    """Check that *folder* is a whole model and return what identifies it."""
+    """Check that *folder*, or a GGUF file, is a whole model and return what identifies it."""
+    if folder.suffix == gguf.SUFFIX and folder.is_file():
+        return gguf.freeze(name, folder, hashes.sha256)
     config = _read_json(folder / "config.json", name)
     weights = sorted(folder.glob(f"*{_WEIGHTS}"))
     if not weights:
@@ -243,7 +264,7 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
     elif target.vocabulary != draft.vocabulary:
         raise InputError(
             f"draft '{draft.name}' has {draft.vocabulary} tokens, target '{target.name}' has {target.vocabulary}, "
-            "and no tokenizer.json shows that they mean the same",
+            "and no token map shows that they mean the same",
             hint=hint,
         )
     found = []

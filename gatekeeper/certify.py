@@ -18,12 +18,13 @@ from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
 from gatekeeper.stages.sweep import sweep
+from gatekeeper.telemetry import Live
 from gatekeeper.terms.clock import SystemClock, stamp
 from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Role, Setting, setting
+from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg
@@ -45,6 +46,8 @@ class Finished:
     path: Path
     promoted: bool
     """policy.toml was written."""
+    telemetry: str | None = None
+    """Why the collector does not have all of the run's telemetry, if somebody asked for it."""
 
 
 def default_path(slo_name: str, now: datetime) -> Path:
@@ -167,6 +170,7 @@ class _Run:
         self._open.callback(self._events.close)
         self.segment = 1 + max((one.detail.get("segment", 0) for one in self._events.records), default=-1)
         self._sampler: host.Sampler | None = None
+        self._telemetry = Live(directory.path, self.slo.telemetry, self.observe)
         self._desk: Desk | None = None
 
     def observe(self, kind: str, detail: dict[str, Any]) -> None:
@@ -184,10 +188,11 @@ class _Run:
                 self._begin()
                 try:
                     self._measure()
+                    self._check_artifacts()
+                    self._telemetry.close(lambda: conclude(self._load()).verdict)
                 except KeyboardInterrupt:
                     self.observe("interrupted", {"segment": self.segment})
                     raise
-                self._check_artifacts()
                 self._events.finish()
             case = self._load()
             return self._publish(case, conclude(case).verdict)
@@ -198,6 +203,7 @@ class _Run:
             self._begin()
             with Desk(self.backend, self.observe, self.segment) as desk, host.keep_awake():
                 self._sweep(desk)
+            self._telemetry.close()
             self._events.finish()
             return choices_of(self._load(live=True))[0]
 
@@ -211,6 +217,7 @@ class _Run:
             self.observe("doubt", {"because": doubt})
         for complaint in self.ready.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
+        self._telemetry.begin()
 
     def _measure(self) -> None:
         samples = self.directory.samples()
@@ -218,11 +225,13 @@ class _Run:
         desk = self._open.enter_context(Desk(self.backend, self.observe, self.segment))
         with self._sampling(desk, samples), host.keep_awake():
             self._sweep(desk)
+            self._telemetry.stage("sweep")
             following = Following(self.ready.inputs, self.backend, self.directory, self.segment, self.observe)
             while needs := self._needs():
                 for leg in needs:
                     self._soak(leg, desk)
                     follow(following, leg, self._load(live=True))
+                    self._telemetry.stage(leg.name)
             desk.close()
         if self._sampler is not None and self._sampler.fault is not None:
             self.observe("sampler_died", {"because": self._sampler.fault})
@@ -250,7 +259,6 @@ class _Run:
         files = {trial.name: self.directory.answers(trial.file) for trial in plan.trials}
         for file in files.values():
             self._open.callback(file.close)
-        done = {name: {one.key for one in file.records if one.role is not Role.WARMUP} for name, file in files.items()}
         if all(file.finished for file in files.values()):
             return
         self.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -258,7 +266,8 @@ class _Run:
         def record(made: Generation) -> None:
             files[made.trial](made)
 
-        sweep(self.slo, plan, desk, record=record, done=done, observe=self.observe)
+        before = {name: tuple(file.records) for name, file in files.items()}
+        sweep(self.slo, plan, desk, record=record, before=before, observe=self.observe)
         for file in files.values():
             file.finish()
 
@@ -335,4 +344,4 @@ class _Run:
         self.directory.seal()
         for observer in self._observers:
             observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
-        return Finished(verdict, text, self.directory.path, wrote)
+        return Finished(verdict, text, self.directory.path, wrote, self._telemetry.trouble)

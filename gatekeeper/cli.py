@@ -26,6 +26,14 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 INTERRUPTED = 130
 BUG = 4
+KEPT = "what was measured is kept; "
+AFTER_INTERRUPT = {
+    "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
+    "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
+    "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
+}
+"""What to do after Ctrl-C, by command; the others have nothing to keep."""
 
 
 class Commands(click.Group):
@@ -71,6 +79,7 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
     with terminal.progress(quiet=quiet) as observer:
         finished = do(slo, out, resume=resume, observers=_observers(observer))
     _annotate(finished.verdict, finished.path, slo)
+    _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -120,6 +129,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
     with terminal.progress(quiet=quiet) as observer:
         finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
+    _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -212,6 +222,20 @@ def report(run_dir: Path, form: str, output: Path | None) -> int:
 
 
 @gatekeeper.command()
+@RUN_DIR
+@AS_JSON
+def export(run_dir: Path, *, as_json: bool) -> int:
+    """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
+    from gatekeeper.telemetry.export import export_stored  # noqa: PLC0415
+
+    sent = export_stored(run_dir)
+    document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
+    text = f"{sent.endpoint} took {sent.spans} spans and {sent.points} points\n"
+    _print(document, text, as_json=as_json)
+    return 0
+
+
+@gatekeeper.command()
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="How many samples to take.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between them."
@@ -253,6 +277,12 @@ def _print(document: Any, text: str, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
 
 
+def _tell_telemetry(trouble: str | None, run: Path) -> None:
+    """Say at the end, even where progress was not wanted, that a collector lacks something."""
+    if trouble is not None:
+        click.echo(f"telemetry was not delivered: {trouble}; send it again with: gatekeeper export {run}", err=True)
+
+
 def _observers(observer: "Observer | None") -> "list[Observer]":
     return [] if observer is None else [observer]
 
@@ -288,7 +318,8 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted", "what was measured is kept; the same command with --resume --out RUN_DIR goes on")
+        named = next((word for word in arguments if word in gatekeeper.commands), "")
+        _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; Python would complain at exit

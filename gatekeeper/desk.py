@@ -68,13 +68,14 @@ class Desk:
         subject = self._subject
         return subject.pids() if subject is not None else ()
 
-    def open(self, setting: Setting) -> None:
-        """Make a subject resident that can answer *setting*; one that already can stays."""
+    def open(self, setting: Setting) -> bool:
+        """Make a subject resident that can answer *setting* and tell whether it is new; one that already can stays."""
         if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
-            return
+            return False
         self.close()
         self._deaths = 0
         self._subject, self._setting = self._start(setting), setting
+        return True
 
     def ask(self, request: Request) -> Generation:
         """Ask and return the record; the subject's failure is the answer's fault."""

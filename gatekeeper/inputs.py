@@ -70,7 +70,7 @@ def read(path: Path) -> Inputs:
 
 
 def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
-    """Return where a run's SLO file stands, and its text: as named, or the same file of this checkout, or the copy."""
+    """Return where a run's SLO file stands, and its text: the one named, the same in this checkout, or the copy."""
     if slo_path is not None:
         return slo_path, read_text(slo_path, "SLO file")
     copy = run_dir / SLO_NAME

@@ -162,6 +162,7 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         "schema": 1,
         "slo": slo.name,
         "design": slo.sweep.design,
+        "stop": slo.sweep.stop,
         "trials": trials,
         "answers": sum(len(block.steps) for block in plan.blocks),
         "expected_seconds": {"sweep": round(tokens / speed), "soak": slo.soak.duration},

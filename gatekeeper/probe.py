@@ -40,8 +40,8 @@ def probe(
 ) -> dict[str, Any]:
     """Measure the SLO's default setting beside plain decoding for about *seconds* and say, per workload, if it helps.
 
-    It looks at the records a few times and stops where every workload is decided; the allowed error is split over
-    the looks. *again* is the command that asks for more time.
+    It looks at the records a few times, as a sweep does, and stops where every workload is decided. *again* is the
+    command that asks for more time.
     """
     given = inputs.read(slo_path)
     if not given.slo.subject.drafts:
@@ -102,16 +102,15 @@ def _small(slo: Slo) -> Slo:
     if not any(base.get(knob) for knob in DRAFT_LENGTHS):
         base["num_draft_tokens"] = DRAFT_LENGTH
     still: dict[str, Any] = dict.fromkeys((*CHOSEN, *CONDITIONS), ())
-    more = {"design": "one-at-a-time", "repeats": 1, "warmups": 1, "default": Knobs(**base)}
+    more = {"design": "one-at-a-time", "repeats": 1, "warmups": 1, "stop": "never", "default": Knobs(**base)}
     return slo.model_copy(update={"sweep": slo.sweep.model_copy(update={**still, **more})})
 
 
 def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     """Take the first canaries, each cut to an answer of few tokens."""
-    most = probing.LOOKS[-1]
     return tuple(
         one.model_copy(update={"max_tokens": min(one.max_tokens or slo.sampling.max_tokens, TOKENS)})
-        for one in canaries[:most]
+        for one in canaries[: probing.MOST]
     )
 
 
@@ -170,7 +169,7 @@ class _Probe:
         """Ask slice after slice, and look at each of the planned counts."""
         # Arms that share a process cost nothing to alternate; others are asked in blocks, a restart each.
         fine = self._backend.shares_process and self._slo.soak.concurrency == 1
-        stops = list(range(1, probing.LOOKS[-1] + 1)) if fine else list(probing.LOOKS)
+        stops = list(range(1, probing.MOST + 1)) if fine else list(probing.LOOKS)
         begin = 0
         for end in stops:
             left = [one for one in self._slo.workload if not self._decided(one.name)]
@@ -178,12 +177,12 @@ class _Probe:
             if not more or desk.lost:
                 break
             self._sweep(_Slice(begin, end, more), desk, warm=begin == 0 or not fine)
+            begin = end
             if self._elapsed() * (end + 1) / end > self._seconds:
                 break
             if end in probing.LOOKS:
-                self._look()
-            begin = end
-        self._look()
+                self._look(end)
+        self._look(begin)
 
     def _decided(self, workload: str) -> bool:
         return workload in self._found and self._found[workload].word != "unclear"
@@ -206,16 +205,19 @@ class _Probe:
         def record(made: Generation) -> None:
             self._files[made.trial](made)
 
-        sweep(slo, plan, desk, record=record, done={}, observe=self._observe)
+        sweep(slo, plan, desk, record=record, before={}, observe=self._observe)
 
-    def _look(self) -> None:
+    def _look(self, asked: int) -> None:
+        """Look at what is not decided, unless the last look saw the same answers."""
         records = {name: tuple(file.records) for name, file in self._files.items()}
-        seed = seed_of(self._ready.sha256)
+        plan = replace(self._ready.plan, seed=seed_of(self._ready.sha256))
         for workload in self._slo.workload:
-            if not self._decided(workload.name):
-                by_id = {one.id: one for one in self._canaries[workload.name]}
-                plan = replace(self._ready.plan, seed=seed)
-                self._found[workload.name] = probing.answer(self._slo, plan, records, workload.name, by_id)
+            by_id = {one.id: one for one in self._canaries[workload.name]}
+            count, before = min(asked, len(by_id)), self._found.get(workload.name)
+            if self._decided(workload.name) or (before is not None and before.looks[-1] == count):
+                continue
+            found = probing.answer(self._slo, plan, records, workload.name, by_id, count, before)
+            self._found[workload.name] = found
 
     def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""

@@ -28,6 +28,7 @@ KNOBS = {
     "num_draft_tokens": "tokens drafted per verify round; chosen",
     "block_size": "tokens a block-diffusion draft proposes at once; chosen",
     "window": "attention window of the draft, in tokens; chosen",
+    "draft_n_min": "a shorter proposal is not verified; chosen",
     "draft_p_min": "least probability at which the draft goes on; chosen",
     "temperature": "a condition: swept in both arms and reported, never chosen",
     "max_tokens": "a condition: swept in both arms and reported, never chosen",

@@ -3,20 +3,27 @@
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gatekeeper.backends import dialects
 from gatekeeper.terms.errors import InputError, did_you_mean
-from gatekeeper.terms.ports import Backend
-from gatekeeper.terms.slo import Subject
+
+if TYPE_CHECKING:
+    # Not imported to run: our workers also start in an environment that has none of our dependencies.
+    from gatekeeper.terms.ports import Backend
+    from gatekeeper.terms.slo import Subject
 
 _OPENERS = {
     "mlx": "gatekeeper.backends.mlx",
     "scripted": "gatekeeper.backends.scripted",
+    "worker": "gatekeeper.backends.worker",
+    "zlab-dflash": "gatekeeper.backends.worker",
+    "redrafter": "gatekeeper.backends.worker",
 }
 """Where the `open_backend` of what is no server stands; only the one that is used is imported."""
 
 
-def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> Backend:
+def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, logs: Path) -> "Backend":
     """Return the backend *subject* names; nothing is started yet.
 
     *models* maps every name of the SLO to its local folder, *base* is the SLO file's folder, and *logs* takes the

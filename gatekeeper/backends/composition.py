@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,7 +93,7 @@ def compose(script: Script, occasion: Occasion) -> Composition:
         composed = replace(said, bursts=tuple((gap, 1) for gap in plain), rounds=Rounds(len(pieces), 0, 0))
     else:
         prefill += manner.draft_prefill
-        composed = _speculated(script, occasion, said, jitter, sum(plain[1:]))
+        composed = _speculated(script, occasion, said, jitter, plain[1:])
     (gap, tokens), *later = composed.bursts
     bursts = [(gap + prefill * occasion.pace, tokens), *later]
     return replace(composed, bursts=tuple(_stalled(script, occasion, bursts)))
@@ -139,7 +140,7 @@ def _cut_short(script: Script, occasion: Occasion, spoken: tuple[str, ...]) -> t
 
 
 def _speculated(
-    script: Script, occasion: Occasion, said: Composition, jitter: random.Random, plain_span: float
+    script: Script, occasion: Occasion, said: Composition, jitter: random.Random, plain: Sequence[float]
 ) -> Composition:
     """Draw which tokens are accepted; greedy draws depend on the canary, the draft and its length alone."""
     manner, k, draft = occasion.manner, occasion.draft_tokens, str(occasion.asked.draft)
@@ -160,16 +161,24 @@ def _speculated(
         cost = (manner.verify or manner.token) + width * manner.draft_seconds(draft)
         bursts.append((cost * _lognormal(jitter, script.noise.token) * occasion.pace, len(burst)))
     if (ratio := manner.exact_ratio(k)) is not None:
-        bursts = _spanning(bursts, plain_span / ratio)
+        bursts = _paced(bursts, math.fsum(plain) / max(1, len(plain)) / ratio, by_round=script.arrivals == "round")
     rounds = count_rounds(flags, draft_tokens=k, max_tokens=occasion.asked.max_tokens)
     return replace(said, flags=tuple(flags), bursts=tuple(bursts), rounds=rounds)
 
 
-def _spanning(bursts: list[tuple[float, int]], span: float) -> list[tuple[float, int]]:
-    """Stretch the gaps after the first burst so that the last token comes *span* seconds after the first."""
+def _paced(bursts: list[tuple[float, int]], token_s: float, *, by_round: bool) -> list[tuple[float, int]]:
+    """Stretch the gaps after the first burst so that each of its later tokens takes *token_s* seconds.
+
+    A decode rate leaves out the tokens of the first burst and counts the time from its first arrival, which is its last
+    token where a whole round arrives at once.
+    """
+    later = [tokens for _, tokens in bursts[1:]]
     raw = sum(gap for gap, _ in bursts[1:])
+    if not raw:
+        return bursts
     # A gap is counted from the first token of its burst; the last burst's own tokens trail behind it.
-    scale = max(0.0, span - (bursts[-1][1] - 1) * EMIT_S) / raw if raw else 0.0
+    trailing = (later[-1] - 1) * EMIT_S - (bursts[0][1] - 1) * EMIT_S * by_round
+    scale = max(0.0, sum(later) * token_s - trailing) / raw
     return [bursts[0], *((gap * scale, tokens) for gap, tokens in bursts[1:])]
 
 

@@ -1,7 +1,6 @@
 """A launched program: how it is found, started, watched, quoted and ended."""
 
 import contextlib
-import http.client
 import os
 import shutil
 import signal
@@ -13,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import psutil
 
 from gatekeeper.terms.errors import InputError
 
@@ -93,18 +94,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def health(port: int, path: str = "/health") -> int | None:
-    """Return the status a server gives for *path*, None while nothing answers."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-
-
 class Launched:
     """A server program on its leash, with its log."""
 
@@ -160,12 +149,12 @@ def launch(
     command: Sequence[str],
     *,
     log: Path,
-    ready: Callable[[], bool],
+    ready: Callable[[int], bool],
     start_timeout: float,
     install: str,
     ours: bool = False,
 ) -> Launched:
-    """Start *command* and wait until it is *ready*.
+    """Start *command* and wait until it is *ready*, which gets its pid.
 
     Raise InputError where the program is missing, exits, or is not ready within *start_timeout* seconds; the log's
     tail is quoted.
@@ -180,9 +169,24 @@ def launch(
     return launched
 
 
-def _await(launched: Launched, spoken: str, ready: Callable[[], bool], start_timeout: float) -> None:
+def listens(pid: int, port: int) -> bool:
+    """Tell whether a program or a child of it listens on *port*; True where the system does not say.
+
+    Whoever else took the port in the meantime would answer in its place, and be measured.
+    """
+    try:
+        root = psutil.Process(pid)
+        opened = [one for process in (root, *root.children(recursive=True)) for one in process.net_connections("tcp")]
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, RuntimeError):
+        return True
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in opened)
+
+
+def _await(launched: Launched, spoken: str, ready: Callable[[int], bool], start_timeout: float) -> None:
     deadline = time.monotonic() + start_timeout
-    while not ready():
+    while not ready(launched.pid):
         if (ended := launched.ending(patience=_POLL_S)) is not None:
             raise InputError(f"`{spoken}` ended at start: {ended}", hint=last_words(launched.log))
         if time.monotonic() > deadline:

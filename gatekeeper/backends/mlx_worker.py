@@ -1,38 +1,37 @@
-"""The mlx worker: mlx-lm in a process of its own, one JSON line per answer; the only file that imports mlx_lm.
+"""The mlx worker: mlx-lm in a process of its own, one JSON line per answer.
 
-Runs as `python -m gatekeeper.backends.mlx_worker TARGET [DRAFT] --beat FD`. It reads requests from stdin, one JSON
-object a line, and writes to stdout: `{"ready": …}` or `{"failed": …}` once, then for each request `{"begin": id}` and
-`{"id": id, …}`. Nothing is written between the two: times are kept in a list and the pipe stays outside what is
-measured. A counter in shared memory tells the parent that tokens still come. When stdin ends, the parent is gone and
-the worker exits.
+Runs as `python -m gatekeeper.backends.mlx_worker TARGET [DRAFT]` and speaks the worker protocol (METHODOLOGY.md).
+Nothing is written while it answers: times are kept in a list and the pipe stays outside what is measured. Packages
+that decode in another way and keep mlx-lm's models and tokenizers bring their own `Decoding`.
 """
 
 import argparse
 import inspect
 import json
-import mmap
-import os
-import sys
-import threading
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import import_module
-from queue import SimpleQueue
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.sample_utils import make_sampler
 
 from gatekeeper.backends.rounds import count_rounds
+from gatekeeper.backends.worker_loop import Channel, installed
+from gatekeeper.terms.records import Rounds
 
 # `import mlx_lm.generate` yields the function of that name, not the module.
 generation = import_module("mlx_lm.generate")
 
+SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
+CONDITIONS = ("temperature", "max_tokens", "thinking")
+
 
 class Seen(NamedTuple):
-    """A token as mlx-lm yielded it."""
+    """A token as it was yielded."""
 
     token: int
     drafted: bool
@@ -40,23 +39,82 @@ class Seen(NamedTuple):
     finish: str | None
 
 
-def observe(pieces: Iterable[Any], times: list[int], seen: list[Seen], beat: memoryview) -> None:
+Taken = list[tuple[int, Any]]
+"""What was kept of each piece, with the time it came."""
+
+
+class Decoding(Protocol):
+    """One way to decode one answer."""
+
+    def pieces(self, prompt: list[int]) -> Iterable[Any]:
+        """Generate."""
+
+    def keep(self, piece: Any) -> Any:
+        """Return the little that is kept of a piece; this runs inside what is measured."""
+
+    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+        """Return the tokens, each with its time, once the answer is over."""
+
+    def rounds(self, drafted: list[bool]) -> Rounds | None:
+        """Count the rounds from which tokens the draft proposed; None for plain decoding."""
+
+
+@dataclass(frozen=True)
+class MlxLm:
+    """Decoding as mlx-lm does it, plainly or with a draft model."""
+
+    model: Any
+    tokenizer: Any
+    sampler: Any
+    max_tokens: int
+    draft: Any = None
+    draft_tokens: int = 0
+
+    def pieces(self, prompt: list[int]) -> Iterable[Any]:
+        """Generate, one token a piece."""
+        more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
+        pieces: Iterable[Any] = generation.stream_generate(
+            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more
+        )
+        return pieces
+
+    def keep(self, piece: Any) -> Seen:
+        """Keep a token without its log-probabilities, which would hold a vocabulary-sized array each."""
+        return Seen(piece.token, piece.from_draft, piece.text, piece.finish_reason)
+
+    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+        """Return what was kept: a piece is a token."""
+        return taken
+
+    def rounds(self, drafted: list[bool]) -> Rounds | None:
+        """Count the rounds of a speculating answer."""
+        if self.draft is None:
+            return None
+        return count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
+
+
+def observe(pieces: Iterable[Any], keep: Any, taken: Taken, beat: memoryview) -> None:
     """Take *pieces* in, each with the time it came; this is all that happens inside a measured interval."""
     now = time.monotonic_ns
     for piece in pieces:
-        times.append(now())
-        # Kept without the log-probabilities, which would hold a vocabulary-sized array for every token.
-        seen.append(Seen(piece.token, piece.from_draft, piece.text, piece.finish_reason))
+        taken.append((now(), keep(piece)))
         beat[0] += 1
 
 
-class _Worker:
-    """Loaded models and what answers with them."""
+def sampler_for(ask: dict[str, Any]) -> Any:
+    """Return mlx-lm's sampler for an ask."""
+    return make_sampler(
+        ask["temperature"], top_p=ask["top_p"] or 0.0, min_p=ask["min_p"] or 0.0, top_k=ask["top_k"] or 0
+    )
+
+
+class MlxWorker:
+    """A target, perhaps with a draft, and what answers with them."""
 
     def __init__(self, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
         self._beat = beat
         loading[:] = [target]
-        self._model, self._tokenizer = load(target)[:2]
+        self.model, self.tokenizer = load(target)[:2]
         self._draft = None
         if draft is not None:
             loading[:] = [draft]
@@ -67,7 +125,7 @@ class _Worker:
     def prompt(self, ask: dict[str, Any]) -> list[int]:
         """Return the tokens of the chat as the tokenizer's template writes them."""
         more = {} if ask["thinking"] is None else {"enable_thinking": ask["thinking"]}
-        tokens = self._tokenizer.apply_chat_template(
+        tokens = self.tokenizer.apply_chat_template(
             [_message(one) for one in ask["messages"]],
             tools=ask["tools"] or None,
             add_generation_prompt=True,
@@ -77,33 +135,38 @@ class _Worker:
         return list(tokens)
 
     def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request; what goes wrong while generating is the answer's fault."""
+        """Answer one request, or tell how sure the target is after some tokens."""
+        if "gap_after" in ask:
+            return self._gap(ask, ask["gap_after"])
+        return self.reply(ask, self.decoding(ask, speculating=bool(ask["setting"]["draft"])))
+
+    def decoding(self, ask: dict[str, Any], *, speculating: bool) -> MlxLm:
+        """Return mlx-lm's decoding for an ask."""
+        sampler, most = sampler_for(ask), ask["max_tokens"]
+        if not speculating:
+            return MlxLm(self.model, self.tokenizer, sampler, most)
+        draft_tokens = ask["setting"].get("num_draft_tokens", self._draft_tokens)
+        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens)
+
+    def reply(self, ask: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
+        """Answer with *decoding*; what goes wrong while generating is the answer's fault."""
         now = time.monotonic_ns
-        speculating = bool(ask["draft"])
-        draft_tokens = self._draft_tokens if ask["draft_tokens"] is None else ask["draft_tokens"]
-        more = {"draft_model": self._draft, "num_draft_tokens": draft_tokens} if speculating else {}
-        times: list[int] = []
-        seen: list[Seen] = []
+        taken: Taken = []
         prompt: list[int] = []
         fault = None
-        sampler = make_sampler(
-            ask["temperature"], top_p=ask["top_p"] or 0.0, min_p=ask["min_p"] or 0.0, top_k=ask["top_k"] or 0
-        )
         if ask["seed"] is not None:
             mx.random.seed(ask["seed"])
         mx.reset_peak_memory()
         sent = now()
         try:
             prompt = self.prompt(ask)
-            pieces = generation.stream_generate(
-                self._model, self._tokenizer, prompt, max_tokens=ask["max_tokens"], sampler=sampler, **more
-            )
-            observe(pieces, times, seen, self._beat)
+            observe(decoding.pieces(prompt), decoding.keep, taken, self._beat)
         except Exception as error:  # noqa: BLE001  whatever generation raises is what the subject did
             fault = f"{type(error).__name__}: {error}"
         ended = now()
-        drafted = [one.drafted for one in seen]
-        rounds = count_rounds(drafted, draft_tokens=draft_tokens, max_tokens=ask["max_tokens"]) if speculating else None
+        timed = decoding.unfold(taken)
+        seen = [one for _, one in timed]
+        rounds = decoding.rounds([one.drafted for one in seen])
         try:
             text, calls = self._parts(prompt, seen, ask["tools"])
         except Exception as error:  # noqa: BLE001  a tool parser chokes on what the model wrote
@@ -112,9 +175,8 @@ class _Worker:
         return {
             "sent_ns": sent,
             "ended_ns": ended,
-            "times": times,
-            "tokens": [one.token for one in seen],
-            "drafted": drafted,
+            "arrivals": [(at, 1, one.drafted, one.token) for at, one in timed],
+            "output_tokens": len(timed),
             "text": text,
             "tool_calls": calls,
             "finish": "tool_calls" if calls and finish == "stop" else finish,
@@ -125,21 +187,22 @@ class _Worker:
             "fault": fault,
         }
 
-    def gap(self, ask: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
+    def _gap(self, ask: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*."""
         try:
             whole = mx.array(self.prompt(ask) + tokens)
-            _, logprobs = next(generation.generate_step(whole, self._model, max_tokens=1))
+            _, logprobs = next(generation.generate_step(whole, self.model, max_tokens=1))
         except Exception as error:  # noqa: BLE001  what the subject cannot tell is told as a fault
             return {"gap": None, "fault": f"{type(error).__name__}: {error}"}
         top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
-        return {"gap": top[1] - top[0]}
+        gap = top[1] - top[0]
+        return {"gap": gap if math.isfinite(gap) else None}
 
     def _parts(
         self, prompt: list[int], seen: list[Seen], tools: list[dict[str, Any]]
     ) -> tuple[str, list[dict[str, Any]]]:
         """Return the text and the tool calls of an answer, told apart by the state machine of mlx-lm's own server."""
-        machine, tokenizer = generation.TextStateMachine, self._tokenizer
+        machine, tokenizer = generation.TextStateMachine, self.tokenizer
         initial = "normal"
         if tokenizer.has_thinking and tokenizer.rfind_think_start(prompt) > tokenizer.rfind_think_end(prompt):
             initial = "reasoning"
@@ -168,7 +231,7 @@ class _Worker:
 
     def _calls(self, span: str, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         try:
-            parsed = self._tokenizer.tool_parser(span, tools or None)
+            parsed = self.tokenizer.tool_parser(span, tools or None)
         except (ValueError, KeyError, TypeError):
             return []
         calls = parsed if isinstance(parsed, list) else [parsed]
@@ -201,48 +264,23 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _requests() -> SimpleQueue[dict[str, Any]]:
-    """Return the requests of stdin as they come; its end ends this process, also in the middle of an answer."""
-    queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            queue.put(json.loads(line))
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    return queue
-
-
 def main() -> None:
     """Load the models, then answer until stdin ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("draft", nargs="?")
-    parser.add_argument("--beat", type=int, required=True)
     arguments = parser.parse_args()
-    # Libraries print to stdout; what they say goes to the log, and the protocol keeps a descriptor of its own.
-    lines: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def tell(message: dict[str, Any]) -> None:
-        lines.write(json.dumps(message) + "\n")
-        lines.flush()
-
-    requests = _requests()
-    beat = memoryview(mmap.mmap(arguments.beat, mmap.PAGESIZE)).cast("Q")
-    loading: list[str] = []
-    try:
-        worker = _Worker(arguments.target, arguments.draft, beat, loading)
-    except Exception as error:
-        tell({"failed": f"{type(error).__name__}: {error}", "loading": loading})
-        raise
-    tell({"ready": True})
-    while True:
-        request = requests.get()
-        tell({"begin": request["id"]})
-        reply = worker.gap(**request["gap"]) if "gap" in request else worker.answer(request["ask"])
-        tell({"id": request["id"], **reply})
+    channel = Channel()
+    channel.serve(
+        {
+            "name": "mlx-lm",
+            "sees": [*SEES, "logits"],
+            "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
+            "shares_process": True,
+            "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),
+        },
+        lambda loading: MlxWorker(arguments.target, arguments.draft, channel.beat, loading),
+    )
 
 
 if __name__ == "__main__":

@@ -130,17 +130,16 @@ def _is_json(text: bytes) -> bool:
 def _events(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the data of each server-sent event; comments and other fields are passed over."""
     gathered: list[bytes] = []
-    stop = 0
-    before = 0
-    for line in _LINE.finditer(body):
-        begin, end = line.span()
-        # Between the lines of one event stands one line end, between two events at least two.
-        if gathered and begin - before > 1 and body[before:begin] != b"\r\n":
+    begin = stop = 0
+    while begin < len(body):
+        end = body.find(b"\n", begin)
+        line = body[begin:end] if end >= 0 else body[begin:]
+        if line.startswith(b"data:"):
+            gathered.append(line[5:])
+            stop = begin + len(line)
+        elif gathered and not line.strip():
             yield stop, b"\n".join(gathered)
             gathered = []
-        before = end
-        if body.startswith(b"data:", begin):
-            gathered.append(body[begin + 5 : end].removeprefix(b" "))
-            stop = end
+        begin += len(line) + 1
     if gathered:
         yield stop, b"\n".join(gathered)

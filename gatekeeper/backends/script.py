@@ -19,8 +19,8 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "acceptance": {"heavy": 0.8, "light": 0.6},                      each proposed token's chance; or one value
       "acceptance_falloff": 0.97,   times this for each further position of a round
       "num_draft_tokens": 4,        where the setting names none
-      "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: exactly this decode ratio, by draft length;
-                                        or one value
+      "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: `throughput_ratio` reads exactly this, by
+                                        draft length; or one value
       "tokens": 64,                 length of an answer whose canary expects nothing
       "quality": {"plain": 1, "candidate": 0.95},     each canary's chance to be answered rightly, drawn once
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
@@ -40,7 +40,11 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower
       "drift": [{"of": "time", "by": 0.10, "over": "600 s", "after": "0 s", "arm": "both"}],
                                     "time" | "acceptance": grows by this share, linearly, then stays
-      "memory": {"active": "1 GB", "growth": "0 MB"},                  growth per answer
+      "memory": {"active": "1 GB", "growth": "0 MB",  growth per answer, of what the allocator tells
+                 "leak": "0 kB/s", "step": "64 MB",   what a host sees the process hold grows from its start, and shows
+                                                      only in whole steps
+                 "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
+                 "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
       "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
       "counters": "honest",         "honest" | "silent": none are seen | "zero": nothing was proposed, it says
       "claims": {"drafted": 1.0, "accepted": 1.2},    what a server would claim, as a multiple of the truth
@@ -61,7 +65,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.units import Bytes, Seconds
+from gatekeeper.terms.units import ByteRate, Bytes, Seconds
 
 Arm = Literal["plain", "candidate"]
 Share = float
@@ -169,10 +173,16 @@ class Drift(_Written):
 
 
 class Memory(_Written):
-    """What the subject's allocator holds."""
+    """What the subject's allocator tells, and what a host sees its process hold."""
 
     active: Bytes = Field(default=1e9, ge=0)
     growth: Bytes = 0.0
+    leak: ByteRate = 0.0
+    step: Bytes = Field(default=0.0, ge=0)
+    noise: Bytes = Field(default=0.0, ge=0)
+    noise_kept: float = Field(default=0.0, ge=0, lt=1)
+    sawtooth: Bytes = Field(default=0.0, ge=0)
+    sawtooth_every: Seconds = Field(default=60.0, gt=0)
 
 
 class Batching(_Written):

@@ -13,7 +13,7 @@ from pathlib import Path
 from gatekeeper.backends import control
 from gatekeeper.backends.asked import PLAIN
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
-from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch
+from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch, listens
 from gatekeeper.backends.server import Server, Tongue
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
@@ -41,6 +41,10 @@ def open_backend(
 def _check_programs(subject: Subject, dialect: Dialect) -> None:
     """Refuse, before anything is hashed or started, what could not be started."""
     for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if written is not None and not any("{port}" in word for word in written):
+            # With a port of its own, another server that holds it already would be measured in its place.
+            message = f"subject.{name} takes no port"
+            raise InputError(message, hint="write {port} where the server's port goes")
         program = (written or subject.program or dialect.program)[:1]
         if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
@@ -120,7 +124,10 @@ class ServedBackend:
         launched = launch(
             command,
             log=log,
-            ready=lambda: control.status(root + self._dialect.health, self._headers) is not None,
+            ready=lambda pid: (
+                control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+                and listens(pid, port)
+            ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,
             ours=command[0] == sys.executable,
@@ -179,11 +186,11 @@ class ServedBackend:
                 if dialect.version_path
                 else None
             )
-            return found | {self.name: _first_line(told or "")}
+            return found | {self.name: _version(told or "", dialect.version_key)}
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
-        return found | {self.name: _first_line(_aside((*program, "--version")))}
+        return found | {self.name: _version(_aside((*program, "--version")))}
 
     def _place(self, name: str) -> str:
         """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
@@ -242,8 +249,16 @@ def _aside(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def _first_line(said: str) -> str:
-    return next((line.strip()[:200] for line in said.splitlines() if line.strip()), "unknown")
+def _version(said: str, key: str | None = None) -> str:
+    """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
+    if key is not None:
+        try:
+            said = str(loads(said)[key])
+        except (JSONDecodeError, KeyError, TypeError):
+            return "unknown"
+    lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
+    # Some programs greet their devices first.
+    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
 
 def _listed(models: str | None) -> list[str]:

@@ -76,7 +76,7 @@ class Server:
             answer = replace(answer, claims=_filled_in(answer.claims, after.since(before)))
         if counted and dialect.aside is not None:
             answer = dialect.aside(self._get, wanted, answer)
-        return answer if ask.draft is not None else replace(answer, rounds=None)
+        return answer if ask.draft is not None else _plain(answer)
 
     def ping(self, timeout: float) -> Answer:
         """Ask for one token with the setting it was started for, waiting *timeout* seconds."""
@@ -131,8 +131,21 @@ class Server:
         self.close()
 
 
+def _plain(answer: Answer) -> Answer:
+    """Return an answer of plain decoding; one that was drafted for all the same is no reference for anything."""
+    if answer.claims.drafted:
+        return replace(answer, fault=f"not plain: {answer.claims.drafted} tokens were drafted, and none asked for")
+    return replace(answer, rounds=None)
+
+
 def _filled_in(claims: Claims, gained: Counters) -> Claims:
-    """Return *claims* with what only the server's counters tell; where both tell, the answer's own stand."""
+    """Return *claims* with what only the server's counters tell; where both tell, the answer's own stand.
+
+    Counters that contradict the answer count somebody else's too, and are left alone.
+    """
+    for own, counted in ((claims.drafted, gained.drafted), (claims.accepted, gained.accepted)):
+        if None not in {own, counted} and own != counted:
+            return claims
     return replace(
         claims,
         drafted=claims.drafted if claims.drafted is not None else gained.drafted,

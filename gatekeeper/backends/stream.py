@@ -21,7 +21,7 @@ from gatekeeper.terms.errors import InputError
 
 _ROOM = 1 << 17
 _MOST = 1 << 26
-"""Bytes after which an answer is not listened to any longer; the longest real ones stay under a tenth of it."""
+"""Bytes after which an answer is not listened to any longer: a quarter of a million chunks of the usual size."""
 _REACH = 16
 """As many bytes of the read before are searched again, for an end that was cut in two."""
 _DONE = re.compile(rb"\ndata: ?\[DONE\]")
@@ -34,11 +34,11 @@ _CONNECT_S = 5.0
 _LEAST_S = 1e-3
 """A socket's timeout of 0 would mean not to wait at all."""
 
-_SWITCH_S = 1e-4
+_SWITCH_S = 2e-4
 """While anybody listens, a thread that computes hands over within this time; Python's own 5 ms would be seen in the
 times of every other stream."""
 
-_SECRET = re.compile(r"(?i)authorization|.*(?:key|token|secret)")
+_SECRET = re.compile(r"(?i).*(?:authorization|key|token|secret)")
 _SECRET_LEAST = 8
 """Shorter words are stand-ins for a key, and may well occur in an answer."""
 
@@ -69,7 +69,7 @@ def hear(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -
     except OSError as error:
         at = time.monotonic_ns()
         return Heard(at, at, broken=f"no connection: {error.strerror or error}")
-    with contextlib.closing(sock), _hush:
+    with contextlib.closing(sock), hush:
         return _listen(sock, request, timeout, tuple(_secrets(headers)))
 
 
@@ -112,9 +112,9 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
 
 def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> Heard:
     tape, patience, broken = _Tape(), timeout, None
+    sock.settimeout(timeout)
     sent = piece = time.monotonic_ns()
     try:
-        sock.settimeout(timeout)
         sock.sendall(request)
         while tape.listens(sock):
             if tape.brought_a_piece():
@@ -218,30 +218,32 @@ def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 class _Hush:
-    """Keeps this process quiet while anybody listens: threads hand over soon, and the collector has little to look at.
+    """Keeps this process quiet while anybody listens: threads hand over soon, and the garbage collector waits.
 
-    What lives before the first stream begins is left alone by the collector until the last has ended.
+    The collector would stop every stream at once, the longer the more records there are; answers make no cycles.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listening = 0
-        self._interval = sys.getswitchinterval()
+        self._before = (sys.getswitchinterval(), gc.isenabled())
 
     def __enter__(self) -> None:
         with self._lock:
             self._listening += 1
             if self._listening == 1:
-                self._interval = sys.getswitchinterval()
+                self._before = (sys.getswitchinterval(), gc.isenabled())
                 sys.setswitchinterval(_SWITCH_S)
-                gc.freeze()
+                gc.disable()
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._listening -= 1
             if self._listening == 0:
-                sys.setswitchinterval(self._interval)
-                gc.unfreeze()
+                interval, collecting = self._before
+                sys.setswitchinterval(interval)
+                if collecting:
+                    gc.enable()
 
 
-_hush = _Hush()
+hush = _Hush()

@@ -11,12 +11,14 @@ WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak":
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan can not prove."""
     trials = document["trials"]
-    lines = [f"{document['slo']}: {len(trials)} trials, {document['answers']} answers in the sweep"]
+    most = "at most " if document["stop"] == "early" else ""
+    lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
     lines += [
         f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
     ]
     expected = document["expected_seconds"].items()
-    lines += [f"expected {stage}: about {show_seconds(seconds)}" for stage, seconds in expected]
+    about = {"sweep": most or "about "}
+    lines += [f"expected {stage}: {about.get(stage, 'about ')}{show_seconds(seconds)}" for stage, seconds in expected]
     lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
     if memory := document.get("memory"):
         lines += [_memory(memory)]

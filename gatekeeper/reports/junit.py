@@ -1,9 +1,13 @@
 """The verdict as JUnit XML: fail is <failure>, unproven is <error>, and nothing is ever <skipped>."""
 
+import re
 from xml.etree import ElementTree as ET
 
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.units import show
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What the production `Char` of XML 1.0 (fifth edition, 2.2) leaves out."""
 
 
 def render(verdict: Verdict) -> str:
@@ -27,6 +31,9 @@ def render(verdict: Verdict) -> str:
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
         one.set("skipped", "0")
         one.set("time", "0")  # readers take a missing number for NaN
+    for one in root.iter():
+        one.text = _clean(one.text) if one.text is not None else None
+        one.attrib.update({name: _clean(value) for name, value in one.attrib.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -56,9 +63,9 @@ def _check_case(suite: ET.Element, classname: str, check: Check) -> None:
 
 
 def _bad(case: ET.Element, kind: str, message: str, content: str) -> None:
-    ET.SubElement(case, kind, message=_clean(message), type=kind).text = _clean(content)
+    ET.SubElement(case, kind, message=message, type=kind).text = content
 
 
 def _clean(text: str) -> str:
-    """Drop the control characters that XML 1.0 can not hold."""
-    return "".join(char for char in text if char >= " " or char in "\t\n")
+    """Drop the characters that XML 1.0 can not hold: control characters, surrogates, U+FFFE and U+FFFF."""
+    return _FORBIDDEN.sub("", text)

@@ -107,6 +107,7 @@ def _line(event: Event) -> str | None:
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
+        "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
     }
     if event.kind in {"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"}:
         return f"{event.kind.replace('_', ' ')}: {detail}"

@@ -1,11 +1,13 @@
 """The sweep: plain decoding and every setting on the same canaries, next to each other in time."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from gatekeeper.desk import Desk, Request
 from gatekeeper.terms.records import Generation, Role
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.plan import Block, Plan, Step, Trial, sampling_for
+from gatekeeper.verdict.stopping import Standing, standing
 
 Observe = Callable[[str, dict[str, object]], None]
 
@@ -16,32 +18,62 @@ def sweep(
     desk: Desk,
     *,
     record: Callable[[Generation], None],
-    done: Mapping[str, set[str]],
+    before: Mapping[str, Sequence[Generation]],
     observe: Observe,
 ) -> None:
-    """Ask every step of the plan that is not *done* yet (keys by trial); each answer is recorded before the next.
+    """Ask every step of the plan that is not answered *before* (records by trial) and still wanted.
 
-    A block whose answers are all there is passed over, so a resumed sweep does not even start its process.
+    Each answer is recorded before the next. What is wanted follows from the records of earlier stretches alone, so a
+    resumed sweep leaves out what an uninterrupted one does; a block without a missing answer does not even start its
+    process.
     """
-    total = sum(len(block.steps) for block in plan.blocks)
-    answered = sum(len(keys) for keys in done.values())
-    for block in plan.blocks:
-        missing = [step for step in block.steps if step.key not in done.get(step.trial.name, ())]
+    seen = {trial.name: list(before.get(trial.name, ())) for trial in plan.trials}
+    done = {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in seen.items()}
+    answered, warm = sum(len(keys) for keys in done.values()), set[str]()
+    progress = {"answered": answered, "of": sum(len(block.steps) for block in plan.blocks)}
+
+    def note(made: Generation) -> None:
+        progress["answered"] += made.role is not Role.WARMUP
+        record(made)
+        seen[made.trial].append(made)
+        observe("answer", {"generation": made, **progress})
+
+    for block, wanted in _wanted(slo, plan, seen, observe):
+        progress["of"] -= len(block.steps) - len(wanted)
+        missing = [step for step in wanted if step.key not in done[step.trial.name]]
         if not missing:
             continue
         observe("block", {"block": block.name, "resident": dict(block.resident), "answers": len(missing)})
-        desk.open(block.resident)
-
-        def note(made: Generation) -> None:
-            nonlocal answered
-            answered += made.role is not Role.WARMUP
-            record(made)
-            observe("answer", {"generation": made, "answered": answered, "of": total})
-
-        desk.ask_all(_warmups(slo, block, missing), 1, note)
+        if desk.open(block.resident):
+            warm.clear()
+        cold = [trial for trial in block.trials if trial.name not in warm]
+        desk.ask_all(_warmups(slo, cold, missing), 1, note)
+        warm |= {step.trial.name for step in missing}
         for group in _groups(block, missing):
             requests = (_request(slo, step, block.concurrency) for step in group)
             desk.ask_all(requests, block.concurrency, note)
+
+
+def _wanted(
+    slo: Slo, plan: Plan, seen: Mapping[str, Sequence[Generation]], observe: Observe
+) -> Iterator[tuple[Block, list[Step]]]:
+    """Yield each block with what is still wanted of it; between two stretches the records are looked at."""
+    told = dict[str, Standing]()
+    for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
+        found = {one.name: standing(slo, plan, seen, one.name, stretch) for one in slo.workload}
+        _tell(told, found, observe)
+        for block in blocks:
+            yield block, [step for step in block.steps if found[step.workload].wants(block, step.trial)]
+
+
+def _tell(told: dict[str, Standing], found: Mapping[str, Standing], observe: Observe) -> None:
+    """Say which trials stopped since the last look, and why."""
+    for workload, now in found.items():
+        known = told[workload].stops if workload in told else {}
+        for trial, stop in now.stops.items():
+            if trial not in known:
+                observe("stopped", {"workload": workload, "trial": trial, **stop.document()})
+        told[workload] = now
 
 
 def _groups(block: Block, steps: list[Step]) -> Iterator[list[Step]]:
@@ -53,9 +85,9 @@ def _groups(block: Block, steps: list[Step]) -> Iterator[list[Step]]:
         yield [step for step in steps if step.trial is trial]
 
 
-def _warmups(slo: Slo, block: Block, missing: list[Step]) -> Iterator[Request]:
-    """Warm each trial of the block up with its first prompts; the records say so and are never judged."""
-    for trial in block.trials:
+def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[Step]) -> Iterator[Request]:
+    """Warm each cold trial of a process up with its first prompts; the records say so and are never judged."""
+    for trial in cold:
         mine = [step for step in missing if step.trial is trial][: slo.sweep.warmups]
         for step in mine:
             yield _request(slo, step, 1, warmup=True)

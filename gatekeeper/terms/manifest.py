@@ -25,7 +25,7 @@ class Shape(_Frozen):
 
 
 class Model(_Frozen):
-    """One model folder, as it lies on disk."""
+    """One model, folder or GGUF file, as it lies on disk."""
 
     name: str
     """As the SLO writes it."""

@@ -14,6 +14,7 @@ from gatekeeper.terms.units import parse as parse_quantity
 BackendName = Literal[
     "ddtree",
     "dflash-mlx",
+    "llama-server",
     "lmstudio",
     "mlx",
     "mlx-omni",
@@ -24,14 +25,17 @@ BackendName = Literal[
     "omlx",
     "openai",
     "rapid-mlx",
+    "redrafter",
     "scripted",
     "vllm",
     "vllm-mlx",
+    "worker",
+    "zlab-dflash",
 ]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
-CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_p_min")
+CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
 """Knobs the sweep chooses a value for."""
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs swept in both arms and reported, never chosen."""
@@ -112,9 +116,6 @@ class Subject(_Written):
             raise ValueError(
                 "program replaces the first word of our command line, command the whole\nkeep one of the two"
             )
-        for name in ("command", "plain_command"):
-            if not any("{port}" in word for word in getattr(self, name) or ("{port}",)):
-                raise ValueError(f"{name} takes no port\nwrite {{port}} where the server's port goes")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain twin of url, which is missing")
         return self
@@ -152,6 +153,7 @@ class Knobs(_Written):
     num_draft_tokens: int | None = Field(default=None, ge=1)
     block_size: int | None = Field(default=None, ge=1)
     window: int | None = Field(default=None, ge=1)
+    draft_n_min: int | None = Field(default=None, ge=0)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -165,12 +167,16 @@ class Sweep(_Written):
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1)
     max_runs: int = Field(default=200, ge=1)
-    budget: int = Field(default=400, ge=1, description="answers per arm and workload")
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: a setting is asked no further once the answers decide"
+    )
     warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
     block_size: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
+    draft_n_min: tuple[int, ...] = ()
     draft_p_min: tuple[float, ...] = ()
     temperature: tuple[float, ...] = ()
     max_tokens: tuple[int, ...] = ()
@@ -248,10 +254,23 @@ class Promote(_Written):
 
 
 class Telemetry(_Written):
-    """Where OpenTelemetry data goes."""
+    """Where OpenTelemetry data goes, and how much of it."""
 
-    endpoint: str | None = None
+    endpoint: str | None = Field(
+        default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
+    )
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    headers_env: str | None = Field(
+        default=None, min_length=1, description="name of the environment variable with name=value,name=value"
+    )
+    rounds: bool = Field(default=False, description="every verify round as an event of its request's span")
+    timeout: Seconds = Field(default=10.0, gt=0, le=120, description="longest time one export may take")
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "Telemetry":
+        if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
+            raise ValueError("protocol and headers_env belong to an endpoint, which is missing")
+        return self
 
 
 class Objective(_Written):

@@ -1,12 +1,13 @@
 """The case: everything a verdict rests on, soak by soak, and what each soak recorded of one workload."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Finding
-from gatekeeper.terms.records import Generation, HostSample, Role, Setting, Tie
+from gatekeeper.terms.records import Answer, Generation, HostSample, Role, Setting, Tie
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.aftermath import beside, parted, promised, sampled, warmed
 from gatekeeper.verdict.agreement import Parting
@@ -151,6 +152,17 @@ def broken_beside(case: Case, leg: Leg) -> list[str]:
         trouble = seen.get(leg.name, Recorded()).trouble
         found += [f"{file}: {trouble}"] if trouble is not None and wanted(case.slo, leg.settings) else []
     return found
+
+
+def backwards(answers: Iterable[Generation]) -> str | None:
+    """Say that the clock ran backwards, if an answer ended before it began; every time beside it is then in doubt."""
+    wrong = [one.key for one in answers if not _in_order(one.answer)]
+    return f"the clock ran backwards in {len(wrong)} answers, the first is {wrong[0]}" if wrong else None
+
+
+def _in_order(answer: Answer) -> bool:
+    instants = (answer.sent_ns, *(one.at_ns for one in answer.arrivals), answer.ended_ns)
+    return all(before <= after for before, after in pairwise(instants))
 
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:

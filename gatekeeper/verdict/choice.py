@@ -12,15 +12,15 @@ from gatekeeper.terms.outcome import Estimate, Finding, Missing, rounded
 from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 from gatekeeper.verdict import stats
+from gatekeeper.verdict.claims import counted_or_claimed
 from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import BURST, Evidence, gather, paired_ratios, plain_gap, sound
 from gatekeeper.verdict.findings import Flaw, lengths, spoiled, unstable_arm
 from gatekeeper.verdict.ladder import PLAIN, shown
 from gatekeeper.verdict.plan import BASELINE, NULL, Plan, Trial, chosen_of
+from gatekeeper.verdict.stopping import ABANDONED, LOST, PROVEN, Stop, standing
 from gatekeeper.verdict.timing import acceptance, answer_rate, decode_rate
 
-LOST_TO_CHOICE = 0.25
-"""A choice may rest on most of its pairs; the soak that proves it may lose only one in twenty."""
 NO_NULL = Missing("no null arm")
 
 
@@ -35,9 +35,22 @@ class Seen:
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
+    claimed: bool = field(default=False, kw_only=True)
+    """The acceptance is the server's claim."""
     noise: Estimate | Missing = NO_NULL
     """Plain against plain by the same measure."""
     flaws: tuple[Flaw, ...] = ()
+    stop: Stop | None = None
+    """Why it was asked no further than this."""
+    passed: bool = False
+    """The sequential interval, and the null arm beside it, have proven the gain."""
+    throughout: Estimate | Missing | None = None
+    """The sequential interval: the one that holds although the answers decided when to stop."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Tell whether it was proven to be no choice."""
+        return self.stop is not None and self.stop.kind in ABANDONED
 
     @property
     def beats_plain(self) -> bool:
@@ -48,6 +61,8 @@ class Seen:
         """
         if not isinstance(self.ratio, Estimate):
             return False
+        if self.stop is not None and self.stop.kind in PROVEN:
+            return self.passed
         if not isinstance(self.noise, Estimate):
             return self.ratio.lo > 1
         return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
@@ -55,17 +70,29 @@ class Seen:
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
         known = isinstance(self.ratio, Estimate)
+        return (
+            {
+                "trial": self.trial.name,
+                "setting": dict(self.trial.setting),
+                "changed": self.trial.changed,
+                "measure": self.measure,
+                "ratio": rounded(self.ratio.center) if isinstance(self.ratio, Estimate) else None,
+                "lo": rounded(self.ratio.lo) if isinstance(self.ratio, Estimate) else None,
+                "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
+                "n": self.ratio.n,
+                "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+                **({"acceptance_from": "claims"} if self.claimed and self.acceptance is not None else {}),
+            }
+            | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
+            | self._stopped()
+        )
+
+    def _stopped(self) -> dict[str, Any]:
+        if self.stop is None:
+            return {}
         return {
-            "trial": self.trial.name,
-            "setting": dict(self.trial.setting),
-            "changed": self.trial.changed,
-            "measure": self.measure,
-            "ratio": rounded(self.ratio.center) if isinstance(self.ratio, Estimate) else None,
-            "lo": rounded(self.ratio.lo) if isinstance(self.ratio, Estimate) else None,
-            "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
-            "n": self.ratio.n,
-            "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
-        } | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
+            "stopped": self.stop.document() | {"throughout": _interval(self.throughout or Missing("not looked at"))}
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +157,7 @@ def compared(
             plan.seed,
             greedy=greedy,
             drift_limit=math.inf,
-            lost_limit=LOST_TO_CHOICE,
+            lost_limit=LOST,
         )
     )
 
@@ -147,6 +174,7 @@ def look(
     null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
     about = f"{workload}, sweep"
+    stood = standing(slo, plan, records, workload)
 
     @cache
     def unstable(twin: str) -> tuple[Flaw, ...]:
@@ -157,7 +185,16 @@ def look(
         if trial.arm == "candidate":
             evidence = against(trial)
             one = _seen(slo, trial, evidence, (*unstable(trial.twin), *lengths(evidence, f"{about} of {trial.name}")))
-            out.append(replace(one, noise=noise(one.measure)))
+            name = trial.name
+            out.append(
+                replace(
+                    one,
+                    noise=noise(one.measure),
+                    stop=stood.stops.get(name),
+                    passed=name in stood.passed,
+                    throughout=stood.against_plain.get(name),
+                )
+            )
     return tuple(out)
 
 
@@ -171,10 +208,12 @@ def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -
         ratio = estimate(measure, evidence)
     ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
-    accepted = [value for one in sound(evidence.answers) if (value := acceptance(one.answer)) is not None]
+    answers, claimed = counted_or_claimed(evidence.answers)
+    accepted = [value for one in sound(answers) if (value := acceptance(one.answer)) is not None]
     if (why := spoiled(flaws).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
-    return Seen(trial, ratio, measure, logs, median(accepted) if accepted else None, flaws=flaws)
+    rate = median(accepted) if accepted else None
+    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
@@ -189,8 +228,9 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
         doubt = because if any(measure_of(slo, default.trial) in flaw.spoils for flaw in default.flaws) else None
         return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
-    best = max(known, key=_center)
-    within = [one for one in known if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+    racing = [one for one in known if not one.abandoned] or known
+    best = max(racing, key=_center)
+    within = [one for one in racing if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
     pick = min(within, key=lambda one: _cost(slo, one))
     winner = pick.trial.setting
     why = f"{_name(pick)} is {_ratio(pick)}"
@@ -199,14 +239,23 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, plan, known, default, pick)
         why += combined
-    beats = [one for one in known if one.beats_plain]
+    beats = [one for one in racing if one.beats_plain]
     if not beats:
         because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
-        return Choice(PLAIN, because, tuple(seen))
+        return Choice(PLAIN, because + _stopped(usual), tuple(seen))
     if pick not in beats:
         pick = max(beats, key=_center)
         winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
-    return Choice(chosen_of(winner), why, tuple(seen))
+    return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
+
+
+def _stopped(seen: Sequence[Seen]) -> str:
+    """Say which settings were asked no further, and on how little."""
+    early = [one for one in seen if one.stop is not None]
+    if not early:
+        return ""
+    told = ", ".join(f"{_name(one)} after {one.ratio.n} canaries" for one in early)
+    return f"; the answers decided early: {told}"
 
 
 def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: Seen) -> tuple[Setting, str]:
@@ -217,6 +266,7 @@ def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: S
         along = [one for one in known if one is default or one.trial.changed == knob]
         if len(along) < 2:
             continue
+        along = [one for one in along if not one.abandoned] or along
         best = max(along, key=_center)
         within = [one for one in along if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
         turned[knob] = dict(min(within, key=lambda one: _cost(slo, one)).trial.setting)[knob]

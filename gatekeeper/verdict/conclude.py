@@ -21,7 +21,7 @@ from gatekeeper.terms.records import Setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import host
 from gatekeeper.verdict.aftermath import cache_findings
-from gatekeeper.verdict.case import Case, Leg, Recorded, broken_beside, evidence_of, is_due, too_short
+from gatekeeper.verdict.case import Case, Leg, Recorded, backwards, broken_beside, evidence_of, is_due, too_short
 from gatekeeper.verdict.choice import Choice
 from gatekeeper.verdict.findings import Flaw, examine, spoiled
 from gatekeeper.verdict.ladder import PLAIN, shown, speculates, step
@@ -119,8 +119,8 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
         return
     if recorded.trouble is not None:
         walk.doubts.append(f"{leg.file}: {recorded.trouble}")
-    elif (short := too_short(case, recorded.answers)) is not None:
-        walk.doubts.append(f"{leg.file}: {short}")
+    elif (why := backwards(recorded.answers) or too_short(case, recorded.answers)) is not None:
+        walk.doubts.append(f"{leg.file}: {why}")
     walk.doubts += broken_beside(case, leg)
     host_checks, findings = witnessed(case, leg, recorded)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS

@@ -77,14 +77,20 @@ def _system_ratio(evidence: Evidence) -> Estimate | Missing:
             lost += 1
             continue
         for arm, one in zip(sums, pair, strict=True):
-            seconds = (one.answer.ended_ns - one.answer.sent_ns) / 1e9
-            arm[one.canary].append((float(one.answer.output_tokens or 0), seconds))
+            busy = float(one.answer.ended_ns - one.answer.sent_ns)
+            arm[one.canary].append((float(one.answer.output_tokens or 0), busy))
     if (why := lost_too_many(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     for canary, mine in sums[0].items():
-        both = tuple((sum(tokens for tokens, _ in arm), sum(s for _, s in arm)) for arm in (mine, sums[1][canary]))
+        both = tuple(
+            (sum(tokens for tokens, _ in arm), sum(busy for _, busy in arm)) for arm in (mine, sums[1][canary])
+        )
         pairs[canary] = (both[0], both[1])
     return stats.ratio_of_sums(pairs, evidence.level, evidence.seed)
+
+
+def _total(answers: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(tokens for tokens, _ in answers), sum(busy for _, busy in answers)
 
 
 def _per_canary_quantile(metric: str, evidence: Evidence) -> Estimate | Missing:

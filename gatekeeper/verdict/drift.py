@@ -20,11 +20,11 @@ def drift(evidence: Evidence) -> Estimate | Missing:
     for one in sound(evidence.plain):
         rate = decode_rate(one.answer) or answer_rate(one.answer)
         if rate and one.segment == last:
-            by_canary[one.canary].append((one.answer.sent_ns / 1e9, math.log(rate)))
-    times = [at for seen in by_canary.values() for at, _ in seen]
+            by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
     slope = stats.seasonal_slope(list(by_canary.values()), evidence.level)
     if isinstance(slope, Missing):
         return Missing(f"too few plain answers to the same canaries to see a drift: {slope.because}", slope.n)
+    times = [at for seen in by_canary.values() for at, _ in seen]
     span = max(times) - min(times)
     return Estimate(slope.center * span, slope.lo * span, slope.hi * span, slope.n)
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 
 from gatekeeper.terms.canary import Canary
@@ -58,7 +59,7 @@ def gather(evidence: Evidence) -> Evidence:
             by_canary[one.canary].append(one)
     pairs = []
     for twin in plain:
-        mate = by_pair.get((twin.pair, twin.canary)) if twin.pair else None
+        mate = by_pair.get((twin.pair, twin.canary))
         if mate is None and twin.role is Role.BLOCK and by_canary[twin.canary]:
             same = [one for one in by_canary[twin.canary] if one.segment == twin.segment] or by_canary[twin.canary]
             mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
@@ -84,12 +85,11 @@ def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | N
 
 def plain_gap(evidence: Evidence) -> float:
     """Return plain decoding's median gap between arrivals in seconds; 0 where it was not seen."""
-    answers = evidence.plain or (evidence.answers if not evidence.pairs else ())
     gaps = [
         (after.at_ns - before.at_ns) / 1e9
-        for one in sound(answers)
+        for one in sound(evidence.plain or evidence.answers)
         if not one.answer.rounds
-        for before, after in zip(one.answer.arrivals, one.answer.arrivals[1:], strict=False)
+        for before, after in pairwise(one.answer.arrivals)
     ]
     return median(gaps) if gaps else 0.0
 

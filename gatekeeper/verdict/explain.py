@@ -5,6 +5,7 @@ proposed one up to the first that is refused; it costs one verify pass and a dra
 measured on this host, by the sweep's own answers.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from gatekeeper.terms.outcome import rounded
 from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
+from gatekeeper.verdict.claims import counted_or_claimed
 from gatekeeper.verdict.evidence import sound
 from gatekeeper.verdict.timing import bursts, decode_rate
 
@@ -39,6 +41,8 @@ class Seen:
     """Measured tokens per round."""
     seconds: float
     """Measured time of a round."""
+    claimed: bool = False
+    """The counters are the server's claims."""
 
     @property
     def draft(self) -> str:
@@ -103,7 +107,8 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
     """Return what was measured of one setting, or why it can not be explained."""
-    counted = [one for one in sound(answers) if one.role is not Role.WARMUP and one.answer.rounds is not None]
+    known, claimed = counted_or_claimed(tuple(answers))
+    counted = [one for one in sound(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
     accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
@@ -116,10 +121,14 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
     if not means or median(means) <= 0:
         return "the answers came in too few pieces to time a round"
     chances = positions(counted)
-    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), len(chances))
+    seen_length = len(chances) or math.ceil(drafted / rounds)
+    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), seen_length)
+    if not chances and named:
+        # Counters without positions: the one chance, alike at all of them, that yields the measured tokens per round.
+        chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
     if named < 1:
         return "no proposal was ever judged"
-    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means))
+    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed)
 
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
@@ -191,6 +200,7 @@ def explain(one: Seen, cost: Cost, plain_token: float, longest: Sequence[float],
             "round": rounded(one.seconds),
         },
         "cost_from": cost.source,
+        "rounds_from": "claims" if one.claimed else "ours",
         "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
         "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
         "break_even_acceptance": rounded((relative - 1) / one.length),

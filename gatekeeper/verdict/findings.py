@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median, variance
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.metrics import RATIOS
+from gatekeeper.terms.metrics import BY_NAME, RATIOS
 from gatekeeper.terms.outcome import Estimate, Finding, Missing
 from gatekeeper.terms.records import Answer, Generation, Role, Setting
 from gatekeeper.terms.slo import DRAFT_LENGTHS
@@ -36,6 +36,8 @@ ALL_ACCEPTED_LEAST = 50
 """So many drafted tokens, all accepted, are no luck of a short run."""
 UNPREDICTABLE = "random"
 """The category of canaries no draft can foresee (canaries/README.md)."""
+PREFILLED = frozenset({"ttft", "ttft_delta", "prefill_throughput"})
+"""Metrics that rest on a prompt being read anew."""
 COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_min", "speculation_engaged"})
 """Metrics that rest on the counters of rounds."""
 
@@ -52,7 +54,33 @@ def examine(evidence: Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
     lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
-    return (*lies, *silence(evidence, about), *unstable_arm(evidence.plain, about), *lengths(evidence, about))
+    arms = (evidence.answers, evidence.plain)
+    served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
+    return (*lies, *silence(evidence, about), *unstable_arm(arms[1], about), *lengths(evidence, about), *served)
+
+
+def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that answers of one arm came from models of different names: nobody knows what was measured."""
+    names = sorted({one.answer.claims.model for one in sound(arm) if one.answer.claims.model is not None})
+    if len(names) < 2:
+        return ()
+    advice = "pin the model the server holds, and look for who else asks it"
+    found = Finding("model_swapped", about, f"answers of one arm came from {' and '.join(names)}", advice)
+    return (Flaw(found, frozenset(name for name, metric in BY_NAME.items() if not metric.host)),)
+
+
+def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that prompts were answered from a cache that should be off: their time to first token is void."""
+    timed = [one for one in sound(answers) if one.role is not Role.WARMUP]
+    warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
+    if not warm:
+        return ()
+    one = max(warm, key=lambda it: it.answer.claims.cached_tokens or 0)
+    detail = (
+        f"{len(warm)} of {len(timed)} prompts were partly cached, up to {one.answer.claims.cached_tokens} of "
+        f"{one.answer.prompt_tokens} tokens ({one.canary})"
+    )
+    return (Flaw(Finding("warm_prompt", about, detail, "switch the server's prompt cache off"), PREFILLED),)
 
 
 def unstable_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:

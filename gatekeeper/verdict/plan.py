@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -10,7 +10,9 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.ports import Sampling
 from gatekeeper.terms.records import Setting, setting
-from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo, Workload
+from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.verdict import sequential, stretches
+from gatekeeper.verdict.stretches import Unit
 
 BASELINE = "baseline"
 NULL = "null"
@@ -63,6 +65,10 @@ class Block:
     trials: tuple[Trial, ...]
     steps: tuple[Step, ...]
     concurrency: int
+    stretch: int = 0
+    """After the last block of a stretch the records are looked at."""
+    company: tuple[Trial, ...] = ()
+    """The candidates that the plain answers of this block are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Plan:
     seed: int
     fixed: Setting | None = None
     """The setting to soak without a sweep."""
+    looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Answers per arm after each stretch, by workload; a sweep that never stops early has one look, at its end."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -201,12 +209,6 @@ def trials(slo: Slo) -> tuple[Trial, ...]:
     return arms
 
 
-def share_of_budget(slo: Slo, canaries: Sequence[Canary]) -> tuple[int, int]:
-    """Return how many canaries and repeats fit the budget of answers per arm and workload; canaries go first."""
-    count = min(len(canaries), slo.sweep.budget)
-    return count, max(1, min(slo.sweep.repeats, slo.sweep.budget // count))
-
-
 def sweep_plan(
     slo: Slo,
     canaries: Mapping[str, Sequence[Canary]],
@@ -218,7 +220,8 @@ def sweep_plan(
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
     Wherever the baseline is asked, the null arm is asked beside it. The order inside a block is random, but drawn from
-    *seed* and recorded, so that a drift of the host falls on all settings alike.
+    *seed* and recorded, so that a drift of the host falls on all settings alike. A sweep that may stop early is laid in
+    stretches, each of which asks every setting alike; above one stream nothing stops early.
     """
     shuffle = random.Random(seed)
     every = trials(slo)
@@ -229,58 +232,43 @@ def sweep_plan(
             groups.setdefault((residence(trial.setting), concurrency_of(slo, trial)), []).append(trial)
     if not groups:
         groups[residence(every[0].setting), concurrency_of(slo, every[0])] = []
+    restarts = len(groups) > 1 or not shares_process
+    looks = stretches.looks(slo, canaries, sequential.RESTARTED if restarts else sequential.GROWTH)
+    units = {number: stretches.units(slo, canaries, shuffle) for number in range(1, len(groups) + 1)}
     blocks: list[Block] = []
-    for number, ((_, streams), candidates) in enumerate(groups.items(), start=1):
-        names = dict.fromkeys(trial.twin for trial in candidates) or {BASELINE: None}
-        if BASELINE in names and NULL in by_name:
-            names[NULL] = None
-        twins = tuple(by_name[name] for name in names)
-        units = _units(slo, slo.workload, canaries, shuffle)
-        arms = tuple(candidates)
-        if shares_process and streams == 1:
-            resident = arms[0].setting if arms else twins[0].setting
-            steps = _interleaved((*twins, *arms), units, number, shuffle)
-            blocks.append(Block(f"{number}", resident, (*twins, *arms), steps, streams))
-            continue
-        half = _halves(units)
-        spans = [("a", twins, half[0]), ("b", arms, half[0]), ("c", arms, half[1]), ("d", twins, half[1])]
-        for letter, side, part in spans:
-            if side and part:
-                steps = _interleaved(side, part, number, shuffle) if streams == 1 else _batched(side, part, number)
-                blocks.append(Block(f"{number}{letter}", side[0].setting, side, steps, streams))
-    return Plan(every, tuple(blocks), seed)
+    for stretch in range(max(len(counts) for counts in looks.values())):
+        for number, ((_, streams), candidates) in enumerate(groups.items(), start=1):
+            if streams > 1 and stretch:
+                continue
+            twins, arms = _twins(by_name, candidates), tuple(candidates)
+            part = units[number] if streams > 1 else stretches.part(units[number], looks, stretch)
+            if shares_process and streams == 1:
+                sides = [("", (*twins, *arms), part)]
+            else:
+                half = stretches.halves(units[number], part)
+                sides = [("a", twins, half[0]), ("b", arms, half[0]), ("c", arms, half[1]), ("d", twins, half[1])]
+            for letter, side, asked in sides:
+                if side and asked:
+                    steps = (
+                        _interleaved(side, asked, number, shuffle) if streams == 1 else _batched(side, asked, number)
+                    )
+                    resident = side[0].setting if letter or not arms else arms[0].setting
+                    name = f"{stretch + 1}.{number}{letter}"
+                    blocks.append(Block(name, resident, side, steps, streams, stretch, arms))
+    return Plan(every, tuple(blocks), seed, looks=looks)
+
+
+def _twins(by_name: Mapping[str, Trial], candidates: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the plain trials that *candidates* are compared with; the null arm goes with the baseline."""
+    names = dict.fromkeys(trial.twin for trial in candidates) or {BASELINE: None}
+    if BASELINE in names and NULL in by_name:
+        names[NULL] = None
+    return tuple(by_name[name] for name in names)
 
 
 def concurrency_of(slo: Slo, trial: Trial) -> int:
     """Return how many answers of this trial are under way at once."""
     return int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
-
-
-Unit = tuple[str, Canary, int]
-
-
-def _units(
-    slo: Slo, workloads: Sequence[Workload], canaries: Mapping[str, Sequence[Canary]], shuffle: random.Random
-) -> list[Unit]:
-    units: list[Unit] = []
-    counts = {workload.name: share_of_budget(slo, canaries[workload.name]) for workload in workloads}
-    for repeat in range(max(repeats for _, repeats in counts.values())):
-        once = [
-            (workload.name, canary, repeat)
-            for workload in workloads
-            if repeat < counts[workload.name][1]
-            for canary in canaries[workload.name][: counts[workload.name][0]]
-        ]
-        shuffle.shuffle(once)
-        units += once
-    return units
-
-
-def _halves(units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Split so that, with two repeats or more, every canary is in both halves."""
-    if any(repeat for _, _, repeat in units):
-        return [one for one in units if one[2] % 2 == 0], [one for one in units if one[2] % 2]
-    return units[::2], units[1::2]
 
 
 def _interleaved(arms: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random) -> tuple[Step, ...]:
@@ -307,6 +295,8 @@ def document(slo: Slo, plan: Plan) -> dict[str, Any]:
         "schema": 1,
         "slo": slo.name,
         "design": slo.sweep.design,
+        "stop": slo.sweep.stop,
+        "looks": {workload: list(counts) for workload, counts in plan.looks.items()},
         "seed": plan.seed,
         "fixed": dict(plan.fixed) if plan.fixed is not None else None,
         "trials": [

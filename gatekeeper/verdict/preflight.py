@@ -12,7 +12,7 @@ from gatekeeper.verdict import stats
 from gatekeeper.verdict.conclude import CERTIFICATION_S
 from gatekeeper.verdict.judge import promises
 from gatekeeper.verdict.ladder import level, rungs
-from gatekeeper.verdict.plan import share_of_budget
+from gatekeeper.verdict.stretches import share_of_budget
 
 LEAST_PAIRS = 5
 """Fewer canaries give a bootstrap nothing to resample."""

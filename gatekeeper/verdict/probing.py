@@ -1,22 +1,24 @@
-"""What a probe answers: helps, hurts or unclear, looked at a few times with the error split over the looks."""
+"""What a probe answers: helps, hurts or unclear, by the sequential interval of the sweep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing, rounded
 from gatekeeper.terms.records import Generation
 from gatekeeper.terms.slo import Slo
+from gatekeeper.verdict import sequential
 from gatekeeper.verdict.account import accounted
 from gatekeeper.verdict.choice import Choice, Seen, look
-from gatekeeper.verdict.ladder import PLAIN
+from gatekeeper.verdict.ladder import PLAIN, level
 from gatekeeper.verdict.plan import Plan
 
-LOOKS = (8, 12, 18, 24)
-"""Canaries after which the records are looked at. With fewer than eight a bootstrap can not reach a bound this strict:
-under no effect all of n canaries point one way with a chance of 2^-n."""
-ENOUGH = LOOKS[0]
+MOST = 24
+"""A probe asks so many canaries at most: it is over in a moment, and what needs more is for a sweep to tell."""
+LOOKS = sequential.looks(MOST)
+"""Canaries after which the records are looked at."""
+ENOUGH = sequential.LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,36 +27,50 @@ class Answer:
 
     word: Literal["helps", "hurts", "unclear"]
     seen: Seen
+    """Its ratio is what holds after all looks together."""
     model: Mapping[str, Any]
     because: str
+    looks: tuple[int, ...]
+    """Canaries asked before each look."""
 
     def document(self) -> dict[str, Any]:
         """Return it as `probe --json` prints it."""
         told = self.seen.document()
         kept = {key: told[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
         needed = {"break_even_acceptance": self.model.get("break_even_acceptance")}
-        return {"answer": self.word, **kept, **needed, "because": self.because, "model": dict(self.model)}
+        more = {"looks": list(self.looks), "because": self.because, "model": dict(self.model)}
+        return {"answer": self.word, **kept, **needed, **more}
 
 
 def answer(
-    slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
+    slo: Slo,
+    plan: Plan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+    asked: int,
+    before: Answer | None,
 ) -> Answer:
-    """Judge the one candidate of a probe against plain decoding; each look has its share of the allowed error."""
-    strict = slo.model_copy(update={"confidence": 1 - (1 - slo.confidence) / len(LOOKS)})
-    seen = look(strict, plan, records, workload, canaries)
-    told = accounted(strict, plan, records, workload, canaries, Choice(PLAIN, "", seen))
-    one = seen[0]
-    model = told.models[one.trial.name]
-    if isinstance(one.ratio, Missing):
-        return Answer("unclear", one, model, one.ratio.because)
-    word, why = _word(one.ratio)
-    return Answer(word, one, model, why)
+    """Look at the one candidate of a probe beside plain decoding, after so many canaries were *asked*.
+
+    *before* is what the last look found. A look may come at any count, as when the time is over.
+    """
+    looks = (*(before.looks if before is not None else ()), asked)
+    seen = look(slo, plan, records, workload, canaries)
+    model = accounted(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[seen[0].trial.name]
+    ratio = seen[0].ratio
+    if isinstance(ratio, Estimate):
+        error = sequential.errors(looks, max(asked, min(MOST, len(canaries))), 1 - level(slo))[-1]
+        now = sequential.interval(list(seen[0].logs.values()), error)
+        ratio = sequential.narrowed(before.seen.ratio if before is not None else None, now)
+    word, why = _word(ratio)
+    return Answer(word, replace(seen[0], ratio=ratio), model, why, looks)
 
 
-def _word(ratio: Estimate) -> tuple[Literal["helps", "hurts", "unclear"], str]:
+def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:
+    if isinstance(ratio, Missing):
+        return "unclear", ratio.because
     span = f"{ratio.center:.2f}x plain decoding, [{ratio.lo:.2f}, {ratio.hi:.2f}], on {ratio.n} canaries"
-    if ratio.n < ENOUGH:
-        return "unclear", f"{span}: fewer than the {ENOUGH} that can prove it"
     if rounded(ratio.lo) > 1:
         return "helps", span
     if rounded(ratio.hi) < 1:

@@ -53,8 +53,6 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
     cdf = binomial_cdfs(n, q)
     below = [k for k in range(1, n + 1) if 1 - cdf[k - 1] >= level]
     above = [k for k in range(1, n + 1) if cdf[k - 1] >= level]
-    if not below and not above:
-        return Missing(f"too few independent answers: {n}", n)
     lo = ordered[below[-1] - 1] if below else -math.inf
     hi = ordered[above[0] - 1] if above else math.inf
     return Estimate(float(np.quantile(ordered, q)), lo, hi, n)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gatekeeper.terms.records import Role, Setting
 from gatekeeper.verdict.account import accounted
-from gatekeeper.verdict.case import Case
+from gatekeeper.verdict.case import Case, backwards
 from gatekeeper.verdict.choice import Choice, choose, look
 from gatekeeper.verdict.findings import Flaw, negative_control
 from gatekeeper.verdict.plan import with_conditions
@@ -45,7 +45,9 @@ def controls_of(case: Case) -> tuple[Flaw, ...]:
 
 
 def _trouble(case: Case, trial: str) -> str | None:
-    return case.sweep[trial].trouble if trial in case.sweep else "missing"
+    if trial not in case.sweep:
+        return "missing"
+    return case.sweep[trial].trouble or backwards(case.sweep[trial].answers)
 
 
 def _soaked_first(case: Case) -> dict[str, Setting]:

@@ -1,8 +1,9 @@
 """The timing of one answer: its rates, its bursts, and what was accepted of its drafts."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
-from gatekeeper.terms.records import Answer
+from gatekeeper.terms.records import Answer, Arrival
 
 
 def ttft(answer: Answer) -> float | None:
@@ -16,32 +17,14 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     The first burst ends the prefill. While speculating it holds a whole round, whose time lies before the first
     arrival: counting its tokens as decoded would flatter speculation, the more the shorter the answer.
     """
-    first = first_burst(answer, together_s)
-    later = answer.arrivals[first:]
+    later = [arrival for burst in split(answer.arrivals, together_s)[1:] for arrival in burst]
     if not later:
         return None
     seconds = (later[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
-    counted = [arrival.tokens for arrival in later]
-    if all(tokens is not None for tokens in counted):
-        tokens = float(sum(tokens or 0 for tokens in counted))
-    elif answer.output_tokens is not None:  # chunks of unknown size: each stands for its share of the tokens
+    tokens: float | None = _tokens(later)
+    if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
         tokens = answer.output_tokens * len(later) / len(answer.arrivals)
-    else:
-        return None
-    return tokens / seconds if seconds > 0 and tokens > 0 else None
-
-
-def first_burst(answer: Answer, together_s: float) -> int:
-    """Count the arrivals of the first burst: a round up to the target's own token, or what arrives together."""
-    size = 0
-    for before, arrival in pairwise((None, *answer.arrivals)):
-        inside = before is not None and (
-            before.drafted is True or (arrival is not None and (arrival.at_ns - before.at_ns) / 1e9 < together_s)
-        )
-        if size and not inside:
-            break
-        size += 1
-    return size
+    return tokens / seconds if tokens is not None and tokens > 0 and seconds > 0 else None
 
 
 def answer_rate(answer: Answer) -> float | None:
@@ -57,26 +40,31 @@ def prefill_rate(answer: Answer) -> float | None:
 
 
 def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
-    """Return (gap in seconds, tokens) of each burst but the first.
+    """Return (gap in seconds, tokens) of each burst but the first; a gap runs from start to start."""
+    return [
+        ((burst[0].at_ns - before[0].at_ns) / 1e9, _tokens(burst))
+        for before, burst in pairwise(split(answer.arrivals, together_s))
+    ]
 
-    Arrivals of one round, or closer together than *together_s*, are one burst. A round ends with the target's own
-    token, the one that was not drafted.
+
+def split(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]:
+    """Return the arrivals burst by burst: those of one round, or closer together than *together_s*, are one burst.
+
+    A round ends with the target's own token, the one that was not drafted.
     """
-    out: list[tuple[float, int | None]] = []
-    begun, last = 0, 0
-    inside_round = False
-    for number, arrival in enumerate(answer.arrivals):
-        joins = number > 0 and (inside_round or (arrival.at_ns - last) / 1e9 < together_s)
-        if joins and out:
-            gap, tokens = out[-1]
-            out[-1] = (gap, None if tokens is None or arrival.tokens is None else tokens + arrival.tokens)
-        elif not joins:
-            out.append(((arrival.at_ns - begun) / 1e9, arrival.tokens))
-        if not joins:
-            begun = arrival.at_ns
-        last = arrival.at_ns
-        inside_round = arrival.drafted is True
-    return out[1:]
+    out = [[one] for one in arrivals[:1]]
+    for before, arrival in pairwise(arrivals):
+        if before.drafted is True or (arrival.at_ns - before.at_ns) / 1e9 < together_s:
+            out[-1].append(arrival)
+        else:
+            out.append([arrival])
+    return out
+
+
+def _tokens(arrivals: Sequence[Arrival]) -> int | None:
+    """Return how many tokens came; None where one arrival does not say."""
+    counted = [one.tokens for one in arrivals if one.tokens is not None]
+    return sum(counted) if len(counted) == len(arrivals) else None
 
 
 def acceptance(answer: Answer) -> float | None:

@@ -12,11 +12,12 @@ def acceptance_windows(evidence: Evidence) -> dict[tuple[int, int], float | None
     Answers that drafted nothing count as accepting nothing; where no answer of the soak did, every window is None. A
     window without answers says nothing and is left out.
     """
+    window_ns = round(evidence.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
     for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
         start = begun.setdefault(one.segment, one.answer.sent_ns)
-        number = int((one.answer.ended_ns - start) / 1e9 // evidence.window_s)
+        number = (one.answer.ended_ns - start) // window_ns
         if one.answer.rounds is not None:
             drafted[one.segment, number][0] += one.answer.rounds.accepted
             drafted[one.segment, number][1] += one.answer.rounds.drafted

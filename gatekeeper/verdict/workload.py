@@ -11,6 +11,7 @@ from gatekeeper.terms.slo import Objective
 from gatekeeper.verdict import explain
 from gatekeeper.verdict.case import Case
 from gatekeeper.verdict.choice import Choice
+from gatekeeper.verdict.claims import as_claimed, counted_or_claimed, noted
 from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import Evidence
 from gatekeeper.verdict.judge import check, promises
@@ -45,11 +46,17 @@ def judge_workload(
 def _estimate(objective: Objective, evidence: Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
     if objective.metric in lost:
         return Missing(lost[objective.metric], len(evidence.answers))
-    return estimate(objective.metric, replace(evidence, frozen=objective.scope == "frozen"))
+    evidence = replace(evidence, frozen=objective.scope == "frozen")
+    if objective.source == "ours":
+        return estimate(objective.metric, evidence)
+    seen = estimate(objective.metric, replace(evidence, answers=as_claimed(evidence.answers)))
+    return noted(seen) if isinstance(seen, Estimate) else seen
 
 
 def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
+    answers, claimed = counted_or_claimed(evidence.answers)
+    evidence = replace(evidence, answers=answers)
     for metric in ALWAYS_SHOWN:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
@@ -57,6 +64,8 @@ def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
         if isinstance(seen, Estimate):
             near = seen.rounded()
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+            if claimed and metric.startswith("acceptance"):
+                out[metric]["from"] = "claims"
     if chances := explain.positions(evidence.answers):
         out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out

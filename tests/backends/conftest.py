@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.terms.canary import Canary, parse
 from gatekeeper.terms.ports import Ask, Backend, Sampling, Subject
@@ -24,6 +25,17 @@ sys.path.insert(0, str(ROOT))
 
 PLAIN = setting(draft=None)
 DRAFTING = setting(draft="little-draft", num_draft_tokens=4)
+
+
+ELSEWHERE = (
+    sys.executable,
+    "-c",
+    f"""\
+import runpy, sys
+sys.path.insert(0, {str(Path(gatekeeper.__file__).parents[1])!r})
+runpy.run_module("gatekeeper.backends.mlx_worker", run_name="__main__", alter_sys=True)""",
+)
+"""Our own mlx worker, started as anybody's program would be."""
 
 
 class Arena:
@@ -63,7 +75,8 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
         if name != "scripted":
             pytest.importorskip("mlx_lm")
         if name not in opened:
-            opened[name] = Arena(name, tmp_path_factory.mktemp(name))
+            command = {"command": [*ELSEWHERE, "{target}", "{draft}"]} if name == "worker" else {}
+            opened[name] = Arena(name, tmp_path_factory.mktemp(name), **command)
         return opened[name]
 
     yield get

@@ -1,6 +1,8 @@
 """A fake server: it reads one request per connection and then speaks scripted bytes, however wrong they are."""
 
+import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Sequence
@@ -17,17 +19,20 @@ class Act(Enum):
     """Tear the connection down without an end."""
     HANG = "hang"
     """Say no more until it is closed."""
+    DIE = "die"
+    """Be gone: no end to this answer, and nobody listens any more."""
 
 
 class FakeServer:
-    """Listens on a port of its own and says the same to whoever asks."""
+    """Listens on a port of its own; each request gets the next script, and the last one again and again."""
 
-    def __init__(self, script: Sequence[bytes | Act]) -> None:
-        """Speak *script*, piece by piece."""
-        self._script = script
+    def __init__(self, *scripts: Sequence[bytes | Act], secure: ssl.SSLContext | None = None) -> None:
+        """Speak the *scripts*, piece by piece, over TLS where there is a context for it."""
+        self._scripts, self._secure = scripts, secure
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1/chat/completions"
+        scheme = "http" if secure is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/v1/chat/completions"
         self.requests: list[bytes] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -37,9 +42,13 @@ class FakeServer:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._close()
         self._thread.join()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def _serve(self) -> None:
         while True:
@@ -47,31 +56,42 @@ class FakeServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                self.requests.append(_request(connection))
-                self._speak(connection)
+            with contextlib.suppress(OSError), self._wrapped(connection) as wrapped:
+                self.requests.append(_request(wrapped))
+                self._speak(wrapped, self._scripts[min(len(self.requests), len(self._scripts)) - 1])
 
-    def _speak(self, connection: socket.socket) -> None:
+    def _wrapped(self, connection: socket.socket) -> socket.socket:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for piece in self._script:
+        return connection if self._secure is None else self._secure.wrap_socket(connection, server_side=True)
+
+    def _speak(self, connection: socket.socket, script: Sequence[bytes | Act]) -> None:
+        for piece in script:
             if piece is Act.HANG:
                 self._over.wait()
-            elif piece is Act.RESET:
+            elif isinstance(piece, Act):
+                if piece is Act.DIE:
+                    self._close()
                 # Lingering for no time at all turns the close into a reset.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             else:
-                assert isinstance(piece, bytes)
                 connection.sendall(piece)
 
 
 def _request(connection: socket.socket) -> bytes:
     got = b""
     while b"\r\n\r\n" not in got:
-        got += connection.recv(1 << 16)
+        got += _some(connection)
     head, _, body = got.partition(b"\r\n\r\n")
     length = next(
         int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
     )
     while len(body) < length:
-        body += connection.recv(1 << 16)
+        body += _some(connection)
     return head + b"\r\n\r\n" + body
+
+
+def _some(connection: socket.socket) -> bytes:
+    came = connection.recv(1 << 16)
+    if not came:
+        raise ConnectionError("the client left before the end of its request")
+    return came

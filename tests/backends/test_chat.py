@@ -4,9 +4,11 @@ import json
 from itertools import accumulate
 from typing import Any
 
-from gatekeeper.backends.chat import Said, TokensOf, understand
+from gatekeeper.backends.asked import settle
+from gatekeeper.backends.chat import Said, TokensOf, body, understand
 from gatekeeper.backends.stream import Heard
 from gatekeeper.terms.records import Answer
+from tests.backends.conftest import DRAFTING, ask
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 NDJSON = SSE.replace(b"text/event-stream", b"application/x-ndjson")
@@ -44,6 +46,128 @@ def counted(text: str, count: int, finish: str | None = None) -> bytes:
 
 def tokens(answer: Answer) -> list[int | None]:
     return [arrival.tokens for arrival in answer.arrivals]
+
+
+def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
+    """
+    Each arrival is one token where chunks and usage agree, but for a stop token without text; else none carries a
+    number, and usage keeps the total.
+    """
+    two = chunk({"content": "a"}) + chunk({"content": "b"})
+    cases = [
+        ("length", usage(2), [1, 1], 2),
+        ("stop", usage(2), [1, 1], 2),
+        ("stop", usage(3), [1, 1], 3),
+        ("length", usage(3), [None, None], 3),
+        ("stop", usage(5), [None, None], 5),
+        ("stop", usage(1), [None, None], 1),
+        ("stop", b"", [None, None], None),
+    ]
+
+    answers = [streamed(two, chunk({}, finish), told)[0] for finish, told, _, _ in cases]
+
+    assert [case[2:] for case in cases] == [(tokens(answer), answer.output_tokens) for answer in answers]
+    assert {None} == {answer.fault for answer in answers}
+
+
+def test_usage_may_ride_on_a_chunk_with_choices() -> None:
+    """
+    Some servers repeat the last choice beside the usage; it is no further arrival.
+    """
+    last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
+
+    answer, _ = streamed(chunk({"content": "a"}), chunk({}, "stop"), last)
+
+    expected = (1, 1, "stop", None)
+    assert expected == (len(answer.arrivals), answer.output_tokens, answer.finish, answer.fault)
+
+
+def test_only_what_brings_something_arrives() -> None:
+    """
+    A role, an empty text, a comment and a chunk of counters are no arrivals.
+    """
+    nothing = [chunk({"role": "assistant"}), chunk({"role": "assistant", "content": None}), chunk({"content": ""})]
+    nothing += [b": keep-alive\r\n\r\n", b'data: {"choices": [], "prompt_progress": {"total": 9}}\n\n']
+
+    answer, _ = streamed(*nothing, chunk({"content": "a"}), *nothing, chunk({}, "stop"))
+
+    assert [1 + len(nothing)] == [arrival.at_ns for arrival in answer.arrivals]
+
+
+def test_tool_calls_are_put_together() -> None:
+    """
+    Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival.
+    """
+    parts = [
+        {"index": 0, "id": "a", "function": {"name": "look", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"at": '}},
+        {"index": 1, "id": "b", "function": {"name": "go", "arguments": "{}"}},
+        {"index": 0, "function": {"arguments": "1}"}},
+    ]
+
+    answer, _ = streamed(*(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "tool_calls"))
+
+    wanted = [("look", '{"at": 1}'), ("go", "{}")]
+    assert wanted == [(call["function"]["name"], call["function"]["arguments"]) for call in answer.tool_calls]
+    assert len(answer.arrivals) == len(parts)
+
+
+def test_reasoning_arrives_and_is_no_text() -> None:
+    """
+    Reasoning under any of its names is an arrival and is kept apart; under two names at once it is said once.
+    """
+    both = {"reasoning": "ah", "reasoning_content": "ah"}
+    pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(both), chunk({"content": "yes"})]
+
+    answer, _ = streamed(*pieces, chunk({}, "stop"))
+
+    expected = (4, "hm, ah", "yes")
+    assert expected == (len(answer.arrivals), answer.reasoning, answer.text)
+
+
+def test_a_character_in_two_halves_is_whole() -> None:
+    """
+    A character whose two halves are escaped in two chunks is joined, and a lone half does not spoil the record.
+    """
+    halves = [
+        b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % half for half in (rb"\ud83c", rb"\udfef", rb"\ud83c")
+    ]
+
+    answer, _ = streamed(*halves, chunk({}, "stop"))
+
+    assert answer.text == "🏯\ufffd"
+
+
+def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
+    """
+    A stream under a wrong content type is understood all the same.
+    """
+    pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
+
+    faults = [understand(heard(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
+
+    assert [None] * 3 == faults
+
+
+def test_impossible_claims_are_kept_for_the_verdict() -> None:
+    """
+    A server that accepts more than it drafted answers without a fault: what it claims is recorded as it is.
+    """
+    answer, said = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
+
+    assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, said.last)
+
+
+def test_no_seed_at_temperature_zero() -> None:
+    """
+    A seed takes some servers out of batching: none is sent where it draws nothing, and usage is always asked for.
+    """
+    greedy = body(settle(ask("json", DRAFTING, seed=7)))
+    drawn = body(settle(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
+
+    assert "seed" not in greedy
+    expected = (7, 0.7, 0.9, {"include_usage": True})
+    assert expected == (drawn["seed"], drawn["temperature"], drawn["top_p"], drawn["stream_options"])
 
 
 def test_lines_of_json_are_a_stream() -> None:
@@ -117,21 +241,24 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
     answer, said = streamed(*pieces, tokens_of=predicted)
 
     assert [1, 3, 2] == tokens(answer)
-    assert [(number, predicted(one)) for number, one, _ in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
+    assert [(number, predicted(one)) for number, one in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
     assert {"timings": {"predicted_n": 6}} == said.last
 
 
 def test_counts_that_can_not_be_right_are_not_used() -> None:
     """
-    A count that falls, one above the usage, and one that is missing for an arrival leave the tokens unknown.
+    A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the tokens
+    unknown.
     """
     falls = [counted("a", 2), counted("b", 1), usage(3)]
     above = [counted("a", 2), counted("b", 9), usage(3)]
     gap = [counted("a", 2), chunk({"content": "b"}), usage(3)]
 
-    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap)]
+    kind = [chunk({"content": "a"}, timings=[2]), chunk({"content": "b"}, timings=3), usage(3)]
 
-    assert [[None, None]] * 3 == seen
+    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap, kind)]
+
+    assert [[None, None]] * 4 == seen
 
 
 def test_a_model_that_changes_is_named() -> None:

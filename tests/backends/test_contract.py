@@ -20,6 +20,7 @@ BACKENDS = (
     "scripted",
     pytest.param("mlx", marks=pytest.mark.mlx),
     pytest.param("mlx-server", marks=pytest.mark.mlx),
+    pytest.param("worker", marks=pytest.mark.mlx),
 )
 ARMS = (pytest.param(PLAIN, id="plain"), pytest.param(DRAFTING, id="drafting"))
 Opened = Callable[[str], Arena]
@@ -159,7 +160,8 @@ def test_death_is_a_fault(one: Arena, tmp_path: Any) -> None:
     """
     name = one.backend.name
     script = {"faults": [{"answer": 1, "fault": "die"}]}
-    doomed = Arena(name, tmp_path, **({"script": script} if name == "scripted" else {}))
+    more: dict[str, dict[str, Any]] = {"scripted": {"script": script}, "worker": {"command": one.written.command}}
+    doomed = Arena(name, tmp_path, **more.get(name, {}))
     with doomed.backend.start(DRAFTING) as subject:
         for pid in subject.pids():
             # Stopped first, so that the ask is surely in flight, or on its way, when it is killed.

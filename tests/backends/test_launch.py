@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 import gatekeeper
-from gatekeeper.backends.launch import Launched, free_port, health, how_it_ended, launch
+from gatekeeper.backends import control
+from gatekeeper.backends.launch import Launched, free_port, how_it_ended, launch
 from gatekeeper.terms.errors import InputError
 from tests.backends.conftest import ROOT
 
@@ -25,7 +26,7 @@ def started(tmp_path: Path, port: int) -> Launched:
     return launch(
         command,
         log=tmp_path / "logs" / "server.log",
-        ready=lambda: health(port, "/") == 200,
+        ready=lambda _: control.status(f"http://127.0.0.1:{port}/", {}) == 200,
         start_timeout=20,
         install="",
     )
@@ -74,9 +75,9 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
     A program that is not on PATH is an input error with how to install it.
     """
     with pytest.raises(InputError, match="'no-such-server' is not on PATH") as caught:
-        launch(["no-such-server"], log=tmp_path / "log", ready=lambda: True, start_timeout=1, install="brew install it")
+        launch(["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew it")
 
-    expected = (2, "brew install it")
+    expected = (2, "brew it")
     assert expected == (caught.value.exit_code, caught.value.hint)
 
 
@@ -87,7 +88,7 @@ def test_an_early_end_is_quoted(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; print('cannot open the model', file=sys.stderr); sys.exit(3)"]
 
     with pytest.raises(InputError, match="ended at start: exit code 3") as caught:
-        launch(command, log=tmp_path / "log", ready=lambda: False, start_timeout=20, install="")
+        launch(command, log=tmp_path / "log", ready=lambda _: False, start_timeout=20, install="")
 
     assert "cannot open the model" in caught.value.hint
 
@@ -99,7 +100,7 @@ def test_an_endless_start_is_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(600)"]
 
     with pytest.raises(InputError, match=r"not healthy within start_timeout = 0\.5 s"):
-        launch(command, log=tmp_path / "log", ready=lambda: False, start_timeout=0.5, install="")
+        launch(command, log=tmp_path / "log", ready=lambda _: False, start_timeout=0.5, install="")
 
     assert gone(int((tmp_path / "log").read_text()))
 

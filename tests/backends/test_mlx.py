@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.mlx import MlxSubject
+from gatekeeper.backends.worker import WorkerSubject
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
@@ -32,12 +32,12 @@ def shared(arena: Callable[[str], Arena]) -> Arena:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[..., MlxSubject]]:
-    started: list[MlxSubject] = []
+def fresh(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
+    started: list[WorkerSubject] = []
 
-    def start(**more: Any) -> MlxSubject:
+    def start(**more: Any) -> WorkerSubject:
         subject = Arena("mlx", tmp_path, **more).backend.start(DRAFTING)
-        assert isinstance(subject, MlxSubject)
+        assert isinstance(subject, WorkerSubject)
         started.append(subject)
         return subject
 
@@ -46,11 +46,11 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., MlxSubject]]:
         one.close()
 
 
-def once_it_speaks(subject: MlxSubject, number: signal.Signals) -> threading.Thread:
+def once_it_speaks(subject: WorkerSubject, number: signal.Signals) -> threading.Thread:
     """Send *number* to the worker as soon as it has given some tokens of an answer."""
 
     def watch() -> None:
-        while subject.alive() and int.from_bytes(subject._tokens(), sys.byteorder) < 3:
+        while subject.alive() and int.from_bytes(subject.beat(), sys.byteorder) < 3:
             time.sleep(0.001)
         os.kill(subject.pids()[0], number)
 
@@ -59,7 +59,7 @@ def once_it_speaks(subject: MlxSubject, number: signal.Signals) -> threading.Thr
     return thread
 
 
-def test_killed_amid_an_answer(fresh: Callable[..., MlxSubject]) -> None:
+def test_killed_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     """
     A worker that is killed between two tokens leaves an answer that says by what, and nothing hangs.
     """
@@ -75,7 +75,7 @@ def test_killed_amid_an_answer(fresh: Callable[..., MlxSubject]) -> None:
     assert not subject.alive()
 
 
-def test_hung_amid_an_answer(fresh: Callable[..., MlxSubject]) -> None:
+def test_hung_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     """
     A worker that gives no token for the limit is ended, and the answer says it was a timeout.
     """
@@ -90,7 +90,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., MlxSubject]) -> None:
     assert not psutil.pid_exists(subject.pids()[0])
 
 
-def test_a_long_answer_is_no_silence(fresh: Callable[..., MlxSubject]) -> None:
+def test_a_long_answer_is_no_silence(fresh: Callable[..., WorkerSubject]) -> None:
     """
     The limit is on silence, not on length: an answer far longer than it comes back whole.
     """
@@ -200,7 +200,7 @@ def test_the_gap_explains_a_choice(shared: Arena) -> None:
     The gap of the target's logits after a prefix is there, never negative, and wide where the answer is copied.
     """
     subject = shared.subject(DRAFTING)
-    assert isinstance(subject, MlxSubject)
+    assert isinstance(subject, WorkerSubject)
     asked = ask("json", PLAIN)
     tokens = tuple(arrival.token_id or 0 for arrival in subject.answer(asked).arrivals)
 

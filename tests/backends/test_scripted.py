@@ -19,8 +19,11 @@ from gatekeeper.backends.specimen import calls_for, match_for, text_for
 from gatekeeper.terms.canary import Canary, parse
 from gatekeeper.terms.clock import VirtualClock
 from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.outcome import Estimate
 from gatekeeper.terms.ports import Ask, Sampling
-from gatekeeper.terms.records import Answer, setting
+from gatekeeper.terms.records import Answer, Generation, Role, setting
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence, gather
 from tests.backends.conftest import ROOT
 
 PLAIN = setting(draft=None)
@@ -46,16 +49,37 @@ def seconds(answer: Answer) -> float:
     return (answer.ended_ns - answer.sent_ns) / 1e9
 
 
-@given(ratio=st.floats(0.2, 5), seed=st.integers(0, 99), acceptance=st.floats(0, 0.95))
-def test_a_decreed_ratio_is_exact(ratio: float, seed: int, acceptance: float) -> None:
+@given(
+    ratio=st.floats(0.2, 5),
+    seed=st.integers(0, 99),
+    acceptance=st.floats(0, 1),
+    tokens=st.integers(12, 80),
+    arrivals=st.sampled_from(["token", "round"]),
+)
+def test_a_decreed_ratio_reads_as_decreed(
+    ratio: float, seed: int, acceptance: float, tokens: int, arrivals: str
+) -> None:
     """
-    With `ratio`, decode throughput of the arms differs by exactly that factor, whatever is accepted.
+    With `ratio`, the estimate of throughput_ratio is that figure, whatever is accepted and however tokens arrive.
     """
-    plain, drafting = give(
-        {"ratio": ratio, "seed": seed, "acceptance": acceptance}, (prompt(), PLAIN), (prompt(), DRAFTING)
-    )
+    script = {"ratio": ratio, "seed": seed, "acceptance": acceptance, "tokens": tokens, "arrivals": arrivals}
+    names = [f"chat-{number}" for number in range(8)]
+    asks = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
+    answers = give(script, *asks)
+    made = [
+        Generation(
+            "soak-1", f"{canary.id}-{arm}", "chat", canary.id, arm, which, Role.MEASURED, 0, canary.id, 1, answer
+        )
+        for (canary, which), answer in zip(asks, answers, strict=True)
+        for arm in ["candidate" if which == DRAFTING else "plain"]
+    ]
+    mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
+    evidence = gather(Evidence("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True))
 
-    assert math.isclose(ratio, speed(drafting) / speed(plain), rel_tol=1e-4)
+    seen = estimate("throughput_ratio", evidence)
+
+    assert isinstance(seen, Estimate)
+    assert seen.center == pytest.approx(ratio, rel=1e-5)
 
 
 def test_ten_minutes_pass_in_no_time() -> None:

@@ -1,51 +1,30 @@
-"""The measured stream: whatever bytes come, in whatever pieces, an answer or an honest fault."""
+"""The measured stream: over real sockets, whatever the server does, what came with its times, or an honest fault."""
 
-import json
+import gc
+import os
 import re
+import shutil
 import socket
+import ssl
+import subprocess
+import sys
 import threading
-from itertools import accumulate, pairwise
-from typing import Any
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gatekeeper.backends.asked import settle
-from gatekeeper.backends.chat import Said, body, understand
-from gatekeeper.backends.received import take_apart
-from gatekeeper.backends.stream import Heard, hear
+from gatekeeper.backends import stream
+from gatekeeper.backends.chat import Said, understand
+from gatekeeper.backends.stream import hear
+from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import Answer
-from tests.backends.conftest import DRAFTING, ask
 from tests.backends.fake_server import HEAD, Act, FakeServer
-
-
-def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "choices": [choice], **more}, ensure_ascii=False).encode() + b"\n\n"
-
-
-def usage(tokens: int, **more: Any) -> bytes:
-    counts = {"prompt_tokens": 7, "completion_tokens": tokens, "prompt_tokens_details": {"cached_tokens": 2}}
-    return b"data: " + json.dumps({"choices": [], "usage": counts, **more}).encode() + b"\n\n"
-
+from tests.backends.test_received import CHUNKED, STREAM, TEXT, chunk, framed
 
 DONE = b"data: [DONE]\n\n"
-STREAM = b"".join(
-    [
-        b": keepalive 0/7\n\n",
-        chunk({"role": "assistant", "content": ""}),
-        chunk({"content": "Grüße "}),
-        b": ping\r\n\r\n",
-        chunk({"content": "aus 東京 🏯"}).replace(b"\n", b"\r\n"),
-        b"event: message\n",
-        chunk({"content": " [DONE]\n\ndata: no end"}),
-        chunk({}, "stop"),
-        usage(4, timings={"draft_n": 3}),
-        DONE,
-    ]
-)
-TEXT = "Grüße aus 東京 🏯 [DONE]\n\ndata: no end"
+SHORT = chunk({"content": "a"}, "stop") + DONE
 
 
 def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, Said]:
@@ -53,148 +32,143 @@ def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, Said]:
         return understand(hear(server.url, b"{}", headers={}, timeout=timeout))
 
 
-def heard_in(pieces: list[bytes]) -> Heard:
-    """Return what was heard had these pieces come at 1000, 1001, … ns."""
-    return Heard(1, 5000, b"".join(pieces), tuple(range(1000, 1000 + len(pieces))), tuple(accumulate(map(len, pieces))))
-
-
-def framed(stream: bytes, sizes: list[int]) -> bytes:
-    """Return *stream* as an HTTP/1.1 body in chunks of these sizes, and what is left."""
-    out, start = b"", 0
-    for size in [*sizes, len(stream)]:
-        piece = stream[start : start + size]
-        out += b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b""
-        start += len(piece)
-    return out + b"0\r\n\r\n"
-
-
-@given(cuts=st.lists(st.integers(1, 40), max_size=60), frames=st.none() | st.lists(st.integers(1, 90), max_size=20))
-def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None:
-    """
-    The same bytes give the same answer however they were cut into pieces: inside characters, inside lines, inside the
-    frames of HTTP chunks. Each arrival has the time of the piece that completed it.
-    """
-    head = HEAD if frames is None else HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection")
-    raw = head + (STREAM if frames is None else framed(STREAM, frames))
-    pieces, start = [], 0
-    for size in [*cuts, len(raw)]:
-        pieces += [piece] if (piece := raw[start : start + size]) else []
-        start += size
-    heard = heard_in(pieces)
-
-    answer, said = understand(heard)
-
-    expected = (TEXT, "stop", 4, 7, None, {"timings": {"draft_n": 3}})
-    assert expected == (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.fault, said.last)
-    times = [arrival.at_ns for arrival in answer.arrivals]
-    assert sorted(times) == times
-    ends = [raw.index(mark) for mark in (b"Gr\xc3\xbc", b"aus", b"data: no")] if frames is None else []
-    arrived = [next(at for at, came in zip(heard.times, heard.ends, strict=True) if came > end) for end in ends]
-    assert all(seen >= at for seen, at in zip(times, arrived, strict=False))
-
-
 def test_a_stream_is_heard_over_a_socket() -> None:
     """
     Over a real connection the role alone is no arrival, comments are none, and times are in order.
     """
     with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
-        heard = hear(server.url, b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
+        heard = hear(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
         request = server.requests[0]
     answer, _ = understand(heard)
 
     arrivals = 3
     assert arrivals == len(answer.arrivals)
     assert answer.text == TEXT
-    assert answer.claims.cached_tokens == 2
-    assert all(before <= after for before, after in pairwise([heard.sent_ns, *heard.times]))
+    assert all(before <= after for before, after in pairwise([heard.sent_ns, *heard.times, heard.ended_ns]))
+    assert request.startswith(b"POST /v1/chat/completions?as=asked HTTP/1.1\r\n")
     assert request.endswith(b'\r\n\r\n{"a": 1}')
     assert b"\r\nX-Id: 7\r\n" in request
 
 
-def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
+LENGTH = HEAD.replace(b"Connection: close", b"Content-Length: %d" % len(SHORT.removesuffix(DONE)))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param([HEAD, SHORT, Act.HANG], id="done"),
+        pytest.param([HEAD, SHORT[:-9], SHORT[-9:], Act.HANG], id="done-in-two"),
+        pytest.param([CHUNKED, framed(SHORT.removesuffix(DONE), [5, 60]), Act.HANG], id="last-chunk"),
+        pytest.param([LENGTH, SHORT.removesuffix(DONE), Act.HANG], id="length"),
+        pytest.param([HEAD, SHORT.removesuffix(DONE)], id="close"),
+    ],
+)
+def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
     """
-    Each arrival counts one token where chunks and usage agree; else none carries a number and usage keeps the total.
+    `[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says why it
+    finished, also where the server keeps the connection open.
     """
-    two = chunk({"content": "a"}) + chunk({"content": "b"}, "stop")
+    answer, _ = listened(*script)
 
-    same, _ = listened(HEAD, two + usage(2) + DONE)
-    other, _ = listened(HEAD, two + usage(5) + DONE)
-    untold, _ = listened(HEAD, two + DONE)
-
-    seen = [([arrival.tokens for arrival in one.arrivals], one.output_tokens) for one in (same, other, untold)]
-    expected = [([1, 1], 2), ([None, None], 5), ([None, None], None)]
-    assert expected == seen
+    assert (None, "a") == (answer.fault, answer.text)
 
 
-def test_usage_may_ride_on_a_chunk_with_choices() -> None:
+def test_a_long_line_is_one_piece() -> None:
     """
-    Some servers repeat the last choice beside the usage; it is no further arrival.
+    A line of ten megabytes is read to its end, like any other.
     """
-    last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
+    size = 10_000_000
 
-    answer, _ = listened(HEAD, chunk({"content": "a"}) + last + DONE)
+    answer, _ = listened(HEAD, chunk({"content": "a" * size}, "stop"), DONE)
 
-    expected = (1, 1, "stop", None)
-    assert expected == (len(answer.arrivals), answer.output_tokens, answer.finish, answer.fault)
+    assert (None, size, 1) == (answer.fault, len(answer.text), len(answer.arrivals))
 
 
-def test_tool_calls_are_put_together() -> None:
+def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival.
+    A server that never stops talking is listened to up to a limit of memory.
     """
-    parts = [
-        {"index": 0, "id": "a", "function": {"name": "look", "arguments": ""}},
-        {"index": 0, "function": {"arguments": '{"at": '}},
-        {"index": 1, "id": "b", "function": {"name": "go", "arguments": "{}"}},
-        {"index": 0, "function": {"arguments": "1}"}},
-    ]
-    stream = b"".join(chunk({"tool_calls": [part]}) for part in parts)
+    monkeypatch.setattr(stream, "_MOST", 1 << 20)
 
-    answer, _ = listened(HEAD, stream + chunk({}, "tool_calls") + DONE)
+    answer, _ = listened(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
 
-    wanted = [("look", '{"at": 1}'), ("go", "{}")]
-    assert wanted == [(call["function"]["name"], call["function"]["arguments"]) for call in answer.tool_calls]
-    assert len(answer.arrivals) == len(parts)
+    assert answer.fault is not None
+    assert answer.fault.startswith("endless")
 
 
-def test_reasoning_arrives_and_is_no_text() -> None:
-    """
-    Reasoning under either of its names is an arrival; the text is what is said after it.
-    """
-    stream = chunk({"reasoning": "hm"}) + chunk({"reasoning_content": "ah"}) + chunk({"content": "yes"}, "stop")
-
-    answer, _ = listened(HEAD, stream + DONE)
-
-    expected = (3, "yes")
-    assert expected == (len(answer.arrivals), answer.text)
-
-
-HALF = chunk({"content": "a"}) + b'data: {"choices": [{"del'
-NOT_FOUND = b'HTTP/1.0 404 Not Found\r\nContent-Type: application/json\r\n\r\n{"error": "no such model"}'
+PLAIN_ERROR = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n\r\n"
 WRONG = [
-    pytest.param([HEAD], "empty answer", id="200-without-body"),
-    pytest.param([HEAD, chunk({"content": "a"})], "cut off", id="no-done"),
-    pytest.param([HEAD, HALF], "garbled stream", id="half-json"),
-    pytest.param([HEAD, b"<html><body>Bad gateway</body></html>"], "not an event stream: <html>", id="html"),
-    pytest.param([HEAD, chunk({"content": "a"}), Act.RESET], "connection broken", id="reset"),
-    pytest.param([Act.RESET], "connection broken", id="reset-at-once"),
-    pytest.param([], "cut off", id="closed-at-once"),
-    pytest.param([NOT_FOUND], "HTTP 404: .*no such model", id="404"),
-    pytest.param([HEAD, b'data: {"error": {"message": "out of memory"}}\n\n' + DONE], "out of memory", id="error"),
-    pytest.param([HEAD, b"data: 17\n\n" + DONE], "garbled stream", id="json-of-another-kind"),
-    pytest.param([HEAD, b'data: {"choices": [17]}\n\n' + DONE], "garbled stream", id="choices-of-another-kind"),
+    pytest.param([HEAD], "^empty answer", id="200-without-body"),
+    pytest.param([HEAD, chunk({"content": "a"})], "^cut off", id="no-done-no-finish"),
+    pytest.param([HEAD, chunk({"content": "a"}) + b'data: {"choices": [{"del'], "^garbled stream", id="half-json"),
+    pytest.param([HEAD, b'data: {"a": ' + b"[" * 100_000 + b"\n\n"], "^garbled stream", id="deep-json"),
+    pytest.param([CHUNKED, framed(SHORT, [40])[:60]], "^garbled stream", id="half-an-http-chunk"),
+    pytest.param([LENGTH.replace(b"Length: ", b"Length: 9"), SHORT[:-14]], "^cut off", id="shorter-than-announced"),
+    pytest.param([HEAD, b"<html><body>Bad gateway</body></html>"], "^not an event stream: <html>", id="html"),
+    pytest.param([HEAD, chunk({"content": "a"}), Act.RESET], "^connection broken", id="reset"),
+    pytest.param([Act.RESET], "^connection broken", id="reset-at-once"),
+    pytest.param([], "^cut off", id="closed-at-once"),
+    pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n"], "^not HTTP: SSH", id="another-protocol"),
+    pytest.param([PLAIN_ERROR % b"404 Not Found", b'{"error": "no such model"}'], "^HTTP 404: .*no such", id="404"),
+    pytest.param([PLAIN_ERROR % b"500 Oops", b"<html>sorry</html>"], "^HTTP 500: <html>sorry", id="500"),
+    pytest.param([PLAIN_ERROR % b"503 Later", b"", Act.RESET], r"^HTTP 503: .*\(connection broken", id="503-reset"),
+    pytest.param([HEAD, b'data: {"error": {"message": "out of memory"}}\n\n', DONE], "out of memory", id="error"),
+    pytest.param([HEAD, b"data: 17\n\n", DONE], "^garbled stream", id="json-of-another-kind"),
+    pytest.param([HEAD, b'data: {"choices": [17]}\n\n', DONE], "^garbled stream", id="choices-of-another-kind"),
 ]
 
 
 @pytest.mark.parametrize(("script", "fault"), WRONG)
 def test_what_is_wrong_is_a_fault(script: list[bytes | Act], fault: str) -> None:
     """
-    A stream that is not a whole answer ends with a fault that says why, and never as an exception.
+    What is not a whole answer ends with a fault that says why, and never as an exception.
     """
     answer, _ = listened(*script)
 
     assert answer.fault is not None
     assert re.search(fault, answer.fault)
+
+
+@pytest.mark.parametrize("status", [b"429 Too Many Requests", b"503 Service Unavailable"])
+@pytest.mark.parametrize("told", ["30", "Fri, 20 Nov 2026 07:28:00 GMT", None])
+def test_nothing_is_asked_twice(status: bytes, told: str | None) -> None:
+    """
+    A server that asks for patience is asked once; when to come again stands in the fault, for people.
+    """
+    head = PLAIN_ERROR % status
+    if told is not None:
+        head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {told}\r\n\r\n".encode())
+
+    with FakeServer([head, b'{"error": "busy"}'], [HEAD, SHORT]) as server:
+        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(server.requests)
+
+    patience = "" if told is None else f", retry after {told}"
+    assert (1, f'HTTP {status[:3].decode()}{patience}: {{"error": "busy"}}') == (asked, answer.fault)
+
+
+def test_redirects_are_not_followed() -> None:
+    """
+    A redirect is a fault that names its aim, which is not asked: it would get the prompt, and the key.
+    """
+    with FakeServer([HEAD, SHORT]) as other:
+        moved = PLAIN_ERROR % b"307 Temporary Redirect"
+        moved = moved.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % other.url.encode())
+        with FakeServer([moved]) as server:
+            answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(other.requests)
+
+    assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (asked, answer.fault)
+
+
+def test_a_server_that_dies_on_the_second_request() -> None:
+    """
+    The first answer stands, the second is torn, and the third finds nobody.
+    """
+    with FakeServer([HEAD, SHORT], [HEAD, chunk({"content": "a"}), Act.DIE]) as server:
+        faults = [understand(hear(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
+
+    assert ["", "connection broken", "no connection"] == [fault.split(":")[0] for fault in faults]
 
 
 @pytest.mark.parametrize(
@@ -257,26 +231,101 @@ def test_no_server_is_a_fault() -> None:
     assert answer.fault.startswith("no connection")
 
 
-@given(raw=st.binary(max_size=300))
-def test_any_bytes_are_survived(raw: bytes) -> None:
+def test_the_process_is_quiet_only_while_somebody_listens() -> None:
     """
-    No bytes at all make the parser raise, and none but a whole stream make an answer without fault.
+    Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then all is
+    as it was.
     """
-    for head in (b"", HEAD, HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection")):
-        heard = heard_in([head + raw])
-        answer, _ = understand(heard)
-        received = take_apart(heard)
+    before = sys.getswitchinterval()
+    seen = []
 
-        assert (answer.fault is None) == (received.done and received.status == 200)
+    with stream.hush:
+        with stream.hush:
+            seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+        seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+
+    assert [(True, False)] * 2 == seen
+    assert (before, True) == (sys.getswitchinterval(), gc.isenabled())
 
 
-def test_no_seed_at_temperature_zero() -> None:
+def test_an_answer_leaves_no_cycles() -> None:
     """
-    A seed takes some servers out of batching: none is sent where it draws nothing, and usage is always asked for.
+    What an answer leaves behind is freed without the collector, which waits while others listen.
     """
-    greedy = body(settle(ask("json", DRAFTING, seed=7)))
-    drawn = body(settle(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
+    with FakeServer([HEAD, STREAM]) as server:
+        understand(hear(server.url, b"{}", headers={}, timeout=5))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                understand(hear(server.url, b"{}", headers={}, timeout=5))
+            garbage = gc.collect()
+        finally:
+            gc.enable()
 
-    assert "seed" not in greedy
-    expected = (7, 0.7, 0.9, {"include_usage": True})
-    assert expected == (drawn["seed"], drawn["temperature"], drawn["top_p"], drawn["stream_options"])
+    assert garbage < 20
+
+
+KEY = "sk-0123456789abcdef"
+
+
+def test_a_key_is_sent_and_never_kept() -> None:
+    """
+    The key reaches the server, and no record: not even where the server quotes it in a refusal.
+    """
+    refusal = [PLAIN_ERROR % b"401 Unauthorized", b'{"error": "Incorrect API key provided: %s"}' % KEY.encode()]
+
+    with FakeServer(refusal) as server:
+        heard = hear(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
+        request = server.requests[0]
+    answer, said = understand(heard)
+
+    assert f"\r\nAuthorization: Bearer {KEY}\r\n".encode() in request
+    assert answer.fault == f'HTTP 401: {{"error": "Incorrect API key provided: {"*" * len(KEY)}"}}'
+    assert KEY not in repr((heard, answer, said))
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r\nX-Forged: 1", f"{KEY}…"])
+def test_a_key_that_can_not_be_sent_is_not_quoted(key: str) -> None:
+    """
+    A key with a line end or a foreign character in it is the user's mistake; the complaint names the header alone.
+    """
+    with pytest.raises(InputError, match="header Authorization cannot be sent") as complaint:
+        hear("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
+
+    assert KEY not in f"{complaint.value} {complaint.value.hint}"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Iterator[Path]:
+    """Return a certificate for 127.0.0.1 that signed itself, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl to make a certificate")
+    path = tmp_path / "server.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-subj", "/CN=fake", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*command, "-keyout", path, "-out", tmp_path / "cert.pem"], check=True, capture_output=True)
+    path.write_bytes((tmp_path / "cert.pem").read_bytes() + path.read_bytes())
+    stream._trust.cache_clear()
+    yield path
+    stream._trust.cache_clear()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stream over TLS is heard like any other where the machine trusts the server, and nothing is sent where not.
+    """
+    if trusted:
+        monkeypatch.setenv(ssl.get_default_verify_paths().openssl_cafile_env, os.fspath(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    with FakeServer([HEAD, STREAM], secure=context) as server:
+        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(server.requests)
+
+    assert (int(trusted), TEXT if trusted else "") == (asked, answer.text)
+    assert trusted == (answer.fault is None)
+    assert trusted or "CERTIFICATE_VERIFY_FAILED" in str(answer.fault)

@@ -58,6 +58,31 @@ def test_an_interrupt_is_130_and_resumable(
     assert "promoted" == unhurried.verdict()["outcome"]
 
 
+@pytest.mark.parametrize(
+    ("words", "file", "outcome"),
+    [
+        (("sweep", "slo.toml"), "baseline.jsonl", "promoted"),
+        (("soak", "slo.toml", "--set", "num_draft_tokens=2"), "soak-1.jsonl", "failed"),
+    ],
+)
+def test_an_interrupted_stage_goes_on_as_its_hint_says(
+    unhurried: Place, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
+) -> None:
+    """
+    Ctrl-C in a stage of its own names the command that goes on with it, and that command reaches a verdict.
+    """
+    process = unhurried.start(*words, "--out", "run")
+    until(lambda: len(lines(unhurried.path / "run" / file)) > 5)
+
+    process.send_signal(signal.SIGINT)
+    interrupted = ended(process)
+    unhurried.run("certify", "slo.toml", "--resume", "--out", "run")
+
+    assert 130 == interrupted.code
+    assert "gatekeeper certify SLO.toml --resume --out RUN_DIR" in interrupted.err
+    assert outcome == unhurried.verdict()["outcome"]
+
+
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])
 def test_a_killed_gate_loses_at_most_the_answer_in_flight(unhurried: Place, until: Until, stage: str) -> None:
     """

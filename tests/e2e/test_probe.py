@@ -1,15 +1,19 @@
 """The probe: an answer per workload in a moment, and never a policy."""
 
 import json
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT, Place, canary_lines
+from tests.e2e.place import ROOT, Done, Place, canary_lines
 
 Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+Ended = Callable[[subprocess.Popen[str]], Done]
 
 
 def probed(place: Place, *words: str) -> dict[str, Any]:
@@ -54,11 +58,28 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
     assert {24} == {one["n"] for one in document["workloads"].values()}
 
 
+def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Until, ended: Ended) -> None:
+    """
+    Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
+    """
+    place = scripted({"time": "real", "token": "5 ms"})
+    process = place.start("probe", "slo.toml", "--seconds", "60", "--out", "run")
+    file = place.path / "run" / "baseline.jsonl"
+    until(lambda: file.is_file() and file.stat().st_size > 0)
+
+    process.send_signal(signal.SIGINT)
+    interrupted = ended(process)
+
+    assert 130 == interrupted.code
+    assert "run it again" in interrupted.err
+    assert "--resume" not in interrupted.err
+
+
 def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
     """
     Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
     """
-    found = probed(scripted({"faults": [{"every": 3, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
+    found = probed(scripted({"faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
 
     assert {"unclear"} == {one["answer"] for one in found.values()}
     assert "lost" in found["easy"]["because"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gatekeeper.reports import junit
@@ -85,17 +85,31 @@ def test_names_are_unique() -> None:
     assert len(names) == len(set(names)) == 4
 
 
-XML_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffe\uffff"), max_size=40)
+ANY_TEXT = st.text(st.characters(), max_size=40)
+FORBIDDEN = "\x00\x0b\x1b\x1f\ud800\udfff\ufffe\uffff"
 
 
-@given(XML_TEXT, XML_TEXT)
-def test_any_text_makes_a_document(because: str, why: str) -> None:
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
+@example(FORBIDDEN, FORBIDDEN, FORBIDDEN)
+def test_any_text_makes_a_document(because: str, why: str, name: str) -> None:
     """
-    Quotes, brackets, control characters: what a promise or a subject says never breaks the file.
+    Quotes, brackets, control characters, half a surrogate pair: whatever is said or named never breaks the file.
     """
-    root = read(workload("failed", check(Outcome.FAIL, because=because, why=why)))
+    made = replace(workload("failed", check(Outcome.FAIL, because=because, why=why)), name=name)
+    root = read(made, incomplete=f"why: {because}")
 
-    assert ("2", "2", "0") == counts(root)
+    assert ("3", "2", "1") == counts(root)
+    junit.render(Verdict("made", "demo", "abc", (made,), incomplete=f"why: {because}")).encode()
+
+
+def test_what_xml_can_hold_is_kept() -> None:
+    """
+    Only the forbidden characters go: tabs, newlines, accents and emoji stay, up to the last code point.
+    """
+    kept = "tab\tline\n\u00e9\ud7ff\ue000\ufffd\U0001f600\U0010ffff"
+    root = read(workload("promoted"), incomplete=f"{FORBIDDEN}{kept}{FORBIDDEN}")
+
+    assert kept == next(root.iter("error")).text
 
 
 def test_no_workload_is_still_a_document() -> None:

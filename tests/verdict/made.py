@@ -1,10 +1,13 @@
 """Promises, canaries and answers made by hand, so that every figure in a test can be checked on paper."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Answer, Arrival, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.evidence import Evidence, gather
@@ -12,6 +15,8 @@ from gatekeeper.verdict.evidence import Evidence, gather
 SECOND = 1_000_000_000
 FAST = setting(draft="heavy", num_draft_tokens=4)
 PLAIN = setting(draft=None)
+
+Twins = tuple[list[Generation], list[Generation]]
 
 
 def canary(name: str = "c-00", **more: Any) -> Canary:
@@ -118,3 +123,43 @@ def evidence(
     frozen = {one.id: one for one in known} or names
     bare = Evidence("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
     return gather(replace(bare, **more))
+
+
+def known(found: Estimate | Missing) -> Estimate:
+    assert isinstance(found, Estimate), found
+    return found
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value)
+
+
+def because(found: Estimate | Missing) -> str:
+    assert isinstance(found, Missing), found
+    return found.because
+
+
+def twins(
+    count: int,
+    mine: Callable[[int], Answer],
+    plain: Callable[[int], Answer],
+    *,
+    role: Role = Role.SENTINEL,
+) -> Twins:
+    """Return *count* pairs, one per canary."""
+    ours = [generation(mine(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
+    theirs = [generation(plain(at), f"c-{at:03}", arm="plain", role=role, pair=f"p{at}") for at in range(count)]
+    return ours, theirs
+
+
+def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[Generation]:
+    return [generation(make(at), f"c-{at:03}", key=f"{at}.{again}") for at in range(count) for again in range(repeats)]
+
+
+def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
+    """Answer canary number n of the frozen set rightly or wrongly."""
+    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
+    return [
+        generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
+        for at, ok in enumerate(passes)
+    ]

@@ -1,6 +1,7 @@
 """Whether greedy answers are plain decoding's, and what excuses them where they part."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,9 @@ from gatekeeper.verdict.agreement import (
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
-def answer(tokens: list[int] | None = None, text: str = "", fault: str | None = None) -> Answer:
+def answer(tokens: list[int] | None = None, text: str = "", fault: str | None = None, **more: Any) -> Answer:
     arrivals = tuple(Arrival(at, 1, None, token) for at, token in enumerate(tokens or [], start=1))
-    return Answer(0, 99, arrivals=arrivals, text=text, fault=fault)
+    return Answer(0, 99, arrivals=arrivals, text=text, fault=fault, **more)
 
 
 def made(arm: str, what: Answer, canary: str = "a", pair: str = "", key: str = "k") -> Generation:
@@ -194,3 +195,29 @@ def test_no_canary_is_no_agreement() -> None:
     Nothing asked is nothing proven.
     """
     assert isinstance(warm_agreement([], set()), Missing)
+
+
+def test_same_output_by_token_ids() -> None:
+    """
+    The same text from other tokens is another answer where tokens are seen.
+    """
+    one, same, other = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
+
+    assert same_output(one, same)
+    assert not same_output(one, other)
+
+
+def test_same_output_by_text_where_no_ids_are_seen() -> None:
+    """
+    Without ids on both sides the text and the tool calls decide.
+    """
+    call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
+    renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
+    other = {"function": {"name": "g", "arguments": "{}"}}
+    bare = answer(text="ab")
+
+    assert same_output(answer([1, 2, 3], text="ab"), bare)
+    assert not same_output(answer(text="ac"), bare)
+    assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
+    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
+    assert not same_output(answer(tool_calls=(call,)), answer())

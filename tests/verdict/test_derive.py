@@ -1,304 +1,39 @@
 """Every metric on answers whose figures can be worked out on paper."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gatekeeper.terms.metrics import ALL, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing
-from gatekeeper.terms.records import Answer, Generation, Role
-from gatekeeper.verdict.agreement import same_output
+from gatekeeper.terms.records import Answer, Generation, Role, Tie
+from gatekeeper.verdict import stats
 from gatekeeper.verdict.derive import estimate
-from gatekeeper.verdict.drift import drift
+from gatekeeper.verdict.draws import DRAWS
 from gatekeeper.verdict.evidence import BURST, plain_gap
 from gatekeeper.verdict.timing import (
-    acceptance,
-    acceptance_length,
-    answer_rate,
     bursts,
-    decode_rate,
-    first_burst,
-    prefill_rate,
-    ttft,
 )
-from tests.verdict.made import answer, canaries, canary, claimed, counted, evidence, generation, steady
+from tests.verdict.made import (
+    Twins,
+    answer,
+    because,
+    canaries,
+    canary,
+    claimed,
+    counted,
+    evidence,
+    generation,
+    known,
+    marked,
+    spread,
+    steady,
+    twins,
+)
 
 WORKLOAD_METRICS = [one.name for one in ALL if not one.host]
-
-
-def known(found: Estimate | Missing) -> Estimate:
-    assert isinstance(found, Estimate), found
-    return found
-
-
-def near(value: float) -> Any:
-    return pytest.approx(value)
-
-
-def because(found: Estimate | Missing) -> str:
-    assert isinstance(found, Missing), found
-    return found.because
-
-
-Twins = tuple[list[Generation], list[Generation]]
-
-
-def twins(
-    count: int,
-    mine: Callable[[int], Answer],
-    plain: Callable[[int], Answer],
-    *,
-    role: Role = Role.SENTINEL,
-) -> Twins:
-    """Return *count* pairs, one per canary."""
-    ours = [generation(mine(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
-    theirs = [generation(plain(at), f"c-{at:03}", arm="plain", role=role, pair=f"p{at}") for at in range(count)]
-    return ours, theirs
-
-
-# One answer
-
-
-def test_ttft_is_sent_to_first_arrival() -> None:
-    """
-    An answer sent at 5 s whose first piece comes 0.25 s later has a TTFT of 0.25 s; one without pieces has none.
-    """
-    assert pytest.approx(0.25) == ttft(answer([0.25, 0.3], sent_s=5.0))
-    assert ttft(answer([], ended_s=1.0)) is None
-
-
-def test_decode_rate_of_plain_tokens() -> None:
-    """
-    Three tokens 0.1 s apart are two tokens in 0.2 s: 10 tok/s; the first one belongs to the prefill.
-    """
-    assert pytest.approx(10.0) == decode_rate(answer([0.1, 0.2, 0.3]))
-
-
-def test_decode_rate_leaves_out_the_whole_first_round() -> None:
-    """
-    The first round's three tokens came out of the prefill's time; the second's three took 0.3 s: 10 tok/s, not 16.7.
-    """
-    rounds = answer([0.5, 0.5, 0.5, 0.8, 0.8, 0.8], drafted=[True, True, False] * 2)
-
-    assert pytest.approx(10.0) == decode_rate(rounds)
-
-
-def test_decode_rate_leaves_out_a_first_burst_by_closeness() -> None:
-    """
-    Where nothing marks a round, what arrives together with the first token is its burst.
-    """
-    chunks = answer([0.1, 0.101, 0.102, 0.4, 0.402])
-
-    assert pytest.approx(2 / 0.302) == decode_rate(chunks, together_s=0.01)
-    assert pytest.approx(4 / 0.302) == decode_rate(chunks)
-
-
-def test_decode_rate_of_chunks_with_unknown_counts() -> None:
-    """
-    Twelve tokens in three chunks of unknown size: the later two stand for eight, in 0.4 s.
-    """
-    chunks = answer([0.1, 0.3, 0.5], tokens=[None, None, None], output_tokens=12)
-
-    assert pytest.approx(20.0) == decode_rate(chunks)
-
-
-@pytest.mark.parametrize(
-    "one",
-    [
-        answer([], ended_s=1.0),
-        answer([0.1]),
-        answer([0.1, 0.1, 0.1], drafted=[True, True, False]),
-        answer([0.1, 0.2], tokens=[None, None], output_tokens=None),
-        answer([0.1, 0.1]),
-        answer([0.1, 0.2], tokens=[5, 0]),
-    ],
-    ids=["nothing", "one arrival", "one round", "uncounted", "no time passed", "no tokens later"],
-)
-def test_an_answer_without_a_second_burst_has_no_decode_rate(one: Answer) -> None:
-    """
-    What came whole, uncounted or at once has no decode speed; it is never zero or infinite.
-    """
-    assert decode_rate(one) is None
-
-
-def test_answer_rate_counts_from_the_request_to_the_end() -> None:
-    """
-    Thirty tokens in three seconds, prefill included, are 10 tok/s; no tokens or no time have no rate.
-    """
-    assert pytest.approx(10.0) == answer_rate(answer([1.0, 3.0], output_tokens=30))
-    assert answer_rate(answer([1.0], output_tokens=None)) is None
-    assert answer_rate(answer([], ended_s=0.0, output_tokens=3)) is None
-
-
-def test_prefill_rate() -> None:
-    """
-    Fifty prompt tokens in 0.1 s are 500 tok/s; an unknown prompt has no rate.
-    """
-    assert pytest.approx(500.0) == prefill_rate(answer([0.1], prompt_tokens=50))
-    assert prefill_rate(answer([0.1])) is None
-
-
-def test_acceptance_in_the_fields_terms() -> None:
-    """
-    Six of eight drafted tokens kept in two rounds: a rate of 0.75, and four tokens per round with the target's own.
-    """
-    one = answer(rounds=counted(2, 8, 6))
-
-    assert (0.75, 4.0) == (acceptance(one), acceptance_length(one))
-
-
-def test_acceptance_of_nothing_drafted_is_unknown() -> None:
-    """
-    No drafted token is no acceptance, not an acceptance of zero; a server's claim is not our count.
-    """
-    assert acceptance(answer(rounds=counted(0, 0, 0))) is None
-    assert acceptance_length(answer(rounds=counted(0, 0, 0))) is None
-    assert acceptance(answer(claims=claimed(10, 9))) is None
-
-
-def test_bursts_by_rounds() -> None:
-    """
-    A round ends with the token the target made itself, however far its pieces lie apart; the first burst is left out.
-    """
-    one = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
-
-    assert [(near(0.4), 2), (near(0.1), 1)] == bursts(one, 0.0)
-
-
-def test_bursts_by_closeness() -> None:
-    """
-    Chunks closer together than the limit are one burst, whose gap runs from start to start.
-    """
-    one = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
-
-    assert [(near(0.2), 6), (near(0.3), 1)] == bursts(one, 0.01)
-
-
-def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
-    """
-    An unknown number of tokens plus three is unknown.
-    """
-    one = answer([0.1, 0.3, 0.301], tokens=[1, 3, None])
-
-    assert [(near(0.2), None)] == bursts(one, 0.01)
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 0.5), st.integers(1, 4), st.booleans()), min_size=1, max_size=30),
-    st.floats(0, 0.2),
-)
-def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], together: float) -> None:
-    """
-    The gaps of all bursts add up to the time from the first arrival to the last burst, and their tokens to the rest.
-    """
-    times, at = [], 0.1
-    for gap, _, _ in steps:
-        at += gap
-        times.append(at)
-    one = answer(times, tokens=[many for _, many, _ in steps], drafted=[flag for _, _, flag in steps])
-
-    found = bursts(one, together)
-
-    first = first_burst(one, together)
-    assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
-    assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
-    assert all(gap >= 0 for gap, _ in found)
-
-
-def test_same_output_by_token_ids() -> None:
-    """
-    The same text from other tokens is another answer where tokens are seen.
-    """
-    one, same, other = (answer(ids=ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
-
-    assert same_output(one, same)
-    assert not same_output(one, other)
-
-
-def test_same_output_by_text_where_no_ids_are_seen() -> None:
-    """
-    Without ids on both sides the text and the tool calls decide.
-    """
-    call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
-    renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
-    other = {"function": {"name": "g", "arguments": "{}"}}
-    bare = answer(text="ab")
-
-    assert same_output(answer(ids=[1, 2, 3], text="ab"), bare)
-    assert not same_output(answer(text="ac"), bare)
-    assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
-    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
-    assert not same_output(answer(tool_calls=(call,)), answer())
-
-
-# Pairing
-
-
-def test_pairs_by_their_pair() -> None:
-    """
-    Answers that share a pair and a canary are compared, whatever lies nearer in time.
-    """
-    mine = [
-        generation(steady(0.1, sent_s=0), "a", pair="p1", key="far"),
-        generation(steady(0.1, sent_s=100), "a", pair="p2", key="near"),
-    ]
-    plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.SENTINEL, pair="p1")]
-
-    found = evidence(mine, plain).pairs
-
-    assert ["far"] == [ours.key for ours, _ in found]
-
-
-def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
-    """
-    A plain answer of a block is compared with the candidate's answer to its canary that was asked nearest in time.
-    """
-    mine = [
-        generation(steady(0.1, sent_s=10), "a", key="early"),
-        generation(steady(0.1, sent_s=300), "a", key="late"),
-        generation(steady(0.1, sent_s=290), "b", key="other canary"),
-        generation(steady(0.1, sent_s=295), "a", key="closing", role=Role.CLOSING),
-        generation(steady(0.1, sent_s=294), "a", key="warm-up", role=Role.WARMUP),
-    ]
-    plain = [
-        generation(steady(0.2, sent_s=0), "a", arm="plain", role=Role.BLOCK),
-        generation(steady(0.2, sent_s=290), "a", arm="plain", role=Role.BLOCK),
-        generation(steady(0.2, sent_s=290), "nobody", arm="plain", role=Role.BLOCK),
-    ]
-
-    found = evidence(mine, plain).pairs
-
-    assert ["early", "late"] == [ours.key for ours, _ in found]
-
-
-def test_blocks_pair_inside_their_segment() -> None:
-    """
-    The clocks of two segments do not compare: an answer of the block's own segment is taken, however far away.
-    """
-    mine = [
-        generation(steady(0.1, sent_s=5), "a", key="other", segment=0),
-        generation(steady(0.1, sent_s=500), "a", key="own", segment=1),
-    ]
-    plain = [generation(steady(0.2, sent_s=5), "a", arm="plain", role=Role.BLOCK, segment=1)]
-
-    assert ["own"] == [ours.key for ours, _ in evidence(mine, plain).pairs]
-
-
-def test_warm_ups_are_never_judged() -> None:
-    """
-    A warm-up is recorded and left out, in both arms.
-    """
-    slow = generation(steady(5.0), "a", role=Role.WARMUP, pair="p")
-    slow_plain = generation(steady(5.0), "a", arm="plain", role=Role.WARMUP, pair="p")
-
-    found = evidence([slow], [slow_plain])
-
-    assert ((), (), ()) == (found.answers, found.plain, found.pairs)
 
 
 # Ratios
@@ -384,74 +119,7 @@ def test_a_ratio_needs_plain_answers(metric: str) -> None:
     assert "paired" in because(estimate(metric, evidence(ours)))
 
 
-def drifting(change: float, repeats: int = 4) -> Twins:
-    """Return four canaries asked *repeats* times over 600 s, plain decoding's speed changing by *change* on the way."""
-    ours, theirs = [], []
-    for repeat in range(repeats):
-        for at in range(5):
-            sent = 600 * (repeat * 5 + at) / (repeats * 5)
-            gap = 0.1 * math.exp(-change * sent / 600)
-            pair = f"{repeat}.{at}"
-            ours.append(generation(steady(gap / 2, sent_s=sent), f"c-{at}", pair=pair))
-            theirs.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
-    return ours, theirs
-
-
-def test_drift_by_hand() -> None:
-    """
-    Plain decoding that loses 20 % in log speed over the soak is seen to lose nearly that; centring takes a little.
-    """
-    found = known(drift(evidence(*drifting(-0.2))))
-
-    assert -0.21 < found.center < -0.16
-    assert found.hi < 0
-
-
-@pytest.mark.parametrize("metric", sorted(RATIOS))
-def test_drift_leaves_ratios_unproven(metric: str) -> None:
-    """
-    A host that slowed down by more than the SLO allows proves no ratio; it is not called slow.
-    """
-    ours, theirs = drifting(-0.2)
-
-    assert "drifted" in because(estimate(metric, evidence(ours, theirs)))
-    assert isinstance(estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
-
-
-def test_a_steady_host_does_not_drift() -> None:
-    """
-    The same speed throughout is no drift.
-    """
-    found = known(drift(evidence(*drifting(0.0))))
-
-    assert pytest.approx(0.0, abs=1e-9) == found.center
-
-
-def test_canaries_of_different_speed_are_no_drift() -> None:
-    """
-    Each canary is compared with itself: a slow one asked late is not a slow host, and once asked tells nothing.
-    """
-    ours, theirs = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
-
-    assert "too few" in because(drift(evidence(ours, theirs)))
-
-
-def test_drift_looks_at_the_last_segment_alone() -> None:
-    """
-    A resumed soak starts its clock anew; the interrupted stretch is not laid beside it.
-    """
-    _, old = drifting(-0.5)
-    _, new = drifting(0.0)
-    theirs = [*old, *(replace(one, segment=1, key=f"1{one.key}") for one in new)]
-
-    assert pytest.approx(0.0, abs=1e-9) == known(drift(evidence([], theirs))).center
-
-
 # Quantiles over canaries
-
-
-def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[Generation]:
-    return [generation(make(at), f"c-{at:03}", key=f"{at}.{again}") for at in range(count) for again in range(repeats)]
 
 
 @pytest.mark.parametrize(
@@ -573,15 +241,6 @@ def test_ttft_delta_by_hand() -> None:
 
 
 # Facts of the frozen set
-
-
-def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
-    """Answer canary number n of the frozen set rightly or wrongly."""
-    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
-    return [
-        generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
-        for at, ok in enumerate(passes)
-    ]
 
 
 def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
@@ -790,53 +449,237 @@ def test_both_arms_at_their_limit_are_not_cut_short() -> None:
     assert 0.0 == known(estimate("truncation_rate", seen)).center
 
 
-def windowed(rates: Sequence[tuple[int, int] | None], **more: Any) -> list[Generation]:
-    """Return one answer in the middle of each 120 s window with (accepted, drafted), or none; the first starts at 0."""
-    first = generation(answer([0.1], rounds=counted(0, 0, 0)), "first", **more)
-    return [first] + [
-        generation(answer([1.0], sent_s=120 * at + 60, rounds=counted(1, rate[1], rate[0])), f"w-{at}", **more)
-        for at, rate in enumerate(rates)
-        if rate is not None
+# Counts, notes and reasons
+
+
+def test_a_drifted_ratio_counts_its_pairs() -> None:
+    """
+    A ratio that drift spoiled says how many pairs there were.
+    """
+    ours, theirs = zip(*[_drifting(at) for at in range(20)], strict=True)
+
+    for metric in RATIOS:
+        found = estimate(metric, evidence(ours, theirs))
+        assert isinstance(found, Missing)
+        assert (20, True) == (found.n, "drifted" in found.because)
+
+
+def _drifting(at: int) -> tuple[Generation, Generation]:
+    gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
+    return (
+        generation(steady(gap / 2, sent_s=30.0 * at), name, pair=pair),
+        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.SENTINEL, pair=pair),
+    )
+
+
+def test_the_system_ratio_weighs_by_busy_time() -> None:
+    """
+    Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.
+    """
+    ours, theirs = twins(
+        5,
+        lambda at: answer([4.0 if at == 0 else 1.0], tokens=[8], sent_s=100.0),
+        lambda at: answer([8.0 if at == 0 else 1.0], tokens=[8], sent_s=200.0),
+    )
+
+    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
+
+    assert 5 == found.n
+    assert pytest.approx(12 / 8) == found.center
+
+
+def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
+    """
+    Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed.
+    """
+    ours, theirs = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
+
+    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx(1.0) == found.center
+
+
+def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
+    """
+    One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer.
+    """
+    seen = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
+
+    assert pytest.approx(0.05) == known(estimate("round_gap_p95", seen)).center
+    assert pytest.approx(0.9) == known(estimate("stall_p95", seen)).center
+
+
+def test_answers_without_a_rate_have_no_time_per_token() -> None:
+    """
+    An answer that came whole is left out of the time per token, and the others are read.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    assert 60 == known(estimate("tpot_p95", evidence([*whole, *spread(60, lambda _: steady(0.05))]))).n
+
+
+def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
+    """
+    A canary whose plain answer failed is left out; the same records and seed give the same interval.
+    """
+    ours, theirs = twins(9, lambda at: answer([0.1 + at / 50]), lambda at: answer([0.1 + at % 4 / 70]))
+    theirs[0] = replace(theirs[0], answer=replace(theirs[0].answer, fault="died"))
+
+    first, second = (known(estimate("ttft_delta", evidence(ours, theirs))) for _ in range(2))
+    other = known(estimate("ttft_delta", evidence(ours, theirs, seed=8)))
+
+    assert (8, True) == (first.n, first == second)
+    assert (first.center, True) == (other.center, first.lo != other.lo or first.hi != other.hi)
+
+
+def test_agreement_carries_its_notes_and_its_excuses() -> None:
+    """
+    Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
+    a promise about the population says the same with bounds of its own.
+    """
+    ours, theirs = twins(
+        4,
+        lambda at: answer(ids=[1, 2, 9 if at < 2 else 3], text=f"{at < 2}"),
+        lambda _: answer(ids=[1, 2, 3], text="False"),
+    )
+    tie = Tie("easy", "c-000", 2, (1, 2), 3, 9, 0.001)
+
+    counted_, guessed = (
+        known(estimate("token_agreement", evidence(ours, theirs, ties=(tie,), frozen=frozen)))
+        for frozen in (True, False)
+    )
+
+    assert (0.75, 0.75, 0.75, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = stats.proportion_bounds(3, 4, 0.95)
+    assert (lo, 0.75, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert counted_.notes == guessed.notes
+    assert ["1 part at a near-tie", "1 part without an explanation"] == [
+        note.partition(" of the target")[0].partition(",")[0] for note in counted_.notes
     ]
 
 
-def test_low_for_more_than_two_windows_is_at_least_x() -> None:
+def _warm(name: str, arm: str, repeat: int, text: str) -> Generation:
+    return generation(
+        answer(text=text),
+        name,
+        arm=arm,
+        role=Role.WARM,
+        repeat=repeat,
+        key=f"{arm}-{repeat}",
+        pair=name.partition("+")[0],
+    )
+
+
+def test_a_warm_cache_is_judged_by_its_own_records() -> None:
     """
-    Two low windows in a row are forgiven (their third is high); three are the smallest of the largest.
+    Both canaries were repeated and continued with the cache on, and one second turn differs: a half, of two.
     """
-    two_low = windowed([(8, 10), (3, 10), (2, 10), (8, 10), (7, 10)])
-    three_low = windowed([(8, 10), (3, 10), (2, 10), (1, 10), (7, 10)])
+    records = [
+        _warm(f"{name}{turn}", arm, repeat, "odd" if (name, turn, arm) == ("c-000", "+x", "candidate") else "same")
+        for name in ("c-000", "c-001")
+        for turn in ("", "+x")
+        for arm, repeats in (("plain", 1), ("candidate", 3))
+        for repeat in range(repeats)
+    ]
 
-    forgiven, caught = (known(estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low))
+    found = known(estimate("warm_cache_agreement", evidence(spread(2, lambda _: answer()), warm=tuple(records))))
 
-    assert (0.8, 0.3) == (forgiven, caught)
+    assert (0.5, 2) == (found.center, found.n)
 
 
-def test_windows_pool_tokens_not_answers() -> None:
+def _draws(shares: int) -> tuple[Generation, ...]:
+    """Return the first tokens of one prompt: one kind in plain decoding, *shares* kinds in the candidate's."""
+    return tuple(
+        generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
+        for arm, kinds in (("plain", 1), ("candidate", shares))
+        for at in range(DRAWS)
+    )
+
+
+@pytest.mark.parametrize(("shares", "alike"), [(1, True), (2, False)])
+def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: bool) -> None:
     """
-    One long answer at 10 % outweighs a short one at 100 % in the same window.
+    Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.
     """
-    answers = windowed([(1, 2), (1, 2), (1, 2)])
-    long = generation(answer([1.0], sent_s=70, rounds=counted(9, 98, 10)), "long")
-    both = [*answers, *(replace(long, key=str(at), answer=_later(long.answer, 120.0 * at)) for at in range(3))]
+    seen = evidence(spread(1, lambda _: answer()), draws=_draws(shares))
 
-    assert pytest.approx(11 / 100) == known(estimate("acceptance_window_min", evidence(both))).center
+    found = known(estimate("first_tokens_p_value", seen))
 
-
-def _later(one: Answer, seconds: float) -> Answer:
-    shift = round(seconds * 1e9)
-    return replace(one, sent_ns=one.sent_ns + shift, ended_ns=one.ended_ns + shift)
+    unasked = replace(seen, canaries={one.id: one for one in canaries(2)})
+    assert (alike, 2 * DRAWS) == (found.center == 1.0, found.n)
+    assert found == estimate("first_tokens_p_value", seen)
+    assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
 
 
-def test_windows_do_not_join_across_segments_or_gaps() -> None:
+@pytest.mark.parametrize(
+    ("one", "engaged"),
+    [
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0), claims=claimed(0, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 0, 0), claims=claimed(9, 9)), 0.0),
+        (answer([0.1, 0.2], claims=claimed(1, 0)), 1.0),
+        (answer([0.1, 0.2], claims=claimed(0, 0)), 0.0),
+    ],
+    ids=["counted", "counted though denied", "claimed though none", "claimed", "silent"],
+)
+def test_one_proposal_is_engagement(one: Answer, engaged: float) -> None:
     """
-    Three windows in a row are three of one unbroken stretch; two before an interruption and one after are not.
+    An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is claimed.
     """
-    broken = [*windowed([(5, 10), (5, 10)]), *windowed([(5, 10)], segment=1)]
-    holed = windowed([(5, 10), (5, 10), None, (5, 10), (5, 10)])
+    found = known(estimate("speculation_engaged", evidence([generation(one)])))
 
-    assert "three consecutive" in because(estimate("acceptance_window_min", evidence(broken)))
-    assert "three consecutive" in because(estimate("acceptance_window_min", evidence(holed)))
+    assert (engaged, 1) == (found.center, found.n)
+
+
+def test_answers_that_show_nothing_are_not_engaged() -> None:
+    """
+    One answer of two shows its draft: a half, for silence is no proposal; an answer of unknown length is left out.
+    """
+    answers = [
+        generation(answer(rounds=counted(2, 8, 3)), "a"),
+        generation(answer(), "b"),
+        generation(answer(output_tokens=None, rounds=counted(2, 8, 3)), "c"),
+    ]
+
+    found = known(estimate("speculation_engaged", evidence(answers)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+def test_one_cut_among_repeats_is_a_cut() -> None:
+    """
+    Of two canaries one was cut short in its first answer and not in its second: a half, of two.
+    """
+    answers = [
+        generation(answer(finish="length"), "a", key="1"),
+        generation(answer(), "a", key="2"),
+        generation(answer(), "b"),
+    ]
+    plain = [generation(answer(), name, arm="plain") for name in "ab"]
+
+    found = known(estimate("truncation_rate", evidence(answers, plain)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "greedy", "cut"),
+    [
+        (answer(finish="length"), answer(finish="tool_calls"), False, True),
+        (answer(output_tokens=0), answer(output_tokens=2), True, True),
+        (answer(output_tokens=0), answer(output_tokens=0), True, False),
+        (answer(output_tokens=1), answer(output_tokens=9), False, False),
+        (answer(output_tokens=None), answer(output_tokens=9), True, False),
+    ],
+    ids=["a call cut short", "nothing of two tokens", "nothing of nothing", "drawn short", "unknown length"],
+)
+def test_cut_short_by_finish_or_length(mine: Answer, twin: Answer, *, greedy: bool, cut: bool) -> None:
+    """
+    A call that runs into the limit was cut at any temperature; half a length tells only where lengths are not drawn.
+    """
+    seen = evidence([generation(mine)], [generation(twin, arm="plain")], greedy=greedy)
+
+    assert float(cut) == known(estimate("truncation_rate", seen)).center
 
 
 # All metrics

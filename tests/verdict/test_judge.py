@@ -231,3 +231,30 @@ def test_every_metric_can_be_checked(metric: object) -> None:
     promise = Objective.model_validate(objective(name, at_least=0.5))
 
     assert Outcome.PASS is check(promise, fact(0.5, 9)).outcome
+
+
+def test_promises_of_other_workloads_are_theirs() -> None:
+    """
+    A promise that names its workloads is checked for those alone.
+    """
+    written = slo(
+        objective("ttft", at_most=0.5, workloads=["easy"]),
+        objective("ttft", at_most=0.9, workloads=["hard"]),
+        workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in ("easy", "hard")],
+    )
+
+    assert [0.5] == [one.threshold for one in promises(written, "easy", speculating=False)]
+    assert [0.9] == [one.threshold for one in promises(written, "hard", speculating=False)]
+
+
+def test_a_prompt_cache_and_drawn_tokens_bring_promises_of_their_own() -> None:
+    """
+    As deployed, a cache may not change answers; with a distribution check, a draft may not change what is drawn.
+    """
+    subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
+    cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
+    drawn = slo(sampling={"temperature": 0.7, "distribution_check": True})
+
+    assert ["warm_cache_agreement"] == [one.metric for one in implicit(cached)][3:]
+    assert ["first_tokens_p_value"] == [one.metric for one in implicit(drawn)][3:]
+    assert [] == [one.metric for one in implicit(slo())][3:]

@@ -12,6 +12,7 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict import stretches
 from gatekeeper.verdict.plan import Plan, residence_by, sweep_plan
 from tests.verdict.made import canaries, canary, slo
 
@@ -123,7 +124,7 @@ def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
     """
     found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}), shares=False)
 
-    assert [("1a", "plain"), ("1b", "candidate"), ("1c", "candidate"), ("1d", "plain")] == [
+    assert [("1.1a", "plain"), ("1.1b", "candidate"), ("1.1c", "candidate"), ("1.1d", "plain")] == [
         (block.name, block.trials[0].arm) for block in found.blocks
     ]
 
@@ -194,7 +195,7 @@ def test_budget_gives_up_repeats_before_canaries(budget: int, repeats: int, shar
     """
     written = slo(sweep={"repeats": repeats, "budget": budget})
 
-    assert share == planning.share_of_budget(written, canaries(6))
+    assert share == stretches.share_of_budget(written, canaries(6))
 
 
 def test_the_seed_decides_the_order() -> None:

@@ -459,3 +459,80 @@ def test_expanded_is_wider_for_fewer_units() -> None:
 
     assert sorted(widths, reverse=True) == widths
     assert pytest.approx(0.95, abs=0.001) == widths[-1]
+
+
+def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(both)}
+
+
+def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
+    """
+    Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples.
+    """
+    found = stats.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
+
+    assert Estimate(3.0, 1.0, 5.0, 5) == found
+
+
+def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
+    """Return groups of points whose slopes all differ, and those slopes in order."""
+    chance = np.random.default_rng(3)
+    groups = [[(float(x), float(y)) for x, y in enumerate(chance.normal(size=size))] for size in sizes]
+    slopes = [
+        (then[1] - one[1]) / (then[0] - one[0])
+        for group in groups
+        for at, one in enumerate(group)
+        for then in group[at + 1 :]
+    ]
+    return groups, sorted(slopes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "level", "below", "above"),
+    [
+        ([12] * 10, 0.95, 291, 368),  # Kendall's variance 10 * 12 * 11 * 29 / 18 = 2126.7: 660 slopes -+ 75.9, halved
+        ([6] * 3, 0.95, 13, 31),
+        ([5], 0.95, 0, 9),
+        ([2] * 8, 0.999, 0, 7),  # fewer slopes than the interval would need: the outermost are read
+    ],
+)
+def test_the_bounds_of_a_slope_are_its_order_statistics(
+    sizes: Sequence[int], level: float, below: int, above: int
+) -> None:
+    """
+    The bounds are the slopes that Kendall's variance, added over the groups, reaches from the middle.
+    """
+    groups, slopes = slopes_of(sizes)
+
+    found = stats.seasonal_slope(groups, level)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((slopes[below], slopes[above])) == (found.lo, found.hi)
+
+
+def test_repeats_are_resampled_inside_their_canary() -> None:
+    """
+    Means of draws from one canary's four values scatter as means of four do: by their deviation over two; a shorter
+    canary beside it is not padded with anything.
+    """
+    one = stats.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0])], 7, 4000)
+    two = stats.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0])], 7, 4000)
+
+    assert pytest.approx(math.sqrt(1.25) / 2, rel=0.05) == one.std()
+    assert pytest.approx(1.5, abs=0.03) == one.mean()
+    assert {0.0, 3.0} <= set(one)
+    assert 100.0 == two.max()
+    assert pytest.approx(50.75, abs=3.0) == two.mean()
+
+
+@pytest.mark.parametrize("odd", range(5))
+def test_every_canary_is_resampled(odd: int) -> None:
+    """
+    One canary of five is ten times slower: three draws of it among five move the median, whichever it is.
+    """
+    both = pairs(*[(10.0 if at == odd else 1.0, 1.0) for at in range(5)])
+
+    found = stats.relative_change_of_medians(both, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((0.0, 0.0, 9.0)) == (found.center, found.lo, found.hi)

@@ -1,12 +1,16 @@
 """The dialects: one small file for each family of servers, found by the name an SLO writes."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from gatekeeper.backends.dialects.dialect import Dialect
+if TYPE_CHECKING:
+    # Not imported to run: our workers also start in an environment that has none of our dependencies.
+    from gatekeeper.backends.dialects.dialect import Dialect
 
 _MODULES = {
     "ddtree": "ddtree",
     "dflash-mlx": "dflash_mlx",
+    "llama-server": "llama_server",
     "lmstudio": "lmstudio",
     "mlx-omni": "mlx_omni",
     "mlx-server": "mlx_server",
@@ -24,7 +28,7 @@ _MODULES = {
 NAMES = frozenset(_MODULES)
 
 
-def dialect_of(backend: str) -> Dialect:
+def dialect_of(backend: str) -> "Dialect":
     """Return the dialect of a server backend; raise KeyError for a backend that is no server."""
     module = import_module(f"gatekeeper.backends.dialects.{_MODULES[backend]}")
     found: Dialect = module.DIALECT

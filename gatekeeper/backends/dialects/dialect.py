@@ -146,10 +146,14 @@ class Dialect:
     """Drafts it brings along, such as heads inside the target or an n-gram look-up: there is no file to hash."""
     path: str = COMPLETIONS
     health: str = "/health"
+    loading: int | None = None
+    """The status its health has until the models are loaded; None: it says nothing of that."""
     version: Callable[[Subject], dict[str, str]] | None = None
     """Tells the versions of what we start, where `PROGRAM --version` does not."""
     version_path: str | None = None
     """Where a running server tells its version."""
+    version_key: str | None = None
+    """Under which key of a JSON document there; None: the first line is the version."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Words on its command line, or variables with their value as `NAME=value`, that no verdict can be given for."""
 

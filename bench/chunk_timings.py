@@ -1,0 +1,101 @@
+"""What `timings_per_token` costs: decode speed of one llama-server with it against without, paired and interleaved.
+
+    LLAMA_SERVER=... python bench/chunk_timings.py [--pairs 60]
+
+The llama-server dialect asks for it, because a chunk may hold several tokens and nothing else says how many. The little
+target is the hardest case: it makes a token in well under a millisecond, so what each chunk costs weighs most.
+"""
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
+
+from gatekeeper.backends.dialects import llama_server  # noqa: E402
+from gatekeeper.backends.dialects.dialect import Wanted  # noqa: E402
+from gatekeeper.backends.served import open_backend  # noqa: E402
+from gatekeeper.backends.server import Server  # noqa: E402
+from gatekeeper.terms.canary import parse  # noqa: E402
+from gatekeeper.terms.ports import Ask, Sampling  # noqa: E402
+from gatekeeper.terms.records import setting  # noqa: E402
+from gatekeeper.terms.slo import Subject  # noqa: E402
+from tools import write_gguf  # noqa: E402
+
+PLAIN = setting(draft=None)
+RESAMPLES = 2000
+
+
+class Asking:
+    """The dialect's request, with and without what is measured."""
+
+    told = True
+
+    def __call__(self, wanted: Wanted) -> dict[str, Any]:
+        """Return the request."""
+        return {**llama_server.request(wanted), "timings_per_token": self.told}
+
+
+def speed(server: Server, ask: Ask) -> float:
+    """Return tokens a second from the first arrival to the last; every token of prose is a chunk."""
+    answer = server.answer(ask)
+    times = [arrival.at_ns for arrival in answer.arrivals]
+    if answer.fault is not None or len(times) < 2:
+        raise SystemExit(f"no answer to measure: {answer.fault}")
+    return (len(times) - 1) / ((times[-1] - times[0]) / 1e9)
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the median."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return medians[round(0.025 * RESAMPLES)], medians[round(0.975 * RESAMPLES)]
+
+
+def main() -> None:
+    """Print the ratio."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=60)
+    pairs = parser.parse_args().pairs
+    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
+    if program is None:
+        raise SystemExit("no llama-server: set LLAMA_SERVER, e.g. to what tools/build_llama_server prints")
+    canaries = parse((ROOT / "canaries" / "little" / "prose.jsonl").read_text(), "prose")
+    asking, draw = Asking(), random.Random(7)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "little-target.gguf")
+        write_gguf.write(ROOT / "models" / "little-target", target)
+        args = ("--threads", "1", "--ctx-size", "2048", "--parallel", "1")
+        subject = Subject(backend="llama-server", target="little-target", program=(program,), args=args)
+        dialect = replace(llama_server.DIALECT, request=asking)
+        backend = open_backend(subject, models={"little-target": target}, base=ROOT, logs=Path(folder), dialect=dialect)
+        ratios, speeds = [], []
+        with backend.start(PLAIN) as server:
+            for number in range(-3, pairs):
+                ask = Ask(canaries[number % len(canaries)], PLAIN, Sampling())
+                seen = {}
+                for told in draw.sample((True, False), 2):
+                    asking.told = told
+                    seen[told] = speed(server, ask)
+                if number >= 0:  # the first are warm-ups
+                    ratios.append(seen[True] / seen[False])
+                    speeds.append(seen[False])
+    low, high = interval(ratios)
+    cost = statistics.median((1 / (ratio * one) - 1 / one) * 1e6 for ratio, one in zip(ratios, speeds, strict=True))
+    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores; {pairs} pairs of prose")
+    print(f"with it {statistics.median(ratios):.3f}x of the speed without [{low:.3f}, {high:.3f}]")
+    print(f"without it {statistics.median(speeds):.0f} tok/s; a chunk costs {cost:.0f} µs more")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The llama-server dialect: llama.cpp's server, restarted for each setting, its flags found in its own --help.
+
+What it says of its drafting is a claim. `timings` of an answer tell drafted and accepted tokens, and how many tokens
+there are up to each chunk; the counters of `/metrics` tell the same once more, and the verifying passes beside.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import gguf
+from gatekeeper.backends.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start, Wanted, given, thinking
+from gatekeeper.backends.dialects.prometheus import spec_decode
+from gatekeeper.backends.dialects.said import claiming, count, seconds, within
+from gatekeeper.backends.launch import HOST
+from gatekeeper.terms.errors import InputError, did_you_mean
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer
+
+SIMPLE, MTP = "draft-simple", "draft-mtp"
+NGRAM = frozenset({"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})
+
+_KNOBS = {
+    "num_draft_tokens": ("--spec-draft-n-max", "--draft-max", "--draft"),
+    "draft_n_min": ("--spec-draft-n-min", "--draft-min"),
+    "draft_p_min": ("--spec-draft-p-min", "--draft-p-min"),
+}
+"""The flags of each knob, the newest first: a build that still explains an old one may have removed it."""
+
+_NGRAM_KNOBS = {
+    "ngram-simple": {"num_draft_tokens": ("--spec-ngram-simple-size-m",)},
+    "ngram-map-k": {"num_draft_tokens": ("--spec-ngram-map-k-size-m",)},
+    "ngram-map-k4v": {"num_draft_tokens": ("--spec-ngram-map-k4v-size-m",)},
+    "ngram-mod": {"num_draft_tokens": ("--spec-ngram-mod-n-max",), "draft_n_min": ("--spec-ngram-mod-n-min",)},
+    "ngram-cache": {},
+}
+"""Look-ups take their lengths by flags of their own, and no probability."""
+
+_DRAFTING = ("--spec-", "--draft", "--model-draft", "-md", "--hf-repo-draft", "-hfd", "-hfrd")
+"""How the words begin that make a server draft: in `subject.args` they would make the plain arm draft too."""
+
+_ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
+"""`/metrics` prints six digits: a counter of a million and more is rounded, and a difference of two says nothing."""
+
+_LAST_ALONE = 1
+"""The last token an answer may have is decoded alone: there is no room for a draft beside it."""
+
+_HELP_ENTRY = re.compile(r"^(-\S.*?)(?:\s{2,}|$)", re.MULTILINE)
+
+
+def flags_of(told: str) -> frozenset[str]:
+    """Return the flags that a --help explains, without those it says were removed."""
+    entries = list(_HELP_ENTRY.finditer(told))
+    ends = [entry.start() for entry in entries[1:]] + [len(told)]
+    found: set[str] = set()
+    for entry, end in zip(entries, ends, strict=True):
+        if "has been removed" not in " ".join(told[entry.end() : end].split()):
+            found |= {word for word in re.split(r"[\s,]+", entry.group(1)) if word.startswith("-")}
+    return frozenset(found)
+
+
+def spec_types(told: str) -> tuple[str, ...]:
+    """Return the values that a --help lists for --spec-type; none where the build is older than that flag."""
+    listed = re.search(r"^--spec-type\s+\[?([a-z0-9,|-]+)", told, re.MULTILINE)
+    return tuple(re.split(r"[,|]", listed.group(1))) if listed else ()
+
+
+def argv(start: Start) -> Iterator[str]:
+    """Yield the command line of a setting's server; `-md` alone would draft nothing, and say nothing."""
+    _check_plain_stays_plain(start)
+    if not start.target.endswith(gguf.SUFFIX):
+        raise InputError(f"target '{start.subject.target}' is no .gguf file", hint="llama-server loads GGUF alone")
+    told = start.help()
+    known = flags_of(told)
+    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    # Tools need the template engine, which older builds leave off; what is not there shall not be fetched.
+    yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)
+    if not start.cache and "--cache-ram" in known:
+        yield from ("--cache-ram", "0")
+    if start.draft is None:
+        yield from ("--spec-type", "none") if "--spec-type" in known else ()
+        return
+    method = drafting_method(start)
+    if "--spec-type" in known:
+        _check_type(method, spec_types(told))
+        yield from ("--spec-type", method)
+    elif method != SIMPLE:
+        message = f"this {start.program[0]} knows no --spec-type, so it can not draft by {method}"
+        raise InputError(message, hint="install a newer llama.cpp, or draft with a smaller model")
+    if start.draft.endswith(gguf.SUFFIX):
+        yield from ("--model-draft", start.draft)
+    for knob, flags in _KNOBS.items():
+        yield from given(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
+
+
+def drafting_method(start: Start) -> str:
+    """Return the --spec-type of a draft: its own name, the SLO's `draft_method`, or what its file shows."""
+    draft = start.draft or ""
+    if not draft.endswith(gguf.SUFFIX):
+        return draft
+    return start.subject.draft_method or _method_of(gguf.read_header(Path(draft), draft))
+
+
+def _method_of(header: gguf.Header) -> str:
+    """Return the method a draft was made for, as llama.cpp tells it from the tensors."""
+    if header.architecture == "eagle3":
+        return "draft-eagle3"
+    if header.architecture == "dflash":
+        return "draft-dspark" if "markov_w1.weight" in header.tensors else "draft-dflash"
+    return MTP if any(name.endswith(".nextn.eh_proj.weight") for name in header.tensors) else SIMPLE
+
+
+def _flag(knob: str, flags: tuple[str, ...], method: str, known: frozenset[str]) -> str:
+    own = _NGRAM_KNOBS[method].get(knob, ()) if method in _NGRAM_KNOBS else flags
+    if not own:
+        raise InputError(f"{knob} does nothing for {method}", hint=f"take {knob} out of [sweep]")
+    for flag in own:
+        if flag in known:
+            return flag
+    raise InputError(f"this llama-server has no flag for {knob}", hint=f"looked for {', '.join(own)} in its --help")
+
+
+def _check_type(method: str, types: tuple[str, ...]) -> None:
+    if types and method not in types:
+        raise InputError(f"this llama-server can not draft by '{method}'", hint=did_you_mean(method, types))
+
+
+def _check_plain_stays_plain(start: Start) -> None:
+    """Refuse what would make both arms draft: words in `args`, and variables the server reads as flags."""
+    for word in start.subject.args:
+        if word.startswith(_DRAFTING):
+            hint = "name the draft in subject.drafts, how it drafts in subject.draft_method, and sweep the knobs"
+            raise InputError(f"subject.args: {word} would make plain decoding draft as well", hint=hint)
+    for name in os.environ:
+        if name.startswith(("LLAMA_ARG_SPEC_", "LLAMA_ARG_DRAFT_")):
+            message = f"the variable {name} would make plain decoding draft as well"
+            raise InputError(message, hint=f"unset {name}; llama-server reads it as a flag")
+
+
+def request(wanted: Wanted) -> dict[str, Any]:
+    """Return the request; its fields for drafting are left out, because the server ignores them."""
+    return body(
+        wanted.asked,
+        chat_template_kwargs=thinking(wanted),
+        cache_prompt=wanted.cache,
+        # A chunk may hold several tokens; only so does the server say how many.
+        timings_per_token=True,
+    )
+
+
+def tokens_of(chunk: Mapping[str, Any]) -> int | None:
+    """Return the tokens of the answer up to *chunk*."""
+    return count(within(chunk, "timings").get("predicted_n"))
+
+
+def read(answer: Answer, said: Said) -> Answer:
+    """Add what `timings` of the last chunk claim; draft_n is left out where nothing was drafted."""
+    timings = within(said.last, "timings")
+    if not timings:
+        return answer
+    return claiming(
+        answer,
+        drafted=count(timings.get("draft_n", 0)),
+        accepted=count(timings.get("draft_n_accepted", 0)),
+        cached_tokens=count(timings.get("cache_n")),
+        prompt_seconds=seconds(timings.get("prompt_ms")),
+        decode_seconds=seconds(timings.get("predicted_ms")),
+    )
+
+
+def counters(get: Get) -> Counters | None:
+    """Return the counters of /metrics; None where the server was started without them, or rounds them."""
+    told = get("/metrics")
+    return None if told is None or _ROUNDED.search(told) else spec_decode(told, "llamacpp:")
+
+
+def with_all_rounds(get: Get, wanted: Wanted, answer: Answer) -> Answer:
+    """Drop the rounds where they are not all of the answer's.
+
+    The first token comes with the prompt, and every pass after it yields a token beside what it accepted. A pass that
+    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`) is counted nowhere.
+    """
+    del get, wanted
+    claims, emitted = answer.claims, answer.output_tokens
+    if claims.rounds is None or claims.accepted is None or emitted is None:
+        return answer
+    if emitted - 1 - claims.accepted - claims.rounds > _LAST_ALONE:
+        return replace(answer, claims=replace(claims, rounds=None))
+    return answer
+
+
+DIALECT = Dialect(
+    name="llama-server",
+    install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
+    silent="-md alone drafts nothing: pass --spec-type beside it, and see the log for a draft it refuses",
+    program=("llama-server",),
+    argv=argv,
+    request=request,
+    read=read,
+    counters=counters,
+    aside=with_all_rounds,
+    tokens_of=tokens_of,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    knobs=frozenset({*_KNOBS, "thinking"}),
+    restart_knobs=("draft", *_KNOBS),
+    caches="request",
+    own_drafts=NGRAM | {MTP},
+    loading=503,
+    version_path="/props",
+    version_key="build_info",
+    refused={
+        "--spec-synth-len": "it invents acceptance instead of measuring it",
+        "--spec-synth-rates": "it invents acceptance instead of measuring it",
+    },
+)

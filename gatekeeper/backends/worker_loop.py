@@ -1,0 +1,82 @@
+"""The worker loop: the child's side of the worker protocol, for the workers that ship with us.
+
+It imports the standard library alone, so that a worker also runs in another environment, beside the package it is for.
+"""
+
+import json
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from queue import SimpleQueue
+from typing import Any, NoReturn, Protocol, TextIO
+
+
+class Answerer(Protocol):
+    """Loaded models and what answers with them."""
+
+    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request; what goes wrong while generating is the answer's `fault`."""
+
+
+class Channel:
+    """The way to gatekeeper: lines on what was stdout, and the page that is counted up with each token."""
+
+    def __init__(self) -> None:
+        # Libraries print to stdout; what they say goes to the log, and the protocol keeps a descriptor of its own.
+        self._lines: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        page = os.environ.get("GATEKEEPER_BEAT")
+        self.beat = memoryview(mmap.mmap(int(page), mmap.PAGESIZE) if page else bytearray(8)).cast("Q")
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Write one line."""
+        self._lines.write(json.dumps(message) + "\n")
+        self._lines.flush()
+
+    def give_up(self, why: str, hint: str) -> NoReturn:
+        """Say instead of a greeting that this worker cannot work here, and what to do about it."""
+        self.tell({"failed": why, "hint": hint})
+        sys.exit(1)
+
+    def serve(self, hello: dict[str, Any], load: Callable[[list[str]], Answerer]) -> NoReturn:
+        """Greet, load, then answer until stdin ends; *load* names in its list what it is loading."""
+        requests = _requests()
+        self.tell({"gatekeeper": 1, **hello})
+        loading: list[str] = []
+        try:
+            worker = load(loading)
+        except Exception as error:
+            self.tell({"failed": f"{type(error).__name__}: {error}", "loading": loading[0] if loading else None})
+            raise
+        self.tell({"ready": True})
+        while True:
+            ask = requests.get()
+            self.tell({"begin": ask["ask"]})
+            self.tell({"answer": ask["ask"], **worker.answer(ask)})
+
+
+def _requests() -> SimpleQueue[dict[str, Any]]:
+    """Return the asks of stdin as they come; its end ends this process, also in the middle of an answer."""
+    queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            queue.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return queue
+
+
+def installed(*names: str) -> dict[str, str]:
+    """Return the versions of those packages that are in this environment."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,100 @@
+"""The conventions: every name and bucket that telemetry uses, in one place, because the GenAI ones still move."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+OPERATION = "chat"
+PROVIDERS = {"mlx-server": "mlx", "llama-server": "llama.cpp", "openai": "openai"}
+"""`gen_ai.provider.name` of a backend; another backend's is its own name."""
+IN_PROCESS = frozenset({"mlx", "scripted"})
+"""Backends without a server between them and the model: spans are INTERNAL, and tokens are seen where they are made."""
+ONE_FORWARD_A_TOKEN = frozenset({"mlx", "mlx-server", "scripted"})
+"""Backends whose draft model makes one forward pass for each token it proposes: mlx-lm's `_draft_generate`."""
+
+SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+FIRST_TOKEN_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+TOKENS = tuple(float(4**power) for power in range(14))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A histogram's name, unit and upper bounds."""
+
+    name: str
+    unit: str
+    bounds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """The histograms of a request, by what they are of."""
+
+    duration: Histogram
+    first_chunk: Histogram
+    output_chunk: Histogram
+    input_tokens: Histogram
+    output_tokens: Histogram
+    token_type: bool
+    """The two token histograms are one, told apart by `gen_ai.token.type`."""
+    first_token: Histogram = Histogram("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_SECONDS)
+    output_token: Histogram = Histogram("gen_ai.server.time_per_output_token", "s", TOKEN_SECONDS)
+
+
+def histograms(*, latest: bool) -> Histograms:
+    """Return the names of semantic conventions 1.41, or the *latest* ones, which no release holds yet."""
+    stem = "gen_ai.client.inference" if latest else "gen_ai.client.operation"
+    given, made = (
+        ("gen_ai.client.inference.operation.input_tokens", "gen_ai.client.inference.operation.output_tokens")
+        if latest
+        else ("gen_ai.client.token.usage", "gen_ai.client.token.usage")
+    )
+    return Histograms(
+        Histogram(f"{stem}.duration", "s", SECONDS),
+        Histogram(f"{stem}.time_to_first_chunk", "s", SECONDS),
+        Histogram(f"{stem}.time_per_output_chunk", "s", SECONDS),
+        Histogram(given, "{token}", TOKENS),
+        Histogram(made, "{token}", TOKENS),
+        token_type=not latest,
+    )
+
+
+COUNTERS = {
+    "rounds": "{round}",
+    "drafted": "{token}",
+    "accepted": "{token}",
+    "draft_forwards": "{forward}",
+    "rollbacks": "{round}",
+}
+"""The counters under `gatekeeper.speculative.`, and their units: no convention covers speculative decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostMetric:
+    """What a value of the host is called."""
+
+    name: str
+    unit: str
+    kind: Literal["gauge", "level"] = "gauge"
+    """level: the conventions call it an UpDownCounter, which OTLP sends as a sum that may fall."""
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+_NAMED = {
+    "memory_total": HostMetric("system.memory.limit", "By", "level"),
+    "memory_wired": HostMetric("system.memory.usage", "By", "level", (("system.memory.state", "wired"),)),
+    "memory_compressed": HostMetric("system.memory.usage", "By", "level", (("system.memory.state", "compressed"),)),
+    "swap_used": HostMetric("system.paging.usage", "By", "level", (("system.paging.state", "used"),)),
+    "subject_footprint": HostMetric("process.memory.usage", "By", "level", (("gatekeeper.process", "subject"),)),
+    "fan_speed": HostMetric("hw.fan.speed", "rpm", "gauge", (("hw.id", "fan"),)),
+    "gpu_power": HostMetric("hw.power", "W", "gauge", (("hw.id", "gpu"), ("hw.type", "gpu"))),
+    "cpu_power": HostMetric("hw.power", "W", "gauge", (("hw.id", "cpu"), ("hw.type", "cpu"))),
+    "system_power": HostMetric("hw.host.power", "W", "gauge", (("hw.id", "host"),)),
+    "gpu_active": HostMetric("hw.gpu.utilization", "1", "gauge", (("hw.id", "gpu"),)),
+}
+"""Values of a host sample that a convention covers. The subject's memory is that of its whole process tree."""
+
+
+def host_metric(value: str, unit: str) -> HostMetric:
+    """Return the name of a host value; one that no convention covers keeps ours."""
+    return _NAMED.get(value) or HostMetric(f"gatekeeper.host.{value}", {"B": "By"}.get(unit, unit))

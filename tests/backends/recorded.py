@@ -1,0 +1,283 @@
+"""Recorded protocols: servers that speak one dialect each, as their sources and documents say, quirks included.
+
+All tell the same story. The prompt has 9 tokens, the answer is twelve words of one token each. With a draft, three
+rounds propose four tokens each: 12 drafted, 9 accepted, so 9 + 3 = 12 emitted.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+WORDS = tuple(f"word{number} " for number in range(12))
+ROUNDS = (WORDS[:4], WORDS[4:8], WORDS[8:])
+DRAFTED, ACCEPTED, VERIFIED = 12, 9, 3
+PROMPT, OUTPUT = 9, len(WORDS)
+USAGE = {"prompt_tokens": PROMPT, "completion_tokens": OUTPUT, "total_tokens": PROMPT + OUTPUT}
+
+Request = Mapping[str, Any]
+Pieces = Iterator[bytes]
+
+
+class Protocol(NamedTuple):
+    """How one system answers: a request's body becomes pieces, and some paths tell more."""
+
+    path: str
+    pieces: Callable[[Request, bool], Pieces]
+    """Gets the request and whether it is to be drafted."""
+    drafts: Callable[[Request], bool | None] = lambda _: None
+    """Tells from the request whether it drafts; None: the server was started so."""
+    tells: Mapping[str, Callable[[int], Any]] = {}
+    """More paths: what they tell after so many drafted answers."""
+
+
+class RecordedServer:
+    """A real HTTP server with a recorded tongue."""
+
+    def __init__(self, protocol: Protocol, *, drafting: bool) -> None:
+        self.requests: list[tuple[str, Mapping[str, str], dict[str, Any]]] = []
+        self.drafted = 0
+        recorded = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                if self.path in protocol.tells:
+                    told = protocol.tells[self.path](recorded.drafted)
+                elif self.path in {"/health", "/v1/models", "/api/version", "/version"}:
+                    told = {"status": "ok", "version": "recorded-1", "data": [{"id": "big"}, {"id": "small"}]}
+                else:
+                    self.send_error(404)
+                    return
+                self._whole(told.encode() if isinstance(told, str) else json.dumps(told).encode())
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                recorded.requests.append((self.path, dict(self.headers), body))
+                if self.path != protocol.path:
+                    self.send_error(404)
+                    return
+                asked = protocol.drafts(body)
+                speculates = drafting if asked is None else asked
+                recorded.drafted += speculates
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for piece in protocol.pieces(body, speculates):
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.write(b"0\r\n\r\n")
+
+            def _whole(self, content: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+# Pieces that most of them share
+
+
+def event(chunk: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def delta(**fields: Any) -> dict[str, Any]:
+    return {"object": "chat.completion.chunk", "model": "big", "choices": [{"index": 0, "delta": fields}]}
+
+
+def finish(**more: Any) -> dict[str, Any]:
+    return {"model": "big", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], **more}
+
+
+def usage(**more: Any) -> dict[str, Any]:
+    return {"model": "big", "choices": [], "usage": dict(USAGE), **more}
+
+
+DONE = b"data: [DONE]\n\n"
+ROLE = event(delta(role="assistant", content=None))
+
+
+def one_by_one() -> Pieces:
+    for word in WORDS:
+        yield event(delta(content=word))
+
+
+def by_round(*, drafting: bool) -> Pieces:
+    """One write a verify round: several tokens in a chunk."""
+    for words in ROUNDS if drafting else [(word,) for word in WORDS]:
+        yield event(delta(content="".join(words)))
+
+
+# The systems
+
+
+def lmstudio(request: Request, drafting: bool) -> Pieces:
+    assert ("draft_model" in request) == drafting
+    yield from one_by_one()
+    stats: dict[str, Any] = {"tokens_per_second": 50.0, "time_to_first_token": 0.1, "generation_time": 0.24}
+    if drafting:
+        stats |= {"draft_model": request["draft_model"], "total_draft_tokens_count": DRAFTED}
+        stats |= {"accepted_draft_tokens_count": ACCEPTED, "rejected_draft_tokens_count": 3}
+    yield event(finish(usage=dict(USAGE), stats=stats))
+    yield DONE
+
+
+def mlx_omni(_request: Request, _drafting: bool) -> Pieces:
+    # The last token's text never comes, and the usage chunk repeats the choices.
+    for word in WORDS[:-1]:
+        yield event(delta(content=word))
+    yield event(finish(usage=dict(USAGE)))
+    yield DONE
+
+
+def mtplx(request: Request, drafting: bool) -> Pieces:
+    yield ROLE  # before anything was computed
+    yield b": keep-alive\n\n"
+    for words in ROUNDS if drafting else [(word,) for word in WORDS]:
+        yield event(delta(content="".join(words)))
+    depth = request.get("depth", 3)
+    stats: dict[str, Any] = {"generation_mode": request["generation_mode"], "cached_tokens": 0, "ttft_s": 0.1}
+    stats |= {"mtp_depth": min(depth, 4), "requested_mtp_depth": depth, "prompt_eval_time_s": 0.09}
+    if drafting:
+        stats |= {"verify_calls": VERIFIED, "drafted_tokens": DRAFTED, "accepted_drafts": ACCEPTED}
+        stats |= {"drafted_by_depth": [3, 3, 3, 3], "accepted_by_depth": [3, 3, 2, 1]}
+    else:
+        stats |= {"verify_calls": 0, "drafted_tokens": 0, "accepted_drafts": 0}
+    yield event(finish(usage=dict(USAGE), mtplx_stats=stats))
+    yield DONE
+
+
+def dflash(_request: Request, drafting: bool) -> Pieces:
+    yield from by_round(drafting=drafting)
+    yield event(finish())
+    yield event(usage())
+    yield DONE
+
+
+def dflash_metrics(answers: int) -> Any:
+    last = {"request_id": answers, "generated_tokens": OUTPUT, "acceptance_rate": ACCEPTED / OUTPUT}
+    last |= {"cycles": VERIFIED, "tokens_per_cycle": 4.0, "cache_hit_tokens": 0, "prefill_s": 0.1, "decode_s": 0.2}
+    return {"last_request": last if answers else None}
+
+
+def mlx_vlm(_request: Request, drafting: bool) -> Pieces:
+    yield ROLE
+    for word in WORDS:
+        yield event({**delta(content=word), "timings": {"predicted_per_second": 50.0}})
+    timings: dict[str, Any] = {"prompt_ms": 100.0, "predicted_n": OUTPUT, "draft_kind": None}
+    if drafting:
+        timings |= {"draft_kind": "dflash", "draft_rounds": VERIFIED, "draft_n": DRAFTED, "draft_n_accepted": ACCEPTED}
+    yield event(finish())
+    yield event(usage(timings=timings))
+    yield DONE
+
+
+def vllm_mlx(_request: Request, drafting: bool) -> Pieces:
+    yield ROLE
+    yield from one_by_one()
+    told = {"generation_metadata": {"mtp_drafts": DRAFTED, "mtp_accepted": ACCEPTED}} if drafting else {}
+    yield event(finish())
+    yield event(usage(**told))
+    yield DONE
+
+
+def rapid_mlx(_request: Request, drafting: bool) -> Pieces:
+    yield ROLE
+    yield from by_round(drafting=drafting)
+    told: dict[str, Any] = {"time_to_first_token_ms": 100.0}
+    if drafting:
+        depths = {"accepted_by_depth": [3, 3, 2, 1], "drafted_by_depth": [3, 3, 3, 3]}
+        told["speculative_decoding"] = {"verify_calls": VERIFIED, "correction_tokens": 1, "bonus_tokens": 2, **depths}
+    yield event(finish())
+    yield event(usage(metrics=told))
+    yield DONE
+
+
+def silent(_request: Request, _drafting: bool) -> Pieces:
+    """Nothing is said of drafting: oMLX and the bare OpenAI protocol."""
+    yield from one_by_one()
+    yield event(finish())
+    yield event(usage())
+    yield DONE
+
+
+def ollama(request: Request, _drafting: bool) -> Pieces:
+    assert "max_tokens" not in request
+    assert "stream_options" not in request
+    for word in WORDS:
+        message = {"role": "assistant", "content": word}
+        yield json.dumps({"model": "big", "created_at": "now", "message": message, "done": False}).encode() + b"\n"
+    last = {"model": "big", "message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"}
+    last |= {"total_duration": 400_000_000, "load_duration": 3_000_000, "prompt_eval_count": PROMPT}
+    last |= {"prompt_eval_duration": 100_000_000, "eval_count": OUTPUT, "eval_duration": 240_000_000}
+    yield json.dumps(last).encode() + b"\n"
+
+
+def vllm(_request: Request, drafting: bool) -> Pieces:
+    yield ROLE
+    yield from by_round(drafting=drafting)
+    yield event(finish())
+    yield event(usage())
+    yield DONE
+
+
+def vllm_metrics(answers: int) -> Any:
+    def line(name: str, count: int, labels: str = "") -> str:
+        return f'vllm:{name}{{engine="0",model_name="big"{labels}}} {float(count * answers)}\n'
+
+    kept = (3, 3, 2, 1)
+    return (
+        "# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.\n"
+        "# TYPE vllm:spec_decode_num_drafts_total counter\n"
+        + line("spec_decode_num_drafts_total", VERIFIED)
+        + line("spec_decode_num_draft_tokens_total", DRAFTED)
+        + line("spec_decode_num_accepted_tokens_total", ACCEPTED)
+        + "".join(
+            line("spec_decode_num_accepted_tokens_per_pos_total", count, f',position="{position}"')
+            for position, count in enumerate(kept)
+        )
+    )
+
+
+def ddtree(request: Request, drafting: bool) -> Pieces:
+    assert request["stream"] is False
+    message = {"role": "assistant", "content": "".join(WORDS)}
+    whole = {"model": "big", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
+    stats = {"tree_budget": request.get("tree_budget"), "cycles": VERIFIED, "avg_acceptance": OUTPUT / VERIFIED}
+    yield json.dumps(whole | ({"ddtree_stats": stats} if drafting else {})).encode()
+
+
+CHAT = "/v1/chat/completions"
+PROTOCOLS = {
+    "lmstudio": Protocol("/api/v0/chat/completions", lmstudio, lambda request: "draft_model" in request),
+    "mlx-omni": Protocol(CHAT, mlx_omni),
+    "mtplx": Protocol(CHAT, mtplx, lambda request: request["generation_mode"] == "mtp"),
+    "dflash-mlx": Protocol(CHAT, dflash, tells={"/metrics": dflash_metrics}),
+    "mlx-vlm": Protocol(CHAT, mlx_vlm),
+    "vllm-mlx": Protocol(CHAT, vllm_mlx),
+    "rapid-mlx": Protocol(CHAT, rapid_mlx),
+    "omlx": Protocol(CHAT, silent),
+    "openai": Protocol(CHAT, silent),
+    "ollama": Protocol("/api/chat", ollama, lambda request: request["options"].get("draft_num_predict") != 0),
+    "vllm": Protocol(CHAT, vllm, tells={"/metrics": vllm_metrics}),
+    "ddtree": Protocol(CHAT, ddtree),
+}

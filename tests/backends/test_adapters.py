@@ -1,0 +1,299 @@
+"""The adapters around Python packages, each with a stand-in of the package's interface; dflash itself where it is."""
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends import open_backend
+from gatekeeper.backends.redrafter_worker import unfold, vicuna
+from gatekeeper.backends.worker import WorkerBackend, WorkerSubject
+from gatekeeper.backends.zlab_dflash_worker import DflashWorker
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer, Rounds, setting
+from gatekeeper.terms.slo import Subject as Written
+from tests.backends.conftest import MODELS, PLAIN, Arena, ask
+
+pytest.importorskip("mlx_lm")
+pytestmark = pytest.mark.mlx
+
+STAND_INS = Path(__file__).parent / "stand_ins"
+LENGTH = {"zlab-dflash": "block_size", "redrafter": "num_draft_tokens"}
+Opened = Callable[[str], WorkerSubject]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    subjects: dict[str, WorkerSubject] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(STAND_INS))
+
+        def get(name: str) -> WorkerSubject:
+            if name not in subjects:
+                backend = Arena(name, tmp_path_factory.mktemp(name)).backend
+                assert isinstance(backend, WorkerBackend)
+                subjects[name] = backend.start(setting(draft="little-draft"))
+            return subjects[name]
+
+        yield get
+        for one in subjects.values():
+            one.close()
+
+
+@pytest.fixture(params=LENGTH)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def drafting(name: str, length: int) -> Any:
+    return setting(draft="little-draft", **{LENGTH[name]: length})
+
+
+def tokens(answer: Answer) -> list[int | None]:
+    return [arrival.token_id for arrival in answer.arrivals]
+
+
+@pytest.mark.parametrize("workload", ["json", "list", "prose"])
+def test_both_arms_say_the_same(opened: Opened, name: str, workload: str) -> None:
+    """
+    Drafting and plain answers have the same tokens and text, with rounds on one side and none on the other.
+    """
+    subject = opened(name)
+
+    plain, candidate = (subject.answer(ask(workload, which)) for which in (PLAIN, drafting(name, 4)))
+
+    assert (None, None) == (plain.fault, candidate.fault)
+    assert (tokens(plain), plain.text, plain.finish) == (tokens(candidate), candidate.text, candidate.finish)
+    assert len(tokens(plain)) == plain.output_tokens == candidate.output_tokens
+    assert plain.rounds is None
+    assert candidate.rounds is not None
+    assert plain.prompt_tokens
+
+
+@pytest.mark.parametrize("length", [3, 5])
+def test_rounds_are_what_the_package_did(opened: Opened, name: str, length: int) -> None:
+    """
+    Rounds, proposals and acceptance are those of the stand-in's pattern; tokens of a round arrive together.
+    """
+    drafted = length - 1 if name == "zlab-dflash" else length
+    limit = 31
+    answer = opened(name).answer(ask("prose", drafting(name, length), max_tokens=limit))
+
+    wanted = pattern(drafted, limit, shrinks=name == "zlab-dflash")
+    assert answer.rounds is not None
+    assert wanted == (answer.rounds.rounds, answer.rounds.drafted, answer.rounds.accepted)
+    assert (limit, "length") == (answer.output_tokens, answer.finish)
+    assert wanted[2] == sum(bool(arrival.drafted) for arrival in answer.arrivals)
+
+
+def pattern(drafted: int, limit: int, *, shrinks: bool) -> tuple[int, int, int]:
+    """Count what the stand-ins do: the prefill's token, then n modulo (drafted + 1) accepted ones and one more."""
+    rounds = proposed = accepted = 0
+    given = 1
+    while given < limit:
+        rounds += 1
+        width = min(drafted, limit - given) if shrinks else drafted
+        fresh = min(rounds % (width + 1) + 1, limit - given)
+        given, proposed, accepted = given + fresh, proposed + width, accepted + fresh - 1
+    return rounds, proposed, accepted
+
+
+def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
+    """
+    Nothing behind the stop token counts, and what of the last round cannot be told is not called accepted.
+    """
+    subject = opened(name)
+    asked = ask("list", drafting(name, 4), max_tokens=1500)
+
+    answer = subject.answer(asked)
+
+    assert (None, "stop") == (answer.fault, answer.finish)
+    rounds = answer.rounds
+    assert rounds is not None
+    assert answer.output_tokens is not None
+    assert 1 + rounds.rounds + rounds.accepted == answer.output_tokens
+    assert answer.arrivals[-1].drafted is False
+
+
+def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
+    """
+    An answer of one token has no round that could be seen.
+    """
+    answer = opened(name).answer(ask("prose", drafting(name, 4), max_tokens=1))
+
+    assert (1, "length", Rounds(0, 0, 0)) == (
+        answer.output_tokens,
+        answer.finish,
+        answer.rounds and Rounds(answer.rounds.rounds, answer.rounds.drafted, answer.rounds.accepted),
+    )
+
+
+@pytest.mark.parametrize(
+    ("which", "more", "said"),
+    [
+        ("zlab-dflash", {"min_p": 0.1, "temperature": 1.0}, "cannot sample with min_p"),
+        ("redrafter", {"top_p": 0.9, "temperature": 1.0}, "cannot sample with top_p"),
+    ],
+)
+def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: Any, said: str) -> None:
+    """
+    Sampling the package does not know is not quietly left out; the worker lives on.
+    """
+    subject = opened(which)
+
+    wrong = subject.answer(ask("prose", drafting(which, 4), **more))
+    right = subject.answer(ask("prose", drafting(which, 4)))
+
+    assert wrong.fault is not None
+    assert said in wrong.fault
+    assert right.fault is None
+
+
+def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
+    """
+    A block that drafts nothing would end dflash's answer after a token: it is said instead.
+    """
+    answer = opened("zlab-dflash").answer(ask("prose", drafting("zlab-dflash", 1)))
+
+    assert answer.fault is not None
+    assert "a block of 1 drafts nothing" in answer.fault
+
+
+def test_plain_decoding_of_redrafter_is_greedy(opened: Opened) -> None:
+    """
+    The package's plain loop draws nothing, so a plain ask with a temperature is a fault.
+    """
+    answer = opened("redrafter").answer(ask("prose", PLAIN, temperature=0.7))
+
+    assert answer.fault is not None
+    assert "greedy" in answer.fault
+
+
+@pytest.mark.parametrize(
+    ("which", "package", "install"),
+    [
+        ("zlab-dflash", "dflash", "pip install dflash"),
+        ("redrafter", "recurrent_drafting", "git clone https://github.com/apple/ml-recurrent-drafter"),
+    ],
+)
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, package: str, install: str
+) -> None:
+    """
+    Without its package a backend is an input error that says how to install it.
+    """
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(InputError, match=f"No module named '{package}") as caught:
+        Arena(which, tmp_path)
+
+    assert install in caught.value.hint
+    assert 2 == caught.value.exit_code
+
+
+def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """
+    The knob of each package's draft length is there, one process serves both arms, and its rounds are seen.
+    """
+    monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
+    backend = Arena(name, tmp_path).backend
+
+    assert LENGTH[name] in backend.knobs
+    assert backend.shares_process
+    assert Sight.ROUNDS | Sight.PLAIN | Sight.MEMORY | Sight.TOKEN_IDS in backend.sight
+    assert name == backend.versions()["worker"]
+
+
+def test_plain_decoding_gets_its_layers_back() -> None:
+    """
+    What dflash hooks into the target for drafting is gone when plain decoding is asked for.
+    """
+    package = import_module("tests.backends.stand_ins.dflash.model_mlx")
+    beat = memoryview(bytearray(8)).cast("Q")
+    worker = DflashWorker(package, str(MODELS["little-target"]), str(MODELS["little-draft"]), beat, [])
+    asked = {"messages": [{"role": "user", "content": "hi"}], "tools": [], "max_tokens": 6, "temperature": 0.0}
+    asked |= dict.fromkeys(["top_p", "top_k", "min_p", "seed", "thinking"])
+    layers = package._get_layers(worker._plain.model)
+
+    hooked = []
+    for which in ("d", None, "d", None):
+        worker.answer({**asked, "setting": {"draft": which}})
+        hooked.append(sum(isinstance(layer, package.Hook) for layer in layers))
+
+    assert [1, 0, 1, 0] == hooked
+
+
+@pytest.mark.skipif(find_spec("dflash") is None, reason="dflash is not installed")
+def test_the_real_dflash(tmp_path: Path) -> None:
+    """
+    The real package, with a draft nobody trained: the target's own tokens, and hardly a guess of it is right.
+    """
+    package = import_module("dflash.model_mlx")
+    mx, flatten = import_module("mlx.core"), import_module("mlx.utils").tree_flatten
+    shape = {
+        "hidden_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "intermediate_size": 64,
+        "vocab_size": 1012,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 2048,
+        "block_size": 4,
+        "num_target_layers": 8,
+    }
+    inner = {"target_layer_ids": [1, 5], "mask_token_id": 0}
+    folder = tmp_path / "untrained"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**shape, "dflash_config": inner}))
+    mx.random.seed(1)
+    draft = package.DFlashDraftModel(package.DFlashConfig(**shape, **inner))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(flatten(draft.parameters())))
+    written = Written(backend="zlab-dflash", target="little-target", drafts=("untrained",))
+    models = {**MODELS, "untrained": folder}
+    backend = open_backend(written, models=models, base=tmp_path, logs=tmp_path / "logs")
+
+    with backend.start(setting(draft="untrained")) as subject:
+        plain = subject.answer(ask("list", PLAIN))
+        candidate = subject.answer(ask("list", setting(draft="untrained", block_size=4)))
+
+    assert (None, tokens(plain)) == (candidate.fault, tokens(candidate))
+    assert candidate.rounds is not None
+    assert candidate.output_tokens == 1 + candidate.rounds.rounds + candidate.rounds.accepted
+    assert candidate.rounds.drafted > candidate.rounds.accepted
+
+
+def test_a_vicuna_chat() -> None:
+    """
+    A chat is written as Vicuna 1.1 was taught it.
+    """
+    turns = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": " Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Bye"},
+    ]
+
+    assert "Be kind. USER: Hi ASSISTANT: Hello.</s>USER: Bye ASSISTANT:" == vicuna(turns)
+    assert vicuna(turns[1:2]).startswith("A chat between a curious user")
+
+
+def test_steps_unfold_into_tokens() -> None:
+    """
+    The first step holds the prefill's token too; a prompt alone is no step; nothing behind the stop token is kept.
+    """
+    prompt = [7, 7]
+    steps = [(1, prompt), (2, [7, 7, 10, 11, 12]), (3, [7, 7, 10, 11, 12, 13, 2, 14])]
+
+    found = unfold(steps, len(prompt), stop=2)
+
+    assert [(2, False, 10), (2, True, 11), (2, False, 12), (3, True, 13), (3, False, 2)] == found

@@ -1,0 +1,424 @@
+"""The dialects against recorded protocols: what is asked, what is understood, and what is refused."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends import open_backend, own_drafts
+from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.dialects.prometheus import by_position, total
+from gatekeeper.backends.served import ServedBackend
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer, Setting, setting
+from gatekeeper.terms.slo import Subject
+from gatekeeper.verdict.claims import claimed_rounds
+from tests.backends.conftest import ROOT, ask
+from tests.backends.recorded import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
+
+MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
+PLAIN = setting(draft=None)
+RECORDED = sorted(PROTOCOLS)
+
+
+def draft_of(name: str) -> str:
+    return min(own_drafts(name) - {"suffix", "ngram"}, default="small")
+
+
+def drafting(name: str) -> Setting:
+    knob = "block_size" if name in {"dflash-mlx", "mlx-vlm"} else "num_draft_tokens"
+    turned = {knob: 5 if knob == "block_size" else 4} if knob in dialect_of(name).knobs else {}
+    return setting(draft=draft_of(name), **turned)
+
+
+def opened(name: str, **written: Any) -> ServedBackend:
+    subject = Subject.model_validate({"backend": name, "target": "big", "drafts": [draft_of(name)], **written})
+    backend = open_backend(subject, models=MODELS, base=ROOT, logs=ROOT / "logs")
+    assert isinstance(backend, ServedBackend)
+    return backend
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> Iterator[tuple[str, RecordedServer, RecordedServer]]:
+    name = request.param
+    with (
+        RecordedServer(PROTOCOLS[name], drafting=True) as fast,
+        RecordedServer(PROTOCOLS[name], drafting=False) as plain,
+    ):
+        yield name, fast, plain
+
+
+every_system = pytest.mark.parametrize("servers", RECORDED, indirect=True)
+Servers = tuple[str, RecordedServer, RecordedServer]
+
+
+def both(servers: Servers) -> tuple[Answer, Answer]:
+    """Return an answer of each arm, drafting first."""
+    name, fast, plain = servers
+    where = {"url": fast.url} | ({} if dialect_of(name).switches else {"plain_url": f"{plain.url}/v1"})
+    backend = opened(name, **where)
+    which = drafting(name)
+    with backend.start(which) as speculating, backend.start(PLAIN) as plainly:
+        return speculating.answer(ask("prose", which)), plainly.answer(ask("prose", PLAIN))
+
+
+def test_every_server_has_a_test() -> None:
+    """
+    Each server an SLO may name is recorded here, or runs for real in a file of its own.
+    """
+    assert set(NAMES) == {*PROTOCOLS, "mlx-server", "llama-server"}
+
+
+@every_system
+def test_an_answer_is_understood(servers: Servers) -> None:
+    """
+    Both arms come back whole: the text, its end, and the token counts the server tells.
+    """
+    lost = 1 if servers[0] == "mlx-omni" else 0
+
+    answers = both(servers)
+
+    whole = (None, "".join(WORDS[: OUTPUT - lost]), "stop", PROMPT, OUTPUT)
+    assert [whole, whole] == [
+        (one.fault, one.text, one.finish, one.prompt_tokens, one.output_tokens) for one in answers
+    ]
+
+
+@every_system
+def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
+    """
+    Whatever a system calls it and however it defines acceptance: drafted, accepted and rounds are the same story.
+    """
+    name = servers[0]
+    tells_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "ddtree"}
+    tells_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm"}
+
+    fast, plain = both(servers)
+
+    told = (
+        DRAFTED if name in tells_drafted else None,
+        ACCEPTED if name in tells_drafted | {"ddtree"} else None,
+        VERIFIED if name in tells_rounds else None,
+    )
+    assert told == (fast.claims.drafted, fast.claims.accepted, fast.claims.rounds)
+    assert not plain.claims.drafted
+    assert (None, None) == (fast.rounds, plain.rounds)
+    rounds = claimed_rounds(fast)
+    if name in tells_drafted:
+        assert rounds is not None
+        assert (DRAFTED, ACCEPTED, VERIFIED) == (rounds.drafted, rounds.accepted, rounds.rounds)
+
+
+@every_system
+def test_only_what_carries_text_arrives(servers: Servers) -> None:
+    """
+    A role, a comment and a usage chunk are no arrival; a round written at once is one.
+    """
+    coalesced = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm"}
+    expected = {"ddtree": 1, "mlx-omni": OUTPUT - 1}.get(servers[0], VERIFIED if servers[0] in coalesced else OUTPUT)
+
+    fast, _ = both(servers)
+
+    assert expected == len(fast.arrivals)
+    known = {arrival.tokens for arrival in fast.arrivals}
+    assert ({1} if expected in {OUTPUT, OUTPUT - 1} else {None}) == known
+
+
+@every_system
+def test_an_arm_asks_for_what_it_is(servers: Servers) -> None:
+    """
+    A plain request never drafts and a drafting one does; none carries a seed at temperature 0.
+    """
+    name, fast, plain = servers
+    both(servers)
+    switched = dialect_of(name).switches
+
+    asked = fast.requests if switched else [*fast.requests, *plain.requests]
+
+    bodies = [body for _, _, body in asked]
+    drafts = PROTOCOLS[name].drafts
+    if drafts(bodies[-1]) is not None:
+        # Of each arm the ping first, then the answer.
+        assert [True, False, True, False] == [drafts(body) for body in bodies] if switched else True
+    assert all("seed" not in {*body, *body.get("options", {})} for body in bodies)
+    assert all(body["messages"] for body in bodies)
+
+
+@pytest.mark.parametrize("servers", ["mtplx"], indirect=True)
+def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
+    """
+    MTPLX demotes a depth on its own: that answer is of another setting than the one it is recorded under.
+    """
+    name, fast, _ = servers
+    which = setting(draft="mtp", num_draft_tokens=7)
+
+    with opened(name, url=fast.url).start(which) as server:
+        answer = server.answer(ask("prose", which))
+
+    assert "setting not applied: depth 4 where 7 was asked for" == answer.fault
+
+
+@pytest.mark.parametrize("servers", ["ddtree"], indirect=True)
+def test_sampling_is_refused_where_it_would_not_happen(servers: Servers) -> None:
+    """
+    DDTree decodes greedily whatever it is told, so an SLO that samples is refused and not misunderstood.
+    """
+    name, fast, plain = servers
+    backend = opened(name, url=fast.url, plain_url=plain.url)
+
+    with backend.start(PLAIN) as server, pytest.raises(InputError, match="decodes greedily"):
+        server.answer(ask("prose", PLAIN, temperature=0.7))
+
+    assert Sight.ARRIVALS not in backend.sight
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program of every system's name on PATH."""
+    for name in NAMES:
+        for word in dialect_of(name).program[:1]:
+            path = tmp_path / word
+            path.write_text("#!/bin/sh\necho 1.2.3\n")
+            path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+BIG, SMALL = str(MODELS["big"]), str(MODELS["small"])
+COMMANDS = {
+    "mlx-omni": ("mlx-omni-server HERE", "mlx-omni-server HERE"),
+    "mtplx": (
+        "mtplx serve --model BIG HERE --stream-interval 1 --ssd-session-cache off",
+        "mtplx serve --model BIG HERE --stream-interval 1 --depth 4 --ssd-session-cache off",
+    ),
+    "dflash-mlx": (
+        (
+            "dflash serve --model BIG HERE --verify-mode off --fastpath-max-tokens 0 "
+            "--no-prefix-cache --prompt-cache-size 0"
+        ),
+        (
+            "dflash serve --model BIG HERE --verify-mode dflash --fastpath-max-tokens 0 --draft SMALL "
+            "--verify-len-cap 5 --no-prefix-cache --prompt-cache-size 0"
+        ),
+    ),
+    "mlx-vlm": (
+        "mlx_vlm.server --model BIG HERE",
+        "mlx_vlm.server --model BIG HERE --draft-model SMALL --draft-block-size 5",
+    ),
+    "vllm-mlx": (
+        "vllm-mlx serve BIG HERE --stream-interval 1 --disable-prefix-cache",
+        "vllm-mlx serve BIG HERE --stream-interval 1 --enable-mtp --mtp-num-draft-tokens 4 --disable-prefix-cache",
+    ),
+    "rapid-mlx": (
+        "rapid-mlx serve BIG HERE --stream-interval 1 --no-spec-decode --disable-prefix-cache",
+        (
+            "rapid-mlx serve BIG HERE --stream-interval 1 --speculative-config "
+            """'{"method": "mtp", "num_speculative_tokens": 4, "disable_auto_k": true}' --disable-prefix-cache"""
+        ),
+    ),
+    "vllm": (
+        "vllm serve BIG HERE --no-enable-prefix-caching",
+        (
+            """vllm serve BIG HERE --speculative-config '{"method": "mtp", "num_speculative_tokens": 4}' """
+            "--no-enable-prefix-caching"
+        ),
+    ),
+}
+
+
+def line(written: str) -> tuple[str, ...]:
+    """Return a command line, its models and its place filled in."""
+    meant = {"BIG": (BIG,), "SMALL": (SMALL,), "HERE": ("--host", "127.0.0.1", "--port", "8123")}
+    return tuple(word for one in shlex.split(written) for word in meant.get(one, (one,)))
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_server_is_started_in_its_own_words(name: str) -> None:
+    """
+    Each arm's command line is written out: the draft, its length, and the prompt cache switched off.
+    """
+    backend = opened(name)
+
+    lines = [backend.command(which, 8123, cache=False) for which in (PLAIN, drafting(name))]
+
+    assert [line(written) for written in COMMANDS[name]] == lines
+    assert "1.2.3" == backend.versions()[name]
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("vllm-mlx", ["--mtp-optimistic"]),
+        ("rapid-mlx", ["--draft-model", "x"]),
+        ("rapid-mlx", ["--num-draft-tokens=4"]),
+    ],
+)
+def test_what_no_verdict_can_be_given_for_is_refused(name: str, args: list[str]) -> None:
+    """
+    A flag that skips the verification, or that is accepted and ignored, is refused with the reason.
+    """
+    with pytest.raises(InputError, match=args[0].split("=", maxsplit=1)[0]):
+        opened(name, args=args)
+
+
+def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    DDTree with its exact commit off keeps tokens the target did not choose.
+    """
+    monkeypatch.setenv("DDTREE_EXACT_COMMIT", "0")
+
+    with pytest.raises(InputError, match="DDTREE_EXACT_COMMIT"):
+        opened("ddtree", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("name", ["lmstudio", "omlx", "ollama", "openai", "ddtree"])
+def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
+    """
+    Without a url or a command there is nothing to ask, and the error says which of them this system wants.
+    """
+    with pytest.raises(InputError, match="plain_command is missing") as refused:
+        opened(name)
+
+    assert any(word in refused.value.hint for word in ("url", "command"))
+
+
+def test_knobs_follow_how_a_server_is_reached() -> None:
+    """
+    What stands on a command line can be turned by a restart alone: not on a running server, in a written command only
+    where it has a place.
+    """
+    written = ["sh", "-c", "serve {port} {num_draft_tokens}"]
+    knobs = {"window": {"argv": ["--window", "{value}"]}, "temperature": {"field": "temp"}}
+
+    attached = opened("openai", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2", knobs=knobs)
+    started = opened("openai", command=written, plain_command=written, knobs=knobs)
+    named = opened("vllm", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2")
+
+    assert {"draft", "temperature", "max_tokens", "concurrency"} == attached.knobs
+    assert attached.knobs | {"window"} == started.knobs
+    assert ("draft", "window") == started.restart_knobs
+    assert "num_draft_tokens" not in named.knobs
+    assert Sight.MEMORY not in attached.sight
+    assert Sight.MEMORY in started.sight
+
+
+def test_knobs_of_the_slo_find_their_place() -> None:
+    """
+    A generic server's knobs go where the SLO says: words of the command line, or a field of the request.
+    """
+    knobs = {"num_draft_tokens": {"argv": ["--n", "{value}"]}, "temperature": {"field": "temp"}}
+    command = ["sh", "serve.sh", "{target}", "{draft}", "{port}"]
+    backend = opened("openai", command=command, plain_command=command[:3] + command[4:], knobs=knobs)
+    which = setting(draft="small", num_draft_tokens=6, temperature=0.5)
+
+    words = backend.command(which, 8123, cache=False)
+
+    assert ("sh", "serve.sh", BIG, SMALL, "8123", "--n", "6") == words
+    with RecordedServer(PROTOCOLS["openai"], drafting=True) as server:
+        attached = opened("openai", url=server.url, plain_url=server.url, knobs=knobs)
+        with attached.start(which) as running:
+            running.answer(ask("prose", which))
+        assert 0.5 == server.requests[-1][2]["temp"]
+
+
+def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The key goes into the header, and into no record, version or error; without the variable nothing is started.
+    """
+    secret = "sk-very-secret-0123456789"
+    written = {"url": "http://127.0.0.1:1", "plain_url": "http://127.0.0.1:1", "api_key_env": "GK_TEST_KEY"}
+    with pytest.raises(InputError, match="GK_TEST_KEY"):
+        opened("openai", **written)
+    monkeypatch.setenv("GK_TEST_KEY", secret)
+
+    with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:
+        backend = opened("openai", **{**written, "url": server.url, "plain_url": server.url})
+        with backend.start(PLAIN) as running:
+            answer = running.answer(ask("prose", PLAIN))
+
+    assert f"Bearer {secret}" == server.requests[-1][1]["Authorization"]
+    assert secret not in repr((answer, backend.versions()))
+
+
+def test_nothing_listens() -> None:
+    """
+    A url where no server is says so, with what to do, instead of a soak of failed answers.
+    """
+    backend = opened("openai", url="http://127.0.0.1:9", plain_url="http://127.0.0.1:9")
+
+    with pytest.raises(InputError, match="no connection") as refused:
+        backend.start(PLAIN)
+
+    assert "start it" in refused.value.hint
+
+
+def test_a_command_must_take_the_port() -> None:
+    """
+    With a port of its own, whatever listens there already would be measured in the server's place.
+    """
+    with pytest.raises(InputError, match="takes no port"):
+        opened("openai", command=["sh", "-c", "serve"], plain_command=["sh", "-c", "serve {port}"])
+
+
+def test_counters_are_differences() -> None:
+    """
+    A cumulative counter tells one answer's share; one that was reset, or is missing, tells nothing.
+    """
+    before, after = Counters(10, 5, 2, (3, 2)), Counters(22, 14, 5, (6, 4, 1))
+
+    assert Counters(12, 9, 3, (3, 2, 1)) == after.since(before)
+    assert Counters(None, None, None, ()) == Counters(1, 1, 1, (1,)).since(before)
+    assert Counters() == Counters().since(before)
+
+
+def test_prometheus_is_read_by_name_and_position() -> None:
+    """
+    Counters are summed over their labels, other names passed over, and positions with a gap are none.
+    """
+    text = (
+        "# TYPE a_total counter\n"
+        'a_total{engine="0"} 3.0\na_total{engine="1"} 4\na_total_created{engine="0"} 1.7e9\nbroken NaN\n'
+        'pos_total{position="1"} 2\npos_total{position="0"} 5\nhole_total{position="1"} 2\n'
+    )
+
+    assert (7, None, None) == (total(text, "a_total"), total(text, "b_total"), total(text, "broken"))
+    assert ((5, 2), ()) == (by_position(text, "pos_total"), by_position(text, "hole_total"))
+
+
+def test_the_schema_names_every_backend() -> None:
+    """
+    An editor offers each system the moment its dialect is written.
+    """
+    schema = json.loads((ROOT / "slos" / "slo.schema.json").read_text())
+
+    offered = schema["$defs"]["Subject"]["properties"]["backend"]["enum"]
+
+    assert set(NAMES) <= set(offered)
+
+
+def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    Whoever took the port in between is never measured in the server's place: the launched program's own end is told.
+    """
+    program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
+    command = [sys.executable, "-c", program, "{port}"]
+    with RecordedServer(PROTOCOLS["openai"], drafting=False) as other:
+        monkeypatch.setattr("gatekeeper.backends.served.free_port", lambda: int(other.url.rsplit(":", 1)[1]))
+        subject = Subject.model_validate(
+            {"backend": "openai", "target": "big", "drafts": ["small"], "command": command, "plain_command": command}
+        )
+        backend = open_backend(subject, models=MODELS, base=tmp_path, logs=tmp_path)
+
+        with pytest.raises(InputError, match="ended at start: exit code 1") as refused:
+            backend.start(PLAIN)
+
+    assert "Address already in use" in refused.value.hint
+    assert [] == other.requests

@@ -1,0 +1,492 @@
+"""The llama-server backend: the real program where there is one, and a fake one that has its quirks everywhere."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gatekeeper.backends import own_drafts
+from gatekeeper.backends.dialects import llama_server as dialect
+from gatekeeper.backends.served import ServedBackend, open_backend
+from gatekeeper.backends.server import Server
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer, setting
+from gatekeeper.terms.slo import Subject
+from tests.backends.conftest import DRAFTING, PLAIN, ROOT, ask
+from tools import write_gguf
+
+FAKE = Path(__file__).with_name("fake_llama_server.py")
+WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
+Open = Callable[..., ServedBackend]
+ONE_THREAD = ["--threads", "1", "--ctx-size", "2048", "--parallel", "1"]
+"""The little pair is too small for two threads: they wait for each other, for seconds where others compute."""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The little models as GGUF."""
+    folder = tmp_path_factory.mktemp("gguf")
+    write_gguf.main([str(folder)])
+    return {name: folder / f"{name}.gguf" for name in write_gguf.NAMES}
+
+
+def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServedBackend:
+    given = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
+    subject = Subject.model_validate({"backend": "llama-server", **given, **written})
+    return open_backend(subject, models=models, base=logs, logs=logs, dialect=dialect.DIALECT)
+
+
+# The real program
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The real llama-server."""
+    found = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
+    if found is None:
+        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
+    return found
+
+
+@pytest.fixture
+def real(program: str, models: dict[str, Path], tmp_path: Path) -> Open:
+    return lambda **written: opened(models, tmp_path / "logs", **{"program": [program], "args": ONE_THREAD, **written})
+
+
+@pytest.fixture(scope="module")
+def running(
+    program: str, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Server]]:
+    """The real server of each arm."""
+    backend = opened(models, tmp_path_factory.mktemp("logs"), program=[program], args=ONE_THREAD)
+    with backend.start(PLAIN) as plain, backend.start(DRAFTING) as drafting:
+        yield plain, drafting
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_real_arms_say_the_same(running: tuple[Server, Server], name: str) -> None:
+    """
+    Drafting changes nothing of a greedy answer, and every token is counted where it arrived, in both arms.
+    """
+    plain, drafting = (one.answer(ask(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True))
+
+    assert (None, None) == (plain.fault, drafting.fault)
+    assert (plain.text, plain.output_tokens) == (drafting.text, drafting.output_tokens)
+    for answer in (plain, drafting):
+        counted = [arrival.tokens or 0 for arrival in answer.arrivals]
+        assert answer.output_tokens is not None
+        silent = answer.output_tokens - sum(counted)
+        # The token that ends an answer has no text, and what closes a tool call is no part of one.
+        assert silent >= 0 if answer.tool_calls else silent in {0, 1}
+        assert min(counted) >= 1
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> None:
+    """
+    `timings` and /metrics tell the same of one answer, and together they account for each of its tokens.
+    """
+    plain, drafting = (one.answer(ask(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True))
+
+    claims = drafting.claims
+    assert None not in {claims.drafted, claims.accepted, claims.rounds, drafting.output_tokens}
+    assert drafting.output_tokens - claims.accepted - claims.rounds in {0, 1, 2}  # type: ignore[operator]
+    assert claims.accepted == sum(claims.accepted_by_position)
+    assert claims.drafted >= claims.accepted  # type: ignore[operator]
+    assert (0, 0, None) == (plain.claims.drafted, plain.claims.accepted, plain.claims.rounds)
+    assert (claims.prompt_seconds or 0) > 0
+
+
+def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server]) -> None:
+    """
+    The converted vocabulary splits every prompt as tokenizer.json does; another pre-tokenizer spoils the answers.
+    """
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(ROOT / "models" / "little-target")
+    with httpx2.Client(base_url=running[0].root) as client:
+        for name in WORKLOADS:
+            lines = (ROOT / "canaries" / "little" / f"{name}.jsonl").read_text().splitlines()[:8]
+            for canary in map(json.loads, lines):
+                tools = {"tools": canary["tools"]} if "tools" in canary else {}
+                text = tokenizer.apply_chat_template(
+                    canary["messages"], **tools, add_generation_prompt=True, tokenize=False
+                )
+                asked = {"messages": canary["messages"], **tools}
+                templated = client.post("/apply-template", json=asked).json()["prompt"]
+                read = client.post("/tokenize", json={"content": text, "parse_special": True}).json()["tokens"]
+
+                assert text == templated
+                assert tokenizer.encode(text, add_special_tokens=False) == read
+
+
+@pytest.mark.mlx
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], arena: Any, name: str) -> None:
+    """
+    The converted target says what the original says.
+    """
+    theirs = arena("mlx").subject(PLAIN).answer(ask(name, PLAIN))
+
+    mine = running[0].answer(ask(name, PLAIN))
+
+    calls = [[call["function"] for call in answer.tool_calls] for answer in (theirs, mine)]
+    assert (theirs.text, calls[0]) == (mine.text, calls[1])
+
+
+def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
+    """
+    A repeated prompt finds nothing in the cache, unless the subject was started as it would be deployed.
+    """
+    backend, asked = real(), ask("json", PLAIN)
+    with backend.start(PLAIN) as subject:
+        cold = [subject.answer(asked).claims.cached_tokens for _ in range(2)]
+    with backend.start(PLAIN, cache=True) as subject:
+        warm = [subject.answer(asked).claims.cached_tokens for _ in range(2)]
+
+    nothing = [0, 0]
+    assert nothing == cold
+    assert (warm[1] or 0) > 0
+
+
+def test_a_real_server_that_ignores_its_draft_is_seen(real: Open) -> None:
+    """
+    -md alone loads the draft and drafts nothing: the claims say so, and the check of engagement fails.
+    """
+    words = (*real().command(PLAIN, 0, cache=False)[:1], "--model", "{target}", "--port", "{port}")
+    backend = real(program=None, command=[*words, "-md", "{draft}"], plain_command=list(words))
+    with backend.start(setting(draft="little-draft")) as subject:
+        answer = subject.answer(ask("json", setting(draft="little-draft")))
+
+    assert (None, 0) == (answer.fault, answer.claims.drafted)
+
+
+def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
+    """
+    Plain decoding that drafts is no reference: each of its answers is a fault, which says how much was drafted.
+    """
+    program = real().command(PLAIN, 0, cache=False)[0]
+    words = [program, "--model", "{target}", "--port", "{port}", "--spec-type", "draft-simple", "-md"]
+    backend = real(
+        program=None, command=[*words, "{draft}"], plain_command=[*words, str(real()._models["little-draft"])]
+    )
+    with backend.start(PLAIN) as subject:
+        fault = subject.answer(ask("json", PLAIN)).fault
+
+    assert fault is not None
+    assert fault.startswith("not plain: ")
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        setting(draft="little-draft", num_draft_tokens=4, draft_p_min=0.9),
+        setting(draft="little-draft", num_draft_tokens=4, draft_n_min=4, draft_p_min=0.9),
+        setting(draft="little-draft-lite", num_draft_tokens=2),
+        setting(draft="ngram-simple", num_draft_tokens=4),
+        setting(draft="ngram-mod", num_draft_tokens=8, draft_n_min=2),
+    ],
+)
+def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
+    """
+    The real server takes every knob, of a draft and of a look-up, and none makes it say anything else.
+    """
+    backend = real(drafts=["little-draft", "little-draft-lite", "ngram-simple", "ngram-mod"])
+    with backend.start(PLAIN) as plain, backend.start(which) as drafting:
+        said = [one.answer(ask("prose", at)) for one, at in ((plain, PLAIN), (drafting, which))]
+
+    assert (None, None) == (said[0].fault, said[1].fault)
+    assert said[0].text == said[1].text
+    claims = said[1].claims
+    drafted = -1 if claims.drafted is None else claims.drafted
+    assert 0 <= drafted <= (dict(which)["num_draft_tokens"] * (said[1].output_tokens or 0))
+
+
+def test_a_real_server_that_is_killed_leaves_a_fault(real: Open) -> None:
+    """
+    A dead server is the answer's fault, with the signal.
+    """
+    with real().start(DRAFTING) as subject:
+        os.kill(subject.pids()[0], signal.SIGKILL)
+        fault = subject.answer(ask("prose", DRAFTING)).fault
+
+    assert fault is not None
+    assert fault.startswith("server died: signal 9")
+
+
+# The fake program
+
+
+@pytest.fixture
+def fake(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open the backend on a fake llama-server of a build, which is on PATH."""
+
+    def get(build: str = "new", *, manners: dict[str, Any] | None = None, **written: Any) -> ServedBackend:
+        folder = tmp_path / f"bin-{build}"
+        folder.mkdir(exist_ok=True)
+        (folder / "llama-server").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" {build} "$@"\n')
+        (folder / "llama-server").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        monkeypatch.setenv("FAKE_LLAMA", json.dumps(manners or {}))
+        return opened(models, tmp_path / "logs", **written)
+
+    return get
+
+
+def asked_of(backend: ServedBackend, which: Any, **more: Any) -> Answer:
+    with backend.start(which) as subject:
+        return subject.answer(ask("prose", which, **more))
+
+
+@pytest.mark.parametrize("build", ["new", "old"])
+def test_any_build_is_started_with_its_own_flags(fake: Open, build: str) -> None:
+    """
+    Whatever the build calls its flags, the draft drafts as many tokens a round as the knob says.
+    """
+    answer = asked_of(fake(build), setting(draft="little-draft", num_draft_tokens=5, draft_p_min=0.5, draft_n_min=1))
+
+    assert (None, (10, 8)) == (answer.fault, (answer.claims.drafted, answer.claims.accepted))
+
+
+def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) -> None:
+    """
+    The type stands there in both arms, the cache in memory is off, and what the SLO adds comes last.
+    """
+    backend = fake(args=["-c", "512"])
+
+    plain, drafting = (backend.command(which, 81, cache=False) for which in (PLAIN, DRAFTING))
+
+    shared = ("--host", "127.0.0.1", "--port", "81", "--metrics", "--jinja", "--offline", "--cache-ram", "0")
+    model = ("llama-server", "--model", str(models["little-target"]), *shared)
+    draft = ("--spec-type", "draft-simple", "--model-draft", str(models["little-draft"]), "--spec-draft-n-max", "4")
+    assert (*model, "--spec-type", "none", "-c", "512") == plain
+    assert (*model, *draft, "-c", "512") == drafting
+    assert "--cache-ram" not in backend.command(PLAIN, 81, cache=True)
+
+
+def test_a_flag_that_was_removed_is_no_flag() -> None:
+    """
+    A --help that explains where a flag went does not offer it.
+    """
+    told = (
+        "-md, --model-draft F   draft model\n--draft N      the argument has been\n    removed. use --new\n--new N   n"
+    )
+
+    assert {"-md", "--model-draft", "--new"} == dialect.flags_of(told)
+
+
+def test_a_removed_flag_of_the_slo_ends_it_in_its_own_words(fake: Open) -> None:
+    """
+    A command of the SLO written for an old build says at start which flag is gone.
+    """
+    words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
+    backend = fake(command=[*words, "-md", "{draft}", "--draft-max", "4"], plain_command=words)
+
+    with pytest.raises(InputError, match="ended at start: exit code 1") as caught:
+        backend.start(DRAFTING)
+
+    assert "use --spec-draft-n-max" in caught.value.hint
+
+
+def test_a_loading_server_is_waited_for(fake: Open) -> None:
+    """
+    503 until the model is loaded is no answer and no failure.
+    """
+    answer = asked_of(fake(manners={"loading": 1.0}), PLAIN)
+
+    assert answer.fault is None
+
+
+def test_tokens_are_counted_where_they_arrive(fake: Open) -> None:
+    """
+    A role alone is no arrival, and a chunk of two tokens counts two.
+    """
+    answer = asked_of(fake(), DRAFTING)
+
+    counts = [1, 1, 2] + [1, 1, 2] * 2
+    assert (counts, 12) == ([arrival.tokens for arrival in answer.arrivals], answer.output_tokens)
+
+
+def test_claims_are_quoted_and_rounds_counted_beside(fake: Open) -> None:
+    """
+    Drafted and accepted come with the answer, rounds and positions from the difference of two counters.
+    """
+    with fake().start(DRAFTING) as subject:
+        first, second = (subject.answer(ask("prose", DRAFTING)).claims for _ in range(2))
+
+    told = (10, 7, 3, (3, 2, 2, 0))
+    for claims in (first, second):
+        assert told == (claims.drafted, claims.accepted, claims.rounds, claims.accepted_by_position)
+    assert (0.002, 0.005) == (first.prompt_seconds, first.decode_seconds)
+
+
+@pytest.mark.parametrize(
+    ("manners", "because"),
+    [
+        ({"counted": 3}, "somebody else's tokens are counted too"),
+        ({"metrics": [2_000_000, 1_000_000, 900_000]}, "six digits are too few for a difference"),
+        ({"pass_alone": 3}, "passes without a draft are not counted"),
+    ],
+)
+def test_counters_that_are_not_this_answers_own_give_no_rounds(
+    fake: Open, manners: dict[str, Any], because: str
+) -> None:
+    """
+    Where the counters can not be the answer's own and whole, rounds are unknown, and the answer's own claims stand.
+    """
+    claims = asked_of(fake(manners=manners), DRAFTING).claims
+
+    assert claims.rounds is None, because
+    assert (claims.drafted or 0) > (claims.accepted or 0) > 0
+
+
+def test_answers_under_way_together_give_no_rounds(fake: Open) -> None:
+    """
+    Above concurrency 1 a difference of counters belongs to nobody.
+    """
+    which = setting(draft="little-draft", num_draft_tokens=4, concurrency=2)
+    with fake().start(which) as subject:
+        claims = subject.answer(ask("prose", which)).claims
+
+    assert (10, None, ()) == (claims.drafted, claims.rounds, claims.accepted_by_position)
+
+
+def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:
+    """
+    `timings` without draft_n mean that none was drafted.
+    """
+    words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
+    answer = asked_of(fake(command=[*words, "-md", "{draft}"], plain_command=words), DRAFTING)
+
+    assert (0, 0) == (answer.claims.drafted, answer.claims.accepted)
+
+
+def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
+    """
+    Plain decoding that drafts all the same is no reference for anything.
+    """
+    words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
+    fault = asked_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
+
+    assert "not plain: 10 tokens were drafted, and none asked for" == fault
+
+
+def test_an_attached_server_tells_its_build(fake: Open) -> None:
+    """
+    A running server is asked for its version, and the program for its own, whatever it greets first.
+    """
+    backend = fake()
+    launched = backend.versions()["llama-server"]
+    with backend.start(PLAIN) as subject:
+        attached = fake(url=f"{subject.root}/v1").versions()["llama-server"]
+
+    assert ("version: 9999 (fake)", "b9999-fake") == (launched, attached)
+
+
+@pytest.mark.parametrize(
+    ("which", "method"),
+    [
+        (setting(draft="little-draft"), "draft-simple"),
+        (setting(draft="ngram-simple", num_draft_tokens=8), "ngram-simple"),
+        (setting(draft="draft-mtp"), "draft-mtp"),
+    ],
+)
+def test_the_type_follows_from_the_draft(fake: Open, which: Any, method: str) -> None:
+    """
+    A file is a model that drafts; a look-up, or heads inside the target, are named by their type and need no file.
+    """
+    command = fake(drafts=["little-draft", "ngram-simple", "draft-mtp"]).command(which, 81, cache=False)
+
+    assert method == command[command.index("--spec-type") + 1]
+    assert ("--model-draft" in command) == (method == "draft-simple")
+
+
+def test_the_slo_may_name_the_method(fake: Open) -> None:
+    """
+    `draft_method` says how a file drafts; one that the build does not know is refused with those it does.
+    """
+    known = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
+
+    assert "draft-eagle3" in known
+    with pytest.raises(InputError, match="can not draft by 'draft-eagle'") as caught:
+        fake(draft_method="draft-eagle").command(DRAFTING, 81, cache=False)
+    assert "draft-eagle3" in caught.value.hint
+    with pytest.raises(InputError, match="knows no --spec-type"):
+        fake("old", draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
+
+
+def test_a_knob_that_does_nothing_is_refused(fake: Open) -> None:
+    """
+    A look-up has no probability to set: sweeping it would compare a setting with itself.
+    """
+    backend = fake(drafts=["ngram-simple"])
+
+    with pytest.raises(InputError, match="draft_p_min does nothing for ngram-simple"):
+        backend.command(setting(draft="ngram-simple", draft_p_min=0.5), 81, cache=False)
+
+
+@pytest.mark.parametrize("word", ["--spec-type", "-md", "--model-draft", "--spec-draft-n-max", "--draft-max"])
+def test_args_that_draft_are_refused(fake: Open, word: str) -> None:
+    """
+    `args` go to both arms: a flag that drafts would take plain decoding away.
+    """
+    with pytest.raises(InputError, match="would make plain decoding draft as well"):
+        fake(args=[word, "x"]).command(PLAIN, 81, cache=False)
+
+
+def test_a_variable_that_drafts_is_refused(fake: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The server reads variables as flags, in both arms.
+    """
+    monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-simple")
+
+    with pytest.raises(InputError, match="LLAMA_ARG_SPEC_TYPE"):
+        fake().command(PLAIN, 81, cache=False)
+
+
+def test_invented_acceptance_is_refused(fake: Open) -> None:
+    """
+    A server told to accept a given share of its draft can not be certified.
+    """
+    with pytest.raises(InputError, match="invents acceptance"):
+        fake(args=["--spec-synth-len", "3"])
+
+
+def test_a_folder_is_no_target(fake: Open) -> None:
+    """
+    llama-server loads GGUF alone; a folder is refused before anything is started.
+    """
+    backend = fake()
+    backend._models = {**backend._models, "little-target": ROOT / "models" / "little-target"}
+
+    with pytest.raises(InputError, match=r"is no \.gguf file"):
+        backend.command(PLAIN, 81, cache=False)
+
+
+def test_a_missing_program_says_how_to_get_it(models: dict[str, Path], tmp_path: Path) -> None:
+    """
+    Without llama-server nothing is started, and the error says what to install.
+    """
+    with pytest.raises(InputError, match="not on PATH") as caught:
+        opened(models, tmp_path, program=["no-such-llama-server"])
+
+    assert "llama.cpp" in caught.value.hint
+
+
+def test_what_it_shows(fake: Open) -> None:
+    """
+    Drafting is a claim here, never counted by us; look-ups need no file.
+    """
+    backend = fake()
+
+    assert Sight.CLAIMED_ROUNDS in backend.sight
+    assert Sight.ROUNDS not in backend.sight
+    assert {"draft", "num_draft_tokens", "draft_n_min", "draft_p_min"} == set(backend.restart_knobs)
+    assert {"ngram-simple", "ngram-mod", "draft-mtp"} < own_drafts("llama-server")

@@ -1,0 +1,440 @@
+"""The worker backend: programs that greet, answer and go wrong in every way a stranger's program can."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gatekeeper.backends.worker import WorkerBackend, WorkerSubject
+from gatekeeper.terms.errors import GatekeeperError, InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.records import Answer, Rounds, setting
+from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask, canary
+
+HERE = Path(__file__).parent
+BAD, EXAMPLE = HERE / "bad_worker.py", HERE / "example_worker.py"
+PLACES = ("{target}", "{draft}")
+
+
+def worker(folder: Path, *words: str, **more: Any) -> WorkerBackend:
+    """Open the worker backend on a Python program and its words."""
+    backend = Arena("worker", folder, command=[sys.executable, *words, *PLACES], **more).backend
+    assert isinstance(backend, WorkerBackend)
+    return backend
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
+    started: list[WorkerSubject] = []
+
+    def start(mode: str, **more: Any) -> WorkerSubject:
+        started.append(worker(tmp_path, str(BAD), mode, **more).start(DRAFTING))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerSubject]:
+    with worker(tmp_path_factory.mktemp("echo"), str(EXAMPLE)).start(DRAFTING) as subject:
+        yield subject
+
+
+def test_a_worker_answers(echo: WorkerSubject) -> None:
+    """
+    What a worker writes down comes back as an answer: times, tokens, text, rounds; what it left out is None, never 0.
+    """
+    words = canary("prose").messages[-1]["content"].split()
+
+    answer = echo.answer(ask("prose", DRAFTING))
+
+    whole = -(-len(words) // 5)
+    assert (None, " ".join(words), "stop") == (answer.fault, answer.text, answer.finish)
+    assert [1] * len(words) == [arrival.tokens for arrival in answer.arrivals]
+    assert answer.rounds is not None
+    assert (whole, whole * 4) == (answer.rounds.rounds, answer.rounds.drafted)
+    assert (None, None, None) == (answer.prompt_tokens, answer.memory_active, answer.memory_peak)
+    times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
+    assert sorted(times) == times
+
+
+def test_both_arms_say_the_same(echo: WorkerSubject) -> None:
+    """
+    A shared process answers plain asks too, with the same tokens and without rounds.
+    """
+    drafting, plain = (echo.answer(ask("prose", which)) for which in (DRAFTING, PLAIN))
+
+    assert [one.token_id for one in plain.arrivals] == [one.token_id for one in drafting.arrivals]
+    assert plain.rounds is None
+
+
+def test_a_long_prompt_goes_through(echo: WorkerSubject) -> None:
+    """
+    An ask far larger than a pipe's buffer arrives whole.
+    """
+    asked = ask("prose", PLAIN, max_tokens=3)
+    long = asked.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * 100_000},)})
+
+    answer = echo.answer(type(asked)(long, PLAIN, asked.sampling))
+
+    assert "word word word" == answer.text
+
+
+OUT_OF_STEP = {
+    "wrong id": "out of step: answer 2 while ask 1",
+    "true id": "out of step: answer True while ask 1",
+    "begins twice": "out of step: begin 1",
+    "no line of ours": "out of step: a line that is neither begin nor answer, with progress",
+    "nan": "garbage on stdout (NaN is no JSON)",
+    "garbage": "garbage on stdout",
+    "no object": "garbage on stdout (no JSON object)",
+    "deep": "garbage on stdout",
+    "half": "worker died: exit code 0, in the middle of a line",
+    "long": "garbage on stdout: a line longer than 8 MiB",
+    "killed": "worker died: signal 9",
+    "killed unbegun": "worker died: signal 9 (it had not begun)",
+    "exits": "worker died: exit code 3 (RuntimeError: out of pages)",
+    "falls silent": "worker closed its output; it was ended",
+}
+
+
+@pytest.mark.parametrize("mode", OUT_OF_STEP)
+def test_a_broken_worker_is_ended(bad: Callable[..., WorkerSubject], mode: str) -> None:
+    """
+    A worker that dies or is out of step leaves a fault that says how, and no process; a later ask faults too.
+    """
+    subject = bad(mode)
+
+    first = subject.answer(ask("list", PLAIN))
+    second = subject.answer(ask("list", PLAIN))
+
+    assert first.fault is not None
+    assert first.fault.startswith(OUT_OF_STEP[mode])
+    assert second.fault is not None
+    assert not subject.alive()
+    assert not psutil.pid_exists(subject.pids()[0])
+
+
+UNTRUE = {
+    "backwards": "a worker that lies about time: arrival 2 lies 0.000001 s before arrival 1",
+    "before the ask": "a worker that lies about time: arrival 1 lies",
+    "in the future": "a worker that lies about time: ended_ns lies",
+    "fractions": "an arrival that is none",
+    "nothing counted": "an arrival of 0 tokens; unknown is null, never 0",
+    "miscounted": "output_tokens is 3, its arrivals carry 2",
+    "more than drafted": "rounds that cannot be",
+    "negative": "drafted is -1",
+    "half a count": "rounds without rounds, drafted and accepted",
+    "drafts plainly": "drafted 1 tokens for a plain ask",
+    "odd finish": "finish 'eos' is none of stop, length, tool_calls",
+    "odd call": "a tool call without a function's name and arguments, both text",
+    "its own fault": "out of memory",
+}
+
+
+@pytest.mark.parametrize("mode", UNTRUE)
+def test_an_untrue_answer_is_a_fault(bad: Callable[..., WorkerSubject], mode: str) -> None:
+    """
+    A whole line that contradicts itself or our clock is that answer's fault, and none of its numbers is kept.
+    """
+    subject = bad(mode)
+
+    answer = subject.answer(ask("list", PLAIN))
+
+    assert answer.fault is not None
+    assert answer.fault.startswith(UNTRUE[mode])
+    assert (None, None) == (answer.rounds, answer.output_tokens)
+    assert subject.alive()
+
+
+def test_what_is_left_out_is_unknown(bad: Callable[..., WorkerSubject]) -> None:
+    """
+    An answer line without any field is an answer of which nothing is known, not one of nought tokens.
+    """
+    answer = bad("blind").answer(ask("list", DRAFTING))
+
+    assert Answer(answer.sent_ns, answer.ended_ns) == answer
+
+
+@pytest.mark.parametrize(("mode", "words"), [("hangs", 0), ("deaf", 100_000)])
+def test_silence_is_a_timeout(bad: Callable[..., WorkerSubject], mode: str, words: int) -> None:
+    """
+    A worker that gives no sign of life, or does not even read a long ask, costs one limit and is ended.
+    """
+    subject = bad(mode, timeout=0.3)
+    asked = ask("list", PLAIN)
+    long = asked.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * (words or 1)},)})
+
+    answer = subject.answer(type(asked)(long, PLAIN, asked.sampling))
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("timeout")
+    assert not subject.alive()
+
+
+def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
+    """
+    A worker that counts on its page may take longer than the limit on silence.
+    """
+    program = tmp_path / "slow.py"
+    program.write_text(
+        "import json, mmap, os, sys, time\n"
+        "page = mmap.mmap(int(os.environ['GATEKEEPER_BEAT']), mmap.PAGESIZE)\n"
+        "print(json.dumps({'gatekeeper': 1, 'name': 'slow', 'sees': ['plain']}), flush=True)\n"
+        "print(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    for count in range(15):\n"
+        "        time.sleep(0.1)\n"
+        "        page[0] = count + 1\n"
+        "    print(json.dumps({'answer': json.loads(line)['ask']}), flush=True)\n"
+    )
+    with worker(tmp_path, str(program), timeout=0.5).start(DRAFTING) as subject:
+        answer = subject.answer(ask("list", DRAFTING))
+
+    assert answer.fault is None
+    assert answer.ended_ns - answer.sent_ns > 1.4e9
+
+
+REFUSED = {
+    "dies at once": ("exit code 3", "no weights here"),
+    "babbles": ("did not greet: garbage on stdout", "METHODOLOGY.md"),
+    "old": ("speaks worker protocol 2, this gatekeeper speaks 1", "same time"),
+    "nobody": ("without a name", "METHODOLOGY.md"),
+    "unnumbered": ("did not greet", "METHODOLOGY.md"),
+    "clairvoyant": ("unknown word 'arrival'", "did you mean 'arrivals'?"),
+    "unturnable": ("unknown word 'num_draft_token'", "did you mean 'num_draft_tokens'?"),
+    "torn": ('does not list "plain"', "METHODOLOGY.md"),
+    "sorry": ("no module named wonder", "pip install wonder"),
+    "mute": ("was not ready in start_timeout = 0.5 s: it did not greet", "raise start_timeout"),
+}
+
+
+@pytest.mark.parametrize("mode", REFUSED)
+def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) -> None:
+    """
+    A program that is no worker is found out before anything is run, and the error says what to do.
+    """
+    message, hint = REFUSED[mode]
+    before = {child.pid for child in psutil.Process().children()}
+
+    with pytest.raises(InputError) as caught:
+        worker(tmp_path, str(BAD), mode, **({"start_timeout": 0.5} if mode == "mute" else {}))
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert 2 == caught.value.exit_code
+    assert before >= {child.pid for child in psutil.Process().children()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"), [("cannot load", "little-target: bad cannot load this model"), ("never ready", "is ready")]
+)
+def test_one_that_cannot_load_is_an_input_error(tmp_path: Path, mode: str, message: str) -> None:
+    """
+    A worker that greets and then cannot load its models names the model; nothing of it is left.
+    """
+    with pytest.raises(InputError, match=message):
+        worker(tmp_path, str(BAD), mode).start(DRAFTING)
+
+
+def test_the_program_is_looked_for(tmp_path: Path) -> None:
+    """
+    A program that is not there, not executable or not runnable is an input error with the way out.
+    """
+    script = tmp_path / "mine"
+    script.write_text("no interpreter\n")
+    wrong = {
+        "no-such-worker-anywhere": "not on PATH",
+        "./absent": "does not exist",
+        "./mine": "not executable",
+    }
+    for word, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            Arena("worker", tmp_path, command=[word])
+    script.chmod(0o755)
+    with pytest.raises(InputError, match="cannot be run") as caught:
+        Arena("worker", tmp_path, command=["./mine"])
+    assert "#!" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({}, "needs the command"),
+        ({"command": ["x", "--port", "{port}"]}, "a worker has no port"),
+    ],
+)
+def test_a_senseless_subject_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+    """
+    What a worker could never use is said, not ignored.
+    """
+    with pytest.raises(InputError, match=message):
+        Arena("worker", tmp_path, **more)
+
+
+def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
+    """
+    A program that greets otherwise than when the run was frozen is not measured.
+    """
+    program = tmp_path / "worker.py"
+    shutil.copy(EXAMPLE, program)
+    backend = worker(tmp_path, "worker.py")
+    program.write_text(EXAMPLE.read_text().replace("versions={}", 'versions={"echo": "2"}'))
+
+    with pytest.raises(InputError, match="greeted as"):
+        backend.start(DRAFTING)
+
+
+def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
+    """
+    The greeting's versions, the commands, and the digest of each file they name are told for the manifest.
+    """
+    shutil.copy(EXAMPLE, tmp_path / "worker.py")
+
+    versions = worker(tmp_path, "worker.py").versions()
+
+    digest = hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()
+    assert ("echo", digest) == (versions["worker"], versions["file worker.py"])
+    assert f"{sys.executable} worker.py {{target}} {{draft}}" == versions["command"]
+
+
+def test_the_greeting_becomes_the_sight(tmp_path: Path) -> None:
+    """
+    What a worker says it sees, and no more, is what objectives may need; its memory is ours to measure.
+    """
+    backend = worker(tmp_path, str(BAD), "blind")
+
+    assert Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN | Sight.MEMORY == backend.sight
+    assert frozenset() == backend.knobs
+
+
+def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
+    """
+    With a plain_command each arm has its process, and only what both show can be compared.
+    """
+    backend = worker(tmp_path, str(EXAMPLE), plain_command=[sys.executable, str(BAD), "blind", "{target}"])
+    with backend.start(PLAIN) as plain, backend.start(DRAFTING) as drafting:
+        with pytest.raises(GatekeeperError, match="little-draft"):
+            plain.answer(ask("list", DRAFTING))
+        with pytest.raises(GatekeeperError, match="plain"):
+            drafting.answer(ask("list", PLAIN))
+
+    assert not backend.shares_process
+    seen = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN
+    assert seen == backend.sight
+    assert "plain worker" in backend.versions()
+
+
+def test_places_are_filled(tmp_path: Path) -> None:
+    """
+    {target} and {draft} become folders; without a draft its word is left out; the program runs beside the SLO file.
+    """
+    program = tmp_path / "told.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "hello = {'gatekeeper': 1, 'name': 'told', 'sees': ['plain'], 'shares_process': False}\n"
+        "print(json.dumps(hello), flush=True)\n"
+        "print(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    text = json.dumps([os.getcwd(), *sys.argv[1:]])\n"
+        "    print(json.dumps({'answer': json.loads(line)['ask'], 'text': text}), flush=True)\n"
+    )
+    backend = worker(tmp_path, "told.py", args=["--beam", "3"])
+    told = []
+    for which in (DRAFTING, PLAIN):
+        with backend.start(which) as subject:
+            told.append(json.loads(subject.answer(ask("list", which)).text))
+
+    here, target, draft = str(tmp_path), str(MODELS["little-target"]), str(MODELS["little-draft"])
+    assert [[here, target, draft, "--beam", "3"], [here, target, "--beam", "3"]] == told
+
+
+def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
+    """
+    Chosen knobs go along while drafting, conditions always, and a plain ask names no draft and no length.
+    """
+    program = tmp_path / "mirror.py"
+    program.write_text(
+        "import json, sys\n"
+        "print(json.dumps({'gatekeeper': 1, 'name': 'm', 'sees': ['plain'], 'shares_process': True}), flush=True)\n"
+        "print(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    print(json.dumps({'answer': json.loads(line)['ask'], 'text': line}), flush=True)\n"
+    )
+    turned = setting(draft="little-draft", block_size=8, num_draft_tokens=None, temperature=0.5, thinking=False)
+    with worker(tmp_path, "mirror.py").start(DRAFTING) as subject:
+        drafting, plain = (json.loads(subject.answer(ask("list", which)).text) for which in (turned, PLAIN))
+
+    assert {"draft": "little-draft", "block_size": 8} == drafting["setting"]
+    assert (0.5, False, 96) == (drafting["temperature"], drafting["thinking"], drafting["max_tokens"])
+    assert {"draft": None} == plain["setting"]
+
+
+def test_its_children_go_with_it(tmp_path: Path) -> None:
+    """
+    What a worker started is ended with it, as behind a shell.
+    """
+    script = tmp_path / "shell.sh"
+    script.write_text(f'#!/bin/sh\n"{sys.executable}" "{EXAMPLE}" "$@"\nexit 0\n')
+    script.chmod(0o755)
+    with Arena("worker", tmp_path, command=["./shell.sh", *PLACES]).backend.start(DRAFTING) as subject:
+        answer = subject.answer(ask("list", DRAFTING))
+        family = [psutil.Process(subject.pids()[0]), *psutil.Process(subject.pids()[0]).children(recursive=True)]
+
+    assert answer.fault is None
+    assert len(family) > 1
+    assert not [one.pid for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_our_workers_need_none_of_our_dependencies() -> None:
+    """
+    The adapters start in an environment that has their package and not ours.
+    """
+    program = (
+        "import sys\n"
+        "class Nobody:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.split('.')[0] in {'pydantic', 'numpy', 'click', 'jsonschema'}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Nobody())\n"
+        "import gatekeeper.backends.zlab_dflash_worker, gatekeeper.backends.redrafter_worker\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+
+
+def test_opening_waits_for_no_models(tmp_path: Path) -> None:
+    """
+    Opening the backend asks for the greeting alone: it does not wait for models.
+    """
+    program = tmp_path / "heavy.py"
+    program.write_text(
+        "import json, time\nprint(json.dumps({'gatekeeper': 1, 'name': 'heavy'}), flush=True)\ntime.sleep(3600)\n"
+    )
+
+    backend = worker(tmp_path, "heavy.py", start_timeout=30)
+
+    assert "heavy" == backend.versions()["worker"]
+
+
+def test_rounds_by_position_are_kept(tmp_path: Path) -> None:
+    """
+    Positions of a round come back as they were counted.
+    """
+    rounds = {"rounds": 2, "drafted": 4, "accepted": 3, "tried_by_position": [2, 2], "accepted_by_position": [2, 1]}
+    program = tmp_path / "counts.py"
+    program.write_text(EXAMPLE.read_text().replace("rounds=rounds", f"rounds={rounds!r}"))
+    with worker(tmp_path, "counts.py").start(DRAFTING) as subject:
+        answer = subject.answer(ask("list", DRAFTING))
+
+    assert Rounds(2, 4, 3, (2, 2), (2, 1)) == answer.rounds

@@ -1,0 +1,181 @@
+"""An OTLP collector in this process, over HTTP and gRPC: it decodes protobuf and keeps what it took."""
+
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "traces": (ExportTraceServiceRequest, ExportTraceServiceResponse),
+    "metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+}
+
+
+def value_of(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    found = getattr(value, kind)
+    return [value_of(one) for one in found.values] if kind == "array_value" else found
+
+
+def told(attributes: Any) -> dict[str, Any]:
+    """Return attributes as a dict."""
+    return {one.key: value_of(one.value) for one in attributes}
+
+
+@dataclass
+class Receiver:
+    """What a collector took, and how it behaves."""
+
+    manner: str = "take"
+    """take | refuse (HTTP 400, gRPC UNAVAILABLE) | hang | partial | chat (an HTML page with status 200)"""
+    url: str = ""
+    requests: list[Any] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    look: Callable[[], None] | None = None
+    """Called whenever a request came."""
+
+    @property
+    def spans(self) -> list[Span]:
+        some = [one for one in self.requests if isinstance(one, ExportTraceServiceRequest)]
+        return [s for one in some for r in one.resource_spans for scoped in r.scope_spans for s in scoped.spans]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        some = [one for one in self.requests if isinstance(one, ExportMetricsServiceRequest)]
+        return [m for one in some for r in one.resource_metrics for scoped in r.scope_metrics for m in scoped.metrics]
+
+    @property
+    def resources(self) -> list[dict[str, Any]]:
+        found = []
+        for one in self.requests:
+            some = one.resource_spans if isinstance(one, ExportTraceServiceRequest) else one.resource_metrics
+            found += [told(each.resource.attributes) for each in some]
+        return found
+
+    def points(self, name: str) -> list[Any]:
+        """Return every data point of the metrics called *name*."""
+        return [
+            point
+            for metric in self.metrics
+            if metric.name == name
+            for point in getattr(metric, str(metric.WhichOneof("data"))).data_points
+        ]
+
+    def by_id(self) -> dict[bytes, Span]:
+        return {span.span_id: span for span in self.spans}
+
+    def answer(self, kind: str) -> Any:
+        reply = KINDS[kind][1]()
+        if self.manner == "partial":
+            name = "rejected_spans" if kind == "traces" else "rejected_data_points"
+            setattr(reply.partial_success, name, 2)
+            reply.partial_success.error_message = "too old"
+        return reply
+
+
+@contextmanager
+def over_http(manner: str = "take") -> Iterator[Receiver]:
+    """Serve /v1/traces and /v1/metrics."""
+    receiver = Receiver(manner)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            kind = self.path.rpartition("/")[2]
+            if receiver.look is not None:
+                receiver.look()
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+            if receiver.manner == "hang":
+                receiver.over.wait(60)
+                return
+            if receiver.manner == "refuse":
+                self.say(400, "text/plain", b"no")
+            elif receiver.manner == "chat":
+                self.say(200, "text/html", b"<h1>Welcome</h1>")
+            else:
+                assert self.headers["Content-Type"] == "application/x-protobuf"
+                receiver.requests.append(KINDS[kind][0].FromString(body))
+                receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
+                self.say(200, "application/x-protobuf", receiver.answer(kind).SerializeToString())
+
+        def say(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Stay silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    receiver.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield receiver
+    finally:
+        receiver.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def over_grpc(manner: str = "take") -> Iterator[Receiver]:
+    """Serve the two Export methods."""
+    receiver = Receiver(manner)
+
+    def method(kind: str) -> Any:
+        def take(request: Any, context: Any) -> Any:
+            if receiver.manner == "hang":
+                receiver.over.wait(60)
+            if receiver.manner == "refuse":
+                context.abort(grpc.StatusCode.UNAVAILABLE, "come back later")
+            receiver.requests.append(request)
+            receiver.headers.append(dict(context.invocation_metadata()))
+            return receiver.answer(kind)
+
+        given, reply = KINDS[kind]
+        return grpc.unary_unary_rpc_method_handler(take, given.FromString, reply.SerializeToString)
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    stem = "opentelemetry.proto.collector"
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(f"{stem}.trace.v1.TraceService", {"Export": method("traces")}),
+            grpc.method_handlers_generic_handler(f"{stem}.metrics.v1.MetricsService", {"Export": method("metrics")}),
+        )
+    )
+    receiver.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield receiver
+    finally:
+        receiver.over.set()
+        server.stop(None).wait()
+
+
+def events_of(run: Any, kind: str) -> list[dict[str, Any]]:
+    """Return the details of a run's events of one kind."""
+    lines = (run / "events.jsonl").read_text().splitlines()
+    return [one["detail"] for one in map(json.loads, lines) if one.get("kind") == kind]

@@ -1,0 +1,139 @@
+"""Collectors that are down, slow or unwilling: they cost the run a time limit and never its verdict."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from gatekeeper.telemetry.destination import Protocol, destination
+from gatekeeper.telemetry.wire import RefusedError, Wire
+from gatekeeper.terms.slo import Telemetry
+from tests.telemetry.conftest import Lay, Told, within
+from tests.telemetry.receiver import Receiver, events_of, over_grpc, over_http
+
+
+def nobody() -> str:
+    """Return an address nobody listens at."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
+    """
+    Nobody listens: the run ends as it would, the events and the last line say what was not delivered.
+    """
+    place = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": nobody()})
+
+    done = place.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
+
+    failed = events_of(place.path / "run", "telemetry_failed")
+    assert "promoted" == done.document["outcome"]
+    assert ["sweep", "run"] == [one["stage"] for one in failed], "after a failure it waits for the end"
+    assert "telemetry was not delivered" in done.err
+    assert "gatekeeper export run" in done.err
+
+
+def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
+    """
+    A collector that takes a connection and never answers is left after the limit, and the run is not touched.
+    """
+    with over_http("hang") as receiver:
+        place = fresh(telemetry={"endpoint": receiver.url, "timeout": "1 s"})
+        place.run("certify", "slo.toml", "--out", "run", code=0)
+        place.run("judge", "run", code=0)
+
+    failed = events_of(place.path / "run", "telemetry_failed")
+    assert 2 == len(failed)
+    assert {receiver.url} == {one["because"].partition(": ")[0] for one in failed}
+
+
+@pytest.mark.parametrize(
+    ("serve", "manner", "said"),
+    [
+        (over_http, "refuse", "HTTP 400"),
+        (over_http, "chat", "not in OTLP"),
+        (over_http, "partial", "rejected 2: too old"),
+        (over_grpc, "refuse", "gRPC UNAVAILABLE: come back later"),
+        (over_grpc, "partial", "rejected 2: too old"),
+    ],
+)
+def test_a_refusal_is_told(
+    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, said: str
+) -> None:
+    """
+    What a collector does not take whole was not delivered, and its reason is passed on.
+    """
+    with serve(manner) as receiver:
+        protocol = "grpc" if serve is over_grpc else "http/protobuf"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        done = within(told.place, **variables).run("export", "run", code=4)
+
+    assert said in done.err
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
+    """
+    Over either protocol a connection that is refused ends the export at once, with an error that names the address.
+    """
+    url = nobody()
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+
+    done = within(told.place, **variables).run("export", "run", code=4)
+
+    assert url in done.err
+
+
+@pytest.mark.parametrize(("serve", "said"), [(over_http, "no answer within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
+def test_an_answer_that_never_comes_ends_with_its_time(
+    serve: Callable[[str], AbstractContextManager[Receiver]], said: str
+) -> None:
+    """
+    Over either protocol a request is left when the export's time is over, and no further one is begun.
+    """
+    protocol: Protocol = "grpc" if serve is over_grpc else "http/protobuf"
+    with serve("hang") as receiver:
+        to = destination(Telemetry(endpoint=receiver.url, protocol=protocol), {})
+        assert to is not None
+        with Wire(to.routes["traces"], time.monotonic_ns() + 300_000_000) as wire:
+            with pytest.raises(RefusedError, match=said):
+                wire.send(ExportTraceServiceRequest())
+            with pytest.raises(RefusedError, match="the time for this export is over"):
+                wire.send(ExportTraceServiceRequest())
+
+
+def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
+    """
+    headers_env names a variable that is not set: the run goes on, says so at once, and sends nothing.
+    """
+    with over_http() as receiver:
+        place = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
+        place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    said = [(one["stage"], one["because"]) for one in events_of(place.path / "run", "telemetry_failed")]
+    assert [("begin", "the variable NOT_SET_ANYWHERE (telemetry.headers_env) is not set")] == said
+    assert [] == receiver.requests
+
+
+def test_a_missing_certificate_is_told(told: Told) -> None:
+    """
+    A certificate file that is not there is named as the reason, and nothing is sent.
+    """
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
+
+    done = within(told.place, **variables).run("export", "run", code=4)
+
+    assert "its certificates: No such file or directory" in done.err
+
+
+def test_export_needs_an_endpoint(told: Told) -> None:
+    """
+    `gatekeeper export` without an endpoint anywhere is exit code 2, and says where to name one.
+    """
+    done = told.place.run("export", "run", code=2)
+
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in done.err

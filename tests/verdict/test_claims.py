@@ -1,0 +1,103 @@
+"""A server's own counters: how they stand in, and that they never pass for ours."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.terms.outcome import Estimate, fact
+from gatekeeper.terms.records import Answer, Claims, Generation, Role, Rounds, setting
+from gatekeeper.verdict.claims import NOTE, as_claimed, claimed_rounds, counted_or_claimed, noted
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence, gather
+from gatekeeper.verdict.findings import examine
+
+HEAVY = setting(draft="heavy", num_draft_tokens=4)
+
+
+def made(number: int = 0, arm: str = "candidate", **answer: object) -> Generation:
+    given_ = Answer(0, 10**9, (), "t", output_tokens=20, prompt_tokens=9)
+    knobs = HEAVY if arm == "candidate" else setting(draft=None)
+    one = replace(given_, **answer)  # type: ignore[arg-type]
+    return Generation("t", f"{number}", "w", f"c-{number}", arm, knobs, Role.MEASURED, 0, "1", 1, one)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 50))
+def test_claimed_counters_are_kept_as_they_are(drafted: int, accepted: int, rounds: int) -> None:
+    """
+    Claims become rounds without a change, impossible ones included: judging them is the findings' work.
+    """
+    answer = Answer(0, 1, output_tokens=20, claims=Claims(drafted, accepted, rounds))
+
+    assert Rounds(rounds, drafted, accepted) == claimed_rounds(answer)
+
+
+def test_rounds_follow_from_what_was_emitted() -> None:
+    """
+    A server that tells drafted and accepted alone emitted one more token a round: 20 - 15 accepted are 5 rounds.
+    """
+    assert Rounds(5, 20, 15) == claimed_rounds(Answer(0, 1, output_tokens=20, claims=Claims(20, 15)))
+
+
+@pytest.mark.parametrize("claims", [Claims(), Claims(drafted=3), Claims(accepted=3), Claims(rounds=3)])
+def test_half_a_claim_is_none(claims: Claims) -> None:
+    """
+    Without both drafted and accepted nothing is claimed.
+    """
+    assert claimed_rounds(Answer(0, 1, output_tokens=20, claims=claims)) is None
+
+
+def test_ours_come_first() -> None:
+    """
+    Claims stand in only where nothing was counted by us.
+    """
+    counted = (made(rounds=Rounds(5, 20, 10), claims=Claims(20, 19)),)
+    told = (made(claims=Claims(20, 15)),)
+
+    assert (counted, False) == counted_or_claimed(counted)
+    assert (as_claimed(told), True) == counted_or_claimed(told)
+    assert (False, None) == (counted_or_claimed((made(),))[1], counted_or_claimed((made(),))[0][0].answer.rounds)
+
+
+def test_an_estimate_of_claims_says_so() -> None:
+    """
+    The acceptance rate of claims is computed as ours would be, and carries its label.
+    """
+    answers = tuple(made(number, claims=Claims(20, 15)) for number in range(30))
+    evidence = Evidence("w", {}, answers, (), 0.95, 1, greedy=True)
+
+    seen = estimate("acceptance_rate", replace(evidence, answers=as_claimed(answers)))
+
+    assert isinstance(seen, Estimate)
+    assert pytest.approx(0.75) == seen.center
+    assert (NOTE,) == noted(fact(0.75, 30)).notes
+
+
+def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
+    mine = tuple(one for one in answers if one.arm == "candidate")
+    plain = tuple(one for one in answers if one.arm == "plain")
+    evidence = gather(Evidence("w", {}, mine, plain, 0.95, 1, greedy=True))
+    return {flaw.finding.kind: flaw.spoils for flaw in examine(evidence, HEAVY, "w")}
+
+
+def test_a_swapped_model_voids_the_arm() -> None:
+    """
+    Answers of one arm under two names are of two models, and no promise about either can be checked.
+    """
+    found = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="b")))
+    same = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="a")), made(3, "plain"))
+
+    assert {"throughput_ratio", "acceptance_rate", "task_pass_delta"} <= found["model_swapped"]
+    assert "memory_headroom" not in found["model_swapped"]
+    assert "model_swapped" not in same
+
+
+def test_a_cached_prompt_voids_its_first_token() -> None:
+    """
+    A prompt that was partly answered from a cache has no time to first token; its decoding still counts.
+    """
+    found = kinds(made(1, claims=Claims(cached_tokens=4)), made(1, "plain", claims=Claims(cached_tokens=0)))
+
+    assert frozenset({"ttft", "ttft_delta", "prefill_throughput"}) == found["warm_prompt"]
+    assert "warm_prompt" not in kinds(made(1, claims=Claims(cached_tokens=0)), made(1, "plain"))
