@@ -55,7 +55,7 @@ class Dot:
     arm: str
     canary: str
     tokens: int | None
-    fault: str | None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.reports import openslo
-from tests.reports.staged import like_golden, soaked, staged, whole
-from tests.verdict.case import WINNING
+from tests.reports.drawn import SCENE
+from tests.reports.staged import like_golden, staged, whole
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SHORTHAND = re.compile(r"[1-9][0-9]*[mhdwMQY]")
@@ -24,7 +24,7 @@ def test_the_export_is_as_it_was() -> None:
     """
     One object a promise: compared with a stored file.
     """
-    like_golden("openslo.yaml", openslo.render(staged(soaked({"easy": WINNING}))))
+    like_golden("openslo.yaml", openslo.render(SCENE))
 
 
 def test_every_promise_is_one_object_with_a_name_of_its_own() -> None:

@@ -15,6 +15,7 @@ from gatekeeper.terms.outcome import Finding, Outcome
 from gatekeeper.terms.records import Generation
 from gatekeeper.verdict.case import Recorded
 from gatekeeper.verdict.scene import Scene
+from tests.reports.drawn import PROMOTED, SCENE
 from tests.reports.staged import MIXED, PROMISES, like_golden, samples, soaked, staged, whole
 from tests.verdict.case import FAILING, LOSING, WINNING, bare
 from tests.verdict.made import generation, steady
@@ -268,7 +269,7 @@ def test_a_broken_host_is_named() -> None:
     text = Document(page.render(scene)).text
 
     assert Outcome.FAIL in {one.outcome for one in scene.verdict.host_checks}
-    assert "breaks a promise: the host" in text
+    assert "a promise is broken: the host" in text
 
 
 def test_unproven_says_what_would_prove_it() -> None:
@@ -300,11 +301,12 @@ def test_a_run_without_a_draft_is_a_page() -> None:
     assert "The manifest" in page.render(staged(case, policy=None))
 
 
-def test_the_page_is_as_it_was(mixed: Scene) -> None:
+@pytest.mark.parametrize(("name", "scene"), [("page.html", SCENE), ("page-promoted.html", PROMOTED)])
+def test_the_page_is_as_it_was(name: str, scene: Scene) -> None:
     """
     The whole body is compared with a stored one; style and script are files of their own and left out.
     """
-    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(mixed), flags=re.DOTALL)
+    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(scene), flags=re.DOTALL)
     text = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
 
-    like_golden("page.html", text.replace("><", ">\n<"))
+    like_golden(name, text.replace("><", ">\n<"))
