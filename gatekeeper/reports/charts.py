@@ -2,6 +2,9 @@
 
 Across, everything is in percent of the width, so text keeps its size on a phone; up, in pixels. Lines lie in an inner
 drawing that is stretched, with strokes that are not.
+
+Not Vega-Lite: inlined, its runtime adds 0.9 MB to every page and an 84 MB package to every installation, it needs the
+right to evaluate strings, and it draws nothing where scripts are forbidden, as in the artifact viewers of CI systems.
 """
 
 import json

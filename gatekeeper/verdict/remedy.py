@@ -57,6 +57,10 @@ def remedy(slo: Slo, check: Check) -> str:
         return "`gatekeeper host` says what this host shows and what to install or allow; sample the whole soak"
     if metric.per is Per.WINDOW:
         return f"a longer soak: three windows of {show_seconds(slo.soak.window_s)} with drafted tokens are needed"
+    if metric.against_plain and metric.census:
+        return "a longer soak (soak.max_duration), or more plain twins in it (soak.sentinel_share)"
+    if metric.quantile is not None:
+        return "more distinct canaries, each of them answered: answers to the same one are no new evidence"
     return "remove the cause, then certify again: a promise without a measurement is never kept"
 
 

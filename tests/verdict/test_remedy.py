@@ -24,7 +24,9 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **seen: flo
         (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too near"),
         (check("memory_headroom"), "gatekeeper host"),
         (check("acceptance_window_min"), "three windows of"),
-        (check("token_agreement"), "remove the cause"),
+        (check("token_agreement"), "a longer soak"),
+        (check("ttft"), "more distinct canaries"),
+        (check("throughput_ratio"), "remove the cause"),
     ],
 )
 def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
