@@ -120,6 +120,8 @@ def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -
     wall, cpu = time.monotonic(), time.process_time()
     for thread in threads:
         thread.join()
+    if len(told) != streams * each:
+        raise SystemExit(f"only {len(told)} of {streams * each} answers came; what went wrong stands above")
     return told, time.monotonic() - wall, time.process_time() - cpu
 
 

@@ -225,7 +225,10 @@ class _Race:
                 found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
         left = [trial for trial in live if trial.name not in found.stops]
-        if noise is not None and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+        # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
+        edge = _edge(sequential.interval(list(null.values()), error))
+        clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
+        if left == clear and self._told_all([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
                 found.halt(trial, "repeats-add-nothing", f"{_span(found.against_plain[trial.name])} of plain decoding")
 
@@ -238,13 +241,13 @@ class _Race:
                 return variance(logs)
         return None
 
-    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float, number: int) -> bool:
+    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
         """Tell whether every canary was asked and repeats would narrow no interval: then canaries differ, not answers.
 
-        Counts and spreads decide this, never which setting is ahead, so it favours none.
+        Counts and spreads decide this, never which setting is ahead of which, so it favours none.
         """
         asked = self._counts[number - 1] / self._canaries
-        if asked < 1 or any(len(one) < sequential.LEAST for one in logs):
+        if asked < 1 or noise is None or any(len(one) < sequential.LEAST for one in logs):
             return False
         gone = noise * (1 / asked - self._canaries / self._counts[-1])
         apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
@@ -260,10 +263,8 @@ class _Race:
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
         """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
-        noise = sequential.interval(list(null.values()), 1 - self._slo.confidence)
-        if sequential.decide(ratio, 1) != "pass" or not isinstance(ratio, Estimate) or not isinstance(noise, Estimate):
-            return False
-        return ratio.center > max(noise.hi, 1 / noise.lo)
+        edge = _edge(sequential.interval(list(null.values()), 1 - self._slo.confidence))
+        return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
     def _stop(self, found: Standing, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
         """Stop what is proven to lose, then what is proven to need no more."""
@@ -296,6 +297,16 @@ class _Race:
 def _log(read: Callable[[Answer], float | None], mine: Generation, twin: Generation) -> float | None:
     ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
     return math.log(ours / theirs) if ours and theirs else None
+
+
+def _edge(noise: Estimate | Missing) -> float:
+    """Return what plain decoding may gain over itself, in either direction; infinite where that is not known."""
+    return max(noise.hi, 1 / noise.lo) if isinstance(noise, Estimate) else math.inf
+
+
+def _outside(ratio: Estimate | Missing, edge: float) -> bool:
+    """Tell whether a ratio lies outside what plain decoding gains over itself, on either side."""
+    return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
 def _racing(found: Standing, contest: Sequence[Trial]) -> list[Trial]:

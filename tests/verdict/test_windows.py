@@ -105,3 +105,15 @@ def test_windows_say_how_many_there_were() -> None:
     assert Missing("the soak has no three consecutive windows with drafted tokens", 2) == estimate(
         "acceptance_window_min", evidence(short)
     )
+
+
+def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
+    """
+    A window is half open: 120 s after the first answer was sent the second one has begun.
+    """
+    answers = [
+        generation(answer([0.5, 1.0], sent_s=sent, rounds=counted(1, 10, good)), f"{sent}")
+        for sent, good in ((0, 1), (119, 9), (240, 1), (360, 1))
+    ]
+
+    assert 0.9 == known(estimate("acceptance_window_min", evidence(answers))).center
