@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.rehearsal import sweep_of
-from bench.truth import LENGTHS, ON_THE_EDGE, WRONG, Scenario, promise, prompts, subject_of
+from bench.truth import LENGTHS, Scenario, promise, prompts, subject_of
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import sequential
 from gatekeeper.verdict.choice import choose, look
@@ -190,20 +190,21 @@ class Swept:
 def swept(effect: float, sweeps: int, seed: int) -> Swept:
     """Sweep a subject whose best setting lies *effect* away from plain decoding.
 
-    A choice is wrong that loses 3 % or more against the best of the settings and plain decoding.
+    A choice is wrong that loses 5 % or more against the best of the settings and plain decoding.
     """
     asked: dict[str, list[int]] = {"early": [], "never": []}
     wrong: dict[str, int] = {"early": 0, "never": 0}
     for number in range(sweeps):
-        script, true = subject_of(Scenario("", effect, 1.0), seed + number)
+        scenario = Scenario("", effect, 1.0)
+        script, true = subject_of(scenario, seed + number)
         for stop, counts in asked.items():
-            written = promise(Scenario("", effect, 1.0))
+            written = promise(scenario)
             slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
             plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
             seen = look(slo, plan, records, "work", {one.id: one for one in prompts()})
             setting = dict(choose(slo, plan, seen).setting)
             chosen = true[setting["num_draft_tokens"]] if setting["draft"] is not None else 1.0
-            wrong[stop] += chosen <= (1 - WRONG + ON_THE_EDGE) * max(1.0, *true.values())
+            wrong[stop] += chosen < 0.95 * max(1.0, *true.values())
             counts.append(sum(len(answers) for answers in records.values()))
     return Swept(effect, fmean(asked["early"]), fmean(asked["never"]), wrong["early"] / sweeps, wrong["never"] / sweeps)
 

@@ -88,11 +88,17 @@ def canary_name(workload: str) -> str:
 
 
 def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
-    idle = [workload.name for workload in promised.workload if profile.weight(workload.name) <= 0]
+    idle = [one.name for one in promised.workload if profile.weight(one.name, one.tier) <= 0]
     if idle:
         raise InputError(
             f"{source}: mix gives a workload no weight: it would never be soaked",
             hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
+        )
+    absent = sorted(set(profile.tiers) - {one.tier for one in promised.workload})
+    if absent:
+        raise InputError(
+            f"{source}: mix names the tier {', '.join(absent)}, and no workload of the SLO is of it",
+            hint=f'set tier = "{absent[0]}" on a workload, or choose another profile',
         )
 
 

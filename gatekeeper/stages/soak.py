@@ -12,12 +12,7 @@ from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.ladder import speculates
 from gatekeeper.verdict.plan import plain_of, sampling_for
-from gatekeeper.verdict.schedule import Turn, closing, lacking, needs, plain_block, turns
-
-BLOCKS = 3
-"""Plain blocks beside a soak whose arms cannot share a process: before, midway, after."""
-WARMUPS = 2
-"""Answers per workload and arm that only warm the process up."""
+from gatekeeper.verdict.schedule import BLOCKS, WARMUPS, Turn, closing, lacking, needs, plain_block, turns
 
 Observe = Callable[[str, dict[str, object]], None]
 
@@ -135,7 +130,8 @@ def _stretch(
 
 
 def _turns(given: Soak, more: Callable[[], bool], already: int, stretch: int) -> Iterator[Request]:
-    weights = {name: given.profile.weight(name) for name in given.settings}
+    tiers = {one.name: one.tier for one in given.slo.workload}
+    weights = {name: given.profile.weight(name, tiers[name]) for name in given.settings}
     share = given.slo.soak.sentinel_share if given.woven else 0.0
     seed = given.seed + given.segment * 1_000_003 + already
     endless = turns(given.settings, given.canaries, weights, sentinel_share=share, seed=seed)

@@ -101,14 +101,14 @@ def _per_canary_quantile(metric: str, evidence: Evidence) -> Estimate | Missing:
             clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
             for one in sound(evidence.answers):
                 clusters[one.canary] += [(gap, 1) for gap, _ in bursts(one.answer, together)]
-            return stats.pooled_quantile(clusters, q, evidence.level, evidence.seed)
+            return stats.pooled_quantile(clusters, q, evidence.level)
 
         def read(answer: Answer) -> float | None:
             return max((gap for gap, _ in bursts(answer, together)), default=None)
 
     values = per_canary(sound(evidence.answers), read)
     if not values:
-        return Missing("no answer shows it", 0)
+        return Missing("no answer shows it")
     return stats.quantile([median(seen) for seen in values.values()], q, evidence.level)
 
 
@@ -143,7 +143,7 @@ def _itl(q: float, evidence: Evidence) -> Estimate | Missing:
                 return Missing("this backend does not count the tokens of a chunk")
             if tokens:
                 clusters[one.canary].append((gap / tokens, tokens))
-    return stats.pooled_quantile(clusters, q, evidence.level, evidence.seed)
+    return stats.pooled_quantile(clusters, q, evidence.level)
 
 
 def _ttft_delta(evidence: Evidence) -> Estimate | Missing:
@@ -223,7 +223,7 @@ def _engaged(evidence: Evidence) -> Estimate | Missing:
         if one.answer.rounds is not None or one.answer.claims.drafted is not None
     ]
     if not seen:
-        return Missing("nothing shows whether the draft was used", 0)
+        return Missing("nothing shows whether the draft was used")
     return fact(sum(seen) / len(long_enough), len(long_enough))
 
 
@@ -231,13 +231,13 @@ def _truncation(evidence: Evidence) -> Estimate | Missing:
     plain: dict[str, list[Answer]] = defaultdict(list)
     for one in sound(evidence.plain):
         plain[one.canary].append(one.answer)
-    cut: dict[str, bool] = {}
+    cut: dict[str, list[bool]] = defaultdict(list)
     for one in sound(evidence.answers):
         for twin in plain[one.canary]:
-            cut[one.canary] = cut.get(one.canary, False) or _cut_short(one.answer, twin, greedy=evidence.greedy)
+            cut[one.canary].append(_cut_short(one.answer, twin, greedy=evidence.greedy))
     if not cut:
-        return Missing("no canary was answered in both arms", 0)
-    return fact(fmean(cut.values()), len(cut))
+        return Missing("no canary was answered in both arms")
+    return fact(fmean(any(seen) for seen in cut.values()), len(cut))
 
 
 def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:

@@ -133,7 +133,7 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) 
     counts = np.array([len(values) for values in groups])
     for row, values in enumerate(groups):
         padded[row, : len(values)] = values
-    chosen = random.integers(0, n, size=(draws, n))
+    chosen = random.integers(n, size=(draws, n))
     picks = np.floor(random.random((draws, n, widest)) * counts[chosen][:, :, None]).astype(np.intp)
     inside = np.arange(widest)[None, None, :] < counts[chosen][:, :, None]
     values = np.where(inside, padded[chosen[:, :, None], picks], 0.0)
@@ -160,7 +160,7 @@ def ratio_of_sums(
         return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
 
     random = np.random.default_rng(seed)
-    drawn = ratio(table[random.integers(0, n, size=(DRAWS, n))].sum(axis=1))
+    drawn = ratio(table[random.integers(n, size=(DRAWS, n))].sum(axis=1))
     lo, hi = np.exp(bounds(np.log(drawn), level, n))
     return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n)
 
@@ -176,18 +176,19 @@ def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: 
     if not np.isfinite(table).all() or (table <= 0).any():
         return Missing("a time is not a positive finite number", n)
     random = np.random.default_rng(seed)
-    medians = np.median(table[random.integers(0, n, size=(DRAWS, n))], axis=1)
+    medians = np.median(table[random.integers(n, size=(DRAWS, n))], axis=1)
     lo, hi = bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
     center = np.median(table, axis=0)
     return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n)
 
 
-def pooled_quantile(
-    clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float, seed: int
-) -> Estimate | Missing:
-    """Bound the *q* quantile of weighted values pooled over clusters (answers); whole clusters are resampled.
+def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float) -> Estimate | Missing:
+    """Bound the *q* quantile of weighted values pooled over clusters (answers); the clusters alone are independent.
 
-    `clusters` holds (value, weight) pairs, weight counting tokens. As many clusters are needed as independent samples.
+    `clusters` holds (value, weight) pairs, weight counting tokens. The share of the weight up to the quantile is a
+    ratio of sums over clusters; its standard error, linearised, is read back as quantiles (Woodruff 1952). It shrinks
+    towards the tail, so the widest of those at the quantile, just below it and at either bound is taken. As many
+    clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
     """
     names = sorted(name for name, values in clusters.items() if values)
     n = len(names)
@@ -199,23 +200,26 @@ def pooled_quantile(
     owner = np.repeat(np.arange(n), [len(clusters[name]) for name in names])
     if not np.isfinite(values).all():
         return Missing("a gap is not a finite number", n)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     values, weights, owner = values[order], weights[order], owner[order]
+    heap, sizes = np.cumsum(weights), np.bincount(owner, weights)
 
-    def at(multiplicity: NDArray[np.int64]) -> float:
-        heap = np.cumsum(weights * multiplicity[owner])
-        return float(values[min(int(np.searchsorted(heap, q * heap[-1])), len(values) - 1)])
+    def at(share: float) -> float:
+        return float(values[min(int(np.searchsorted(heap, share * heap[-1])), len(values) - 1)])
 
-    random = np.random.default_rng(seed)
-    drawn = np.array([at(np.bincount(random.integers(0, n, size=n), minlength=n)) for _ in range(DRAWS // 2)])
-    lo, hi = bounds(drawn, level, n)
-    return Estimate(at(np.ones(n, dtype=np.int64)), lo, hi, n)
+    def error(counted: NDArray[np.bool_]) -> float:
+        inside = np.bincount(owner, weights * counted)
+        off = inside - sizes * (inside.sum() / heap[-1])
+        return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(heap[-1])
+
+    center, far = at(q), student_quantile(level, n - 1)
+    near = max(error(values <= center), error(values < center))
+    widest = max(near, *(error(values <= at(q + side * far * near)) for side in (-1, 1)))
+    return Estimate(center, at(q - far * widest), at(q + far * widest), n)
 
 
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
-    if trials == 0:
-        return 0.0, 1.0
 
     def solve(low_is_true: bool, tail: float, count: int) -> float:
         lo, hi = 0.0, 1.0
@@ -238,7 +242,7 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     """
     n = len(pairs)
     if n == 0:
-        return Missing("no canary of this kind was answered in both arms", 0)
+        return Missing("no canary of this kind was answered in both arms")
     if not all(math.isfinite(rate) for pair in pairs.values() for rate in pair):
         return Missing("a pass rate is not a finite number", n)
     gains = sum(candidate > plain for candidate, plain in pairs.values())

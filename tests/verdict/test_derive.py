@@ -725,3 +725,28 @@ def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> Non
     back = estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
 
     assert forth == back
+
+
+def test_gaps_of_all_repeats_are_pooled() -> None:
+    """
+    Every canary stalled in the first of its two answers: a quarter of all gaps are long, and the p95 is one of them.
+    """
+    answers = [
+        generation(answer([0.1, 0.2, last]), f"c-{at:03}", key=f"{at}.{last}")
+        for at in range(60)
+        for last in (1.2, 0.3)
+    ]
+
+    assert pytest.approx(1.0) == known(estimate("round_gap_p95", evidence(answers))).center
+
+
+def test_an_answer_that_came_whole_has_no_stall() -> None:
+    """
+    One arrival has no gap; the stalls are those of the other answers.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    found = known(estimate("stall_p95", evidence([*whole, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
+
+    assert 60 == found.n
+    assert pytest.approx(0.7) == found.hi

@@ -258,3 +258,34 @@ def test_a_prompt_cache_and_drawn_tokens_bring_promises_of_their_own() -> None:
     assert ["warm_cache_agreement"] == [one.metric for one in implicit(cached)][3:]
     assert ["first_tokens_p_value"] == [one.metric for one in implicit(drawn)][3:]
     assert [] == [one.metric for one in implicit(slo())][3:]
+
+
+@pytest.mark.parametrize(
+    ("bound", "seen", "outcome", "because"),
+    [
+        ("at_least", fact(0.5, 9), Outcome.PASS, "0.5 is at least 0.2"),
+        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "[0.4, 0.6] is at least 0.2"),
+        ("at_most", fact(0.5, 9), Outcome.FAIL, "0.5 is not at most 0.2"),
+        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "[0.4, 0.6] is not at most 0.2"),
+        (
+            "at_least",
+            Estimate(0.5, 0.1, 0.6, 9),
+            Outcome.UNPROVEN,
+            "[0.1, 0.6] lies on both sides of at least 0.2; more canaries would narrow it",
+        ),
+        ("at_most", Estimate(math.inf, 0.1, math.inf, 9), Outcome.UNPROVEN, "not a finite number"),
+        ("at_least", fact(0.5, 9, "one note", "another"), Outcome.PASS, "0.5 is at least 0.2; one note; another"),
+    ],
+)
+def test_a_check_says_in_words_what_it_found(bound: str, seen: Estimate, outcome: Outcome, because: str) -> None:
+    """
+    The sentence of a check names the value or the interval, the promise, and what travelled with the number.
+    """
+    found = check(promised(bound, 0.2), seen)
+
+    assert (outcome, because) == (found.outcome, found.because)
+    assert tuple(value if math.isfinite(value) else None for value in (seen.center, seen.lo, seen.hi)) == (
+        found.center,
+        found.lo,
+        found.hi,
+    )

@@ -63,11 +63,11 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
         Missing("a time is not a positive finite number", 5),
     ),
     "too few clusters": (
-        lambda: stats.pooled_quantile({str(at): [(0.1, 9)] for at in range(58)} | {"none": []}, 0.95, 0.95, 7),
+        lambda: stats.pooled_quantile({str(at): [(0.1, 9)] for at in range(58)} | {"none": []}, 0.95, 0.95),
         Missing("too few independent answers: 58, need 59 for a bound at 0.95", 58),
     ),
     "a gap that is none": (
-        lambda: stats.pooled_quantile(same("abcde", [(math.inf, 1)]), 0.5, 0.95, 7),
+        lambda: stats.pooled_quantile(same("abcde", [(math.inf, 1)]), 0.5, 0.95),
         Missing("a gap is not a finite number", 5),
     ),
     "no marks": (
@@ -107,7 +107,7 @@ def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
         (lambda: stats.geometric_mean_ratio(same("abcde", [1.0]), 0.95, 7), 5),
         (lambda: stats.ratio_of_sums(same("abcde", ALIKE), 0.95, 7), 5),
         (lambda: stats.relative_change_of_medians(pairs(*[(1.0, 1.0)] * 5), 0.95, 7), 5),
-        (lambda: stats.pooled_quantile({str(at): [(0.1, 9)] for at in range(59)}, 0.95, 0.95, 7), 59),
+        (lambda: stats.pooled_quantile({str(at): [(0.1, 9)] for at in range(59)}, 0.95, 0.95), 59),
         (lambda: stats.paired_pass_delta(pairs((1.0, 1.0)), 0.95), 1),
         (lambda: stats.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 8 + [[(5.0, 1.0)]], 0.95), 16),
     ],
@@ -129,6 +129,11 @@ LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, mor
 UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
     "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "no pairs": (
+        "throughput_ratio",
+        lambda: evidence(FAULTY[0]),
+        Missing("no answer of this workload was paired with a plain one", 0),
+    ),
     "no canary of the kind": (
         "tool_call_pass_delta",
         lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),

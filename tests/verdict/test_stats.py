@@ -89,6 +89,14 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: 
     assert pytest.approx((exact.low, exact.high), abs=1e-7) == (lo, hi)
 
 
+def test_one_trial_has_one_open_side() -> None:
+    """
+    One success of one is at least 5 %, one failure of one at most 95 %.
+    """
+    assert pytest.approx((0.05, 1.0)) == stats.proportion_bounds(1, 1, 0.95)
+    assert pytest.approx((0.0, 0.95)) == stats.proportion_bounds(0, 1, 0.95)
+
+
 def test_a_proportion_of_nothing_is_unknown() -> None:
     """
     No trial at all leaves the whole range open.
@@ -256,8 +264,8 @@ def _medians(values: Sequence[float], seed: int) -> Estimate | Missing:
     return stats.relative_change_of_medians({str(at): (value, 1.0) for at, value in enumerate(values)}, 0.95, seed)
 
 
-def _pooled(values: Sequence[float], seed: int) -> Estimate | Missing:
-    return stats.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95, seed)
+def _pooled(values: Sequence[float], _: int) -> Estimate | Missing:
+    return stats.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95)
 
 
 def _order(values: Sequence[float], _: int) -> Estimate | Missing:
@@ -368,10 +376,43 @@ def test_pooled_quantile_counts_tokens() -> None:
     """
     clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
 
-    found = stats.pooled_quantile(clusters, 0.5, 0.95, 7)
+    found = stats.pooled_quantile(clusters, 0.5, 0.95)
 
     assert isinstance(found, Estimate)
     assert (0.5, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_bounds_by_hand() -> None:
+    """
+    101 answers of one token: the share up to the median has the error sqrt(51 * 50 / 101**2 / 100) = 0.05, and
+    Student's 1.66 of it reach from 0.417 to 0.583 of 101 values; a hundred tokens an answer, all alike, change nothing.
+    """
+    for weight in (1, 100):
+        clusters = {f"c-{at:03}": [(float(at), weight)] for at in range(1, 102)}
+
+        assert Estimate(51.0, 43.0, 59.0, 101) == stats.pooled_quantile(clusters, 0.5, 0.95)
+
+
+def test_a_quantile_on_a_step_is_no_certainty() -> None:
+    """
+    Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.
+    """
+    clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
+
+    found = stats.pooled_quantile(clusters, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (0.05, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_the_outermost_values_bound_a_tail() -> None:
+    """
+    With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never infinity.
+    """
+    found = stats.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (56.0, 58.0) == (found.center, found.hi)
 
 
 def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
@@ -380,7 +421,7 @@ def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
     """
     clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
 
-    assert isinstance(stats.pooled_quantile(clusters, 0.95, 0.95, 7), Missing)
+    assert isinstance(stats.pooled_quantile(clusters, 0.95, 0.95), Missing)
 
 
 @pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])

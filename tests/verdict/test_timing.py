@@ -179,3 +179,10 @@ def test_one_later_token_is_a_rate() -> None:
     Two arrivals half a second apart are one decoded token: 2 tok/s.
     """
     assert 2.0 == decode_rate(answer([0.5, 1.0]))
+
+
+def test_bursts_lie_closer_together_than_the_limit() -> None:
+    """
+    Arrivals exactly as far apart as the limit are two bursts.
+    """
+    assert [(0.5, 1)] == bursts(answer([0.5, 1.0]), 0.5)

@@ -8,6 +8,7 @@ import pytest
 
 from gatekeeper.terms.outcome import Missing
 from gatekeeper.terms.records import Answer, Generation
+from gatekeeper.terms.slo import Soak
 from gatekeeper.verdict.derive import estimate
 from tests.verdict.made import (
     answer,
@@ -39,6 +40,26 @@ def test_low_for_more_than_two_windows_is_at_least_x() -> None:
     forgiven, caught = (known(estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low))
 
     assert (0.8, 0.3) == (forgiven, caught)
+
+
+@pytest.mark.parametrize("duration", ["60 s", "600 s", "3600 s"])
+@pytest.mark.parametrize(("falls_at", "lowest"), [(0.3, 0.2), (0.7, 0.8)])
+def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: float, lowest: float) -> None:
+    """
+    Windows are a fifth of the soak: acceptance that falls after 30 % of it fills three, one that falls after 70 % not.
+    """
+    soaked = Soak.model_validate({"duration": duration})
+    each = soaked.duration / 100
+    made = [
+        generation(
+            answer([each], sent_s=at * each, ended_s=0.9 * each, rounds=counted(1, 10, 8 if high else 2)), str(at)
+        )
+        for at, high in enumerate(at / 100 < falls_at for at in range(100))
+    ]
+
+    seen = known(estimate("acceptance_window_min", replace(evidence(made), window_s=soaked.window_s)))
+
+    assert lowest == seen.center
 
 
 def test_windows_pool_tokens_not_answers() -> None:
@@ -105,3 +126,15 @@ def test_windows_say_how_many_there_were() -> None:
     assert Missing("the soak has no three consecutive windows with drafted tokens", 2) == estimate(
         "acceptance_window_min", evidence(short)
     )
+
+
+def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
+    """
+    A window is half open: 120 s after the first answer was sent the second one has begun.
+    """
+    answers = [
+        generation(answer([0.5, 1.0], sent_s=sent, rounds=counted(1, 10, good)), f"{sent}")
+        for sent, good in ((0, 1), (119, 9), (240, 1), (360, 1))
+    ]
+
+    assert 0.9 == known(estimate("acceptance_window_min", evidence(answers))).center
