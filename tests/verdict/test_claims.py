@@ -40,6 +40,28 @@ def test_rounds_follow_from_what_was_emitted() -> None:
     assert Rounds(5, 20, 15) == claimed_rounds(Answer(0, 1, output_tokens=20, claims=Claims(20, 15)))
 
 
+@pytest.mark.parametrize(
+    ("emitted", "accepted", "rounds"), [(3, 5, 0), (None, 0, 0), (None, 2, 0), (5, 5, 0), (6, 5, 1)]
+)
+def test_rounds_are_never_fewer_than_none(emitted: int | None, accepted: int, rounds: int) -> None:
+    """
+    More accepted than emitted, or an unknown length, leave no round, and none is made up.
+    """
+    claims = Claims(drafted=9, accepted=accepted)
+
+    assert Rounds(rounds, 9, accepted) == claimed_rounds(Answer(0, 1, output_tokens=emitted, claims=claims))
+
+
+@pytest.mark.parametrize(("tried", "shown"), [((4, 3), (4, 3)), ((4,), ())])
+def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], shown: tuple[int, ...]) -> None:
+    """
+    How often each position was accepted goes with how often it was tried; where they do not pair up, nothing was tried.
+    """
+    claims = Claims(9, 3, 4, tried_by_position=tried, accepted_by_position=(3, 1))
+
+    assert Rounds(4, 9, 3, shown, (3, 1)) == claimed_rounds(Answer(0, 1, output_tokens=9, claims=claims))
+
+
 @pytest.mark.parametrize("claims", [Claims(), Claims(drafted=3), Claims(accepted=3), Claims(rounds=3)])
 def test_half_a_claim_is_none(claims: Claims) -> None:
     """
