@@ -1,7 +1,7 @@
 """The sweep, answer by answer: what a reader may pick apart by workload, knob and metric."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,7 @@ class Scatter:
 
     settings: tuple[Setting, ...] = ()
     rows: tuple[Row, ...] = ()
-    estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = ()  # type: ignore[assignment]
+    estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = field(default_factory=dict)
     """Centre, lower and upper bound, and the number of canaries."""
     left_out: int = 0
 
