@@ -621,3 +621,21 @@ def test_every_canary_is_resampled(odd: int) -> None:
 
     assert isinstance(found, Estimate)
     assert pytest.approx((0.0, 0.0, 9.0)) == (found.center, found.lo, found.hi)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12, 300])
+def test_expanded_is_hesterbergs_percentile(n: int) -> None:
+    """
+    Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is taken.
+    """
+    wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
+
+    assert pytest.approx(wide, abs=1e-9) == stats.expanded(0.95, n)
+    assert 1.0 == stats.expanded(0.95, 1)
+
+
+def test_fewer_than_no_success_never_happen() -> None:
+    """
+    P(X <= -1) is 0 and P(X <= n) is 1.
+    """
+    assert (0.0, 1.0) == (stats.binomial_cdf(-1, 5, 0.5), stats.binomial_cdf(5, 5, 0.5))
