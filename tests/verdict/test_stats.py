@@ -393,6 +393,48 @@ def test_pooled_bounds_by_hand() -> None:
         assert Estimate(51.0, 43.0, 59.0, 101) == stats.pooled_quantile(clusters, 0.5, 0.95)
 
 
+def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: float) -> tuple[float, float, float]:
+    """Return lo, center and hi, answer by answer, with scipy's quantile of Student's t."""
+    total = sum(weight for values in clusters.values() for _, weight in values)
+    pooled = sorted(pair for values in clusters.values() for pair in values)
+
+    def at(share: float) -> float:
+        heap = 0
+        return next(value for value, weight in pooled if (heap := heap + weight) >= share * total)
+
+    def error(counts: Callable[[float], bool]) -> float:
+        inside = [sum(weight for value, weight in values if counts(value)) for values in clusters.values()]
+        sizes = [sum(weight for _, weight in values) for values in clusters.values()]
+        squares = [(part - size * sum(inside) / total) ** 2 for part, size in zip(inside, sizes, strict=True)]
+        return math.sqrt(len(clusters) / (len(clusters) - 1) * sum(squares)) / total
+
+    middle, far = at(q), oracle.t.ppf(level, len(clusters) - 1)
+    near = max(error(lambda value: value <= middle), error(lambda value: value < middle))
+    below, above = at(q - far * near), at(q + far * near)
+    widest = max(near, error(lambda value: value <= below), error(lambda value: value <= above))
+    return at(q - far * widest), middle, at(q + far * widest)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pooled_bounds_are_woodruffs(seed: int) -> None:
+    """
+    Six answers of two hundred gaps each, of one to five tokens, and a last gap of three hundred at once.
+    """
+    chance = np.random.default_rng(seed)
+    clusters = {
+        f"c-{at}": [
+            (float(gap), int(chance.integers(1, 6))) for gap in chance.lognormal(chance.normal(0, 0.05), 0.5, 200)
+        ]
+        for at in range(6)
+    }
+    clusters["c-5"].append((99.0, 300))
+
+    found = stats.pooled_quantile(clusters, 0.5, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert woodruff(clusters, 0.5, 0.95) == (found.lo, found.center, found.hi)
+
+
 def test_a_quantile_on_a_step_is_no_certainty() -> None:
     """
     Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.

@@ -182,7 +182,7 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
         if "stopped" in one
     }
     assert told == written_down
-    assert "of plain decoding" in str(told["num_draft_tokens-6"])
+    assert "x plain decoding [" in str(told["num_draft_tokens-6"])
 
 
 def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> None:
