@@ -201,6 +201,13 @@ def quantisation(config: Mapping[str, Any]) -> str:
     return str(config.get("torch_dtype") or config.get("dtype") or "unquantised")
 
 
+def foreign_quantisation(folder: Path, name: str) -> str | None:
+    """Return the method of a quantisation that was not made for MLX, such as gptq; None where there is none."""
+    config = _read_json(folder / "config.json", name)
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    return str(method) if method and not config.get("quantization") else None
+
+
 def is_quantised(model: Model) -> bool:
     """Tell whether the weights are quantised."""
     return "-bit" in model.quantisation
