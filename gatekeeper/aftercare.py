@@ -1,4 +1,4 @@
-"""The commands that ask finished runs: admit, sign."""
+"""The commands that ask finished runs: admit, sign, history, compare."""
 
 from pathlib import Path
 
@@ -56,6 +56,36 @@ def sign(run_dir: Path, key: Path, *, as_json: bool) -> int:
     return 0
 
 
+@click.command()
+@click.argument("runs_dir", type=click.Path(path_type=Path), default="runs")
+@AS_JSON
+def history(runs_dir: Path, *, as_json: bool) -> int:
+    """Show the runs of a folder over time, by SLO, with the trend of ratio, acceptance and footprint.
+
+    Verdicts are shown as they were stored, beside whether their seals hold; `judge` derives one again.
+    """
+    from gatekeeper.history import history as told  # noqa: PLC0415
+    from gatekeeper.reports import past  # noqa: PLC0415
+
+    document = told(runs_dir)
+    show(document, past.history(document), as_json=as_json)
+    return 0
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path), metavar="RUN_A")
+@click.argument("after", type=click.Path(path_type=Path), metavar="RUN_B")
+@AS_JSON
+def compare(before: Path, after: Path, *, as_json: bool) -> int:
+    """Lay two runs side by side; exits 3 where what differs between them makes them not comparable."""
+    from gatekeeper.history import compare as laid  # noqa: PLC0415
+    from gatekeeper.reports import past  # noqa: PLC0415
+
+    document = laid(before, after)
+    show(document, past.comparison(document), as_json=as_json)
+    return 0 if document["comparable"] else 3
+
+
 def _seconds(written: str | None, option: str) -> float | None:
     """Read a duration such as 7d; None stays None."""
     from gatekeeper.terms.units import SECONDS, parse  # noqa: PLC0415
@@ -69,4 +99,4 @@ def _seconds(written: str | None, option: str) -> float | None:
     return seconds
 
 
-COMMANDS = (admit, sign)
+COMMANDS = (admit, sign, history, compare)
