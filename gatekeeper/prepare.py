@@ -124,7 +124,7 @@ def frozen_artifacts(
         return {}, None, [], []
     hashes = artifacts.HashCache(None if afresh else artifacts.user_cache())
     names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
-    models = {name: artifacts.find(name, given.base) for name in (subject.target, *names)}
+    models = {name: artifacts.find(name, given.base, subject.backend) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
     drafts = [artifacts.freeze(name, models[name], hashes) for name in names]
     findings = [finding for draft in drafts for finding in artifacts.check_pair(target, draft)]
