@@ -25,9 +25,9 @@ class Gap:
 def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     """Return everything the run did not prove, the run's own evidence first."""
     found = []
-    if verdict.incomplete:
+    if verdict.incomplete or resumable:
         again = "go on with `gatekeeper certify SLO.toml --resume --out RUN_DIR`" if resumable else "certify again"
-        found.append(Gap("the run", verdict.incomplete, again))
+        found.append(Gap("the run", verdict.incomplete or "it did not come to its end", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
         found += [_open(slo, f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]

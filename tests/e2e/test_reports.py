@@ -156,6 +156,7 @@ def test_github_is_told_where_a_promise_broke(certified: Place, command: tuple[s
         replace(certified, environment={**certified.environment, "GITHUB_ACTIONS": on}) for on in ("", "true")
     )
     (certified.path / "run" / "soak-1.jsonl").unlink()
+    (certified.path / "a folder.toml").mkdir()
 
     plain = here.run(*command)
     told = there.run(*command)

@@ -65,8 +65,8 @@ def curve(first: float, last: float) -> Curve:
 
 SCATTER = Scatter(
     (
-        Setting("baseline", "plain", None, {"draft": None}),
-        Setting("default", "candidate", None, DRAFTED),
+        Setting("baseline", "plain", {"draft": None}),
+        Setting("default", "candidate", DRAFTED),
     ),
     (
         Row("easy", "baseline", "easy-1", 0, "plain", 40, "An answer.", None, (None, None, 20.0, 0.1, 0.06, None)),

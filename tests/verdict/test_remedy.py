@@ -81,3 +81,4 @@ def test_a_proven_run_has_no_gap() -> None:
     kept = replace(verdict().workloads[0], outcome="promoted", checks=())
 
     assert () == gaps(slo(), verdict(workloads=(kept,)), resumable=False)
+    assert ["the run"] == [one.about for one in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]

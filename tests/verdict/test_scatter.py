@@ -10,6 +10,7 @@ from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.scatter import METRICS, MOST_ROWS, Row, scatter, thinned
 from gatekeeper.verdict.timing import ttft
 from tests.reports.staged import whole
+from tests.verdict.case import WINNING, bare
 
 RATIO = METRICS.index("throughput_ratio")
 
@@ -94,3 +95,29 @@ def test_rows_are_thinned_evenly() -> None:
     assert many[5] in kept
     assert many[:7] == thinned(many[:7], MOST_ROWS)
     assert [] == thinned([], MOST_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("design", "moved"),
+    [
+        ("one-at-a-time", {(), ("num_draft_tokens",), ("draft",)}),
+        ("grid", {(), ("num_draft_tokens",), ("draft",), ("draft", "num_draft_tokens")}),
+    ],
+)
+def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, ...]]) -> None:
+    """
+    In either design a setting is told by what differs from the default, so that one knob can be looked at alone.
+    """
+    swept = {
+        "repeats": 1,
+        "design": design,
+        "draft": ["heavy", "light"],
+        "num_draft_tokens": [2, 4],
+        "default": {"num_draft_tokens": 4},
+    }
+    case = bare({"easy": WINNING}, sweep=swept)
+
+    seen = scatter(case, conclude(case).verdict.workloads)
+
+    assert moved == {one.moved for one in seen.settings if one.arm == "candidate"}
+    assert {()} == {one.moved for one in seen.settings if one.arm == "plain"}

@@ -115,7 +115,7 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     assert "slower-than-plain" == stops["num_draft_tokens-6"].kind
     assert sum(map(len, asked(some).values())) < 0.5 * sum(map(len, asked(every).values()))
     assert chosen(early, plan, some).setting == chosen(never, whole, every).setting
-    assert "the answers decided early" in chosen(early, plan, some).because
+    assert "settings were decided early" in chosen(early, plan, some).because
     assert "early" not in chosen(never, whole, every).because
 
 
