@@ -317,12 +317,15 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
 
 
 class HashCache:
-    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once."""
+    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once.
 
-    def __init__(self, path: Path) -> None:
+    Without a *path* nothing is remembered: every file is read again.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(path.read_text()) if path is not None else {}
         except (OSError, ValueError):
             known = {}
         self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
@@ -330,6 +333,8 @@ class HashCache:
     def sha256(self, path: Path) -> str:
         """Return the digest of the file at *path*."""
         real = path.resolve()
+        if self._path is None:
+            return _hash(real)
         status = real.stat()
         mark = [status.st_size, status.st_mtime_ns, status.st_ino]
         known = self._known.get(str(real))
@@ -337,16 +342,16 @@ class HashCache:
             return str(known[3])
         digest = _hash(real)
         self._known[str(real)] = [*mark, digest]
-        self._save()
+        self._save(self._path)
         return digest
 
-    def _save(self) -> None:
+    def _save(self, path: Path) -> None:
         # A cache that cannot be written costs time, never the run.
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_suffix(f".{os.getpid()}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(f".{os.getpid()}")
             fresh.write_text(json.dumps(self._known))
-            fresh.replace(self._path)
+            fresh.replace(path)
         except OSError:
             return
 
