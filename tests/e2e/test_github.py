@@ -309,6 +309,23 @@ def test_admission_is_asked_for_as_it_is_documented(
     assert done.uploaded is None
 
 
+@pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
+def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
+    """
+    The run of the first job is the proof of the second; a demo only where one is asked for.
+    """
+    made = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
+    assert 0 == made.run().code
+    for name in ("outputs.txt", "summary.md"):
+        (made.place.path / name).unlink()
+
+    done = Runner(made.place, {**made.inputs, "mode": "admit", "grade": grade}).run()
+
+    assert code == done.code, done.said
+    assert {"exit-code": str(code)} == done.outputs
+    assert done.summary.startswith("```\n")
+
+
 def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None:
     """
     The last step of the example shows the policy that was certified.
