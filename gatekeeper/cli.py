@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper import aftercare
+from gatekeeper import aftercare, outset
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO
 from gatekeeper.options import show as _print
 from gatekeeper.reports import FORMATS
@@ -46,17 +46,6 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _show_versions(context: click.Context, _option: click.Parameter, asked: bool) -> None:
-    """Print what a bug report needs and leave."""
-    if not asked or context.resilient_parsing:
-        return
-    from gatekeeper.checkup import versions  # noqa: PLC0415
-    from gatekeeper.reports import found  # noqa: PLC0415
-
-    sys.stdout.write(found.versions(versions()))
-    context.exit()
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "-V",
@@ -64,7 +53,7 @@ def _show_versions(context: click.Context, _option: click.Parameter, asked: bool
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_show_versions,
+    callback=outset.show_versions,
     help="Show the versions that matter for a bug report, and exit.",
 )
 def gatekeeper() -> None:
@@ -277,63 +266,7 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-@gatekeeper.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("slos/this-host.toml"),
-    show_default=True,
-    help="The file to write.",
-)
-@click.option("--force", is_flag=True, help="Overwrite the file where it exists.")
-@AS_JSON
-def init(output: Path, *, force: bool, as_json: bool) -> int:
-    """Write an SLO file for this machine, from the backends and models found on it.
-
-    Exits 3 where the pair it names has yet to be fetched, or its backend to be installed: the commands are printed.
-    """
-    from gatekeeper.proposal import propose  # noqa: PLC0415
-    from gatekeeper.reports import found  # noqa: PLC0415
-
-    document, exit_code = propose(output, force=force)
-    _print(document, found.proposal(document), as_json=as_json)
-    return exit_code
-
-
-@gatekeeper.command()
-@AS_JSON
-def doctor(*, as_json: bool) -> int:
-    """Show what this machine lacks, for which objective or backend, and the command that fixes it. Exits 0."""
-    from gatekeeper.checkup import examine  # noqa: PLC0415
-    from gatekeeper.reports import found  # noqa: PLC0415
-
-    document = examine()
-    _print(document, found.checkup(document), as_json=as_json)
-    return 0
-
-
-@gatekeeper.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> int:
-    r"""Print the script that completes commands, options and files in a shell.
-
-    \b
-    bash (4.4 or newer)  eval "$(gatekeeper completion bash)"    in ~/.bashrc
-    zsh                  eval "$(gatekeeper completion zsh)"     in ~/.zshrc, after compinit
-    fish                 gatekeeper completion fish | source     in ~/.config/fish/config.fish
-    """
-    from click.shell_completion import get_completion_class  # noqa: PLC0415
-
-    script = get_completion_class(shell)
-    assert script is not None
-    # Only the script is wanted: whether this machine's own bash is new enough is for the one that reads it.
-    made = script(gatekeeper, {}, "gatekeeper", "_GATEKEEPER_COMPLETE")
-    sys.stdout.write(made.source_template % made.source_vars() + "\n")
-    return 0
-
-
-for _command in aftercare.COMMANDS:
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS):
     gatekeeper.add_command(_command)
 
 

@@ -39,6 +39,11 @@ LITTLE_WORK = (
 """For a vocabulary so small that the canaries of WORK would be torn into characters."""
 
 
+_SOLD = 0.06
+"""The share of the memory a machine is sold with that kernel and firmware may keep."""
+CLOSE = "close what holds memory: the pair is here, and does not fit beside what runs now"
+
+
 class _Unread:
     """Stands in for digests: choosing a pair reads headers and token maps, never gigabytes of weights."""
 
@@ -80,7 +85,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
     to be installed. A file that exists is an InputError without *force*.
     """
     if output.exists() and not force:
-        raise InputError(f"{output} exists", hint="choose another file with -o, or overwrite it with --force")
+        raise _exists(output)
     facts = host.conditions()
     readings, lacks = host.survey()
     free = readings["memory_headroom"].value
@@ -91,7 +96,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
     desk = _Desk(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
     chosen = _choose(desk, found, missing_backends, available)
     text, pair, seen, commands = chosen if chosen is not None else _to_fetch(desk, missing_backends, memory)
-    _write(output, text)
+    _write(output, text, force=force)
     document = {
         "schema": 1,
         "written": str(output),
@@ -130,9 +135,12 @@ def _look(one: Shelved) -> Found:
             template = artifacts.chat_template(path, one.name)
         else:
             template = gguf.read_header(path, one.name).keys.get("tokenizer.chat_template")
+        unfit = _unfit(model, path)
     except InputError as error:
         return Found(one, path, backend, None, None, error.message)
-    return Found(one, path, backend, model, template, _unfit(model, path))
+    except Exception as error:  # noqa: BLE001 (one odd model in a cache must not hide the others)
+        return Found(one, path, backend, None, None, f"can not be read: {type(error).__name__}: {error}")
+    return Found(one, path, backend, model, template, unfit)
 
 
 def _unfit(model: Model, path: Path) -> str | None:
@@ -222,7 +230,8 @@ def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
     if facts.get("chip"):
         told["chip"] = facts["chip"]
     if facts.get("memory_bytes"):
-        told["memory_gb"] = round(facts["memory_bytes"] / 2**30)  # vendors write GB and mean GiB
+        have = facts["memory_bytes"] / 2**30  # vendors write GB and mean GiB
+        told["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
     if facts.get("os"):
         told["os"] = str(facts["os"]).split(".")[0]
     told["power"] = "ac" if facts.get("power_source") == "ac" else "any"
@@ -275,22 +284,34 @@ def _to_fetch(desk: _Desk, missing: Mapping[str, str], memory: float | None) -> 
     """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
     shipped = [slo.parse(path.read_text(encoding="utf-8"), path.name) for path in inputs.shipped("slos").glob("*.toml")]
     sized = sorted((one.host.memory_gb, one.name, one) for one in shipped if one.host.memory_gb is not None)
-    limit = (memory or 0) / 2**30 * 1.07  # firmware keeps a few per cent
+    limit = (memory or 0) / 2**30 * (1 + _SOLD)
     *_, (_, _, fitting) = [sized[0], *(one for one in sized if one[0] <= limit)]
     named = _Named(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
     absent = [name for name in (named.target, *named.drafts) if name not in desk.found]
     install = [missing[named.backend]] if named.backend in missing else []
-    commands = (*install, *(f"hf download {name}" for name in absent))
+    commands = (*install, *(f"hf download {name}" for name in absent)) or (CLOSE,)
     return desk.text(named, commands), named, None, commands
 
 
-def _write(output: Path, text: str) -> None:
+def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        fresh = output.with_name(f".{output.name}.{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(output)
+        if force:
+            fresh = output.with_name(f".{output.name}.{os.getpid()}")
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(output)
+            return
+        try:
+            file = output.open("x", encoding="utf-8")
+        except FileExistsError:  # made since we looked, or a link that leads nowhere
+            raise _exists(output) from None
+        with file:
+            file.write(text)
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {output}: {error.strerror}", hint="choose another place with -o"
         ) from error
+
+
+def _exists(output: Path) -> InputError:
+    return InputError(f"{output} exists", hint="choose another file with -o, or overwrite it with --force")

@@ -50,9 +50,8 @@ def hub_cache() -> Path:
 def in_hub_cache(repository: str) -> Path | None:
     """Return the snapshot of `ORG/NAME` that its `main` points to, None where there is none."""
     folder = hub_cache() / f"models--{repository.replace('/', '--')}"
-    reference = folder / "refs" / "main"
-    if reference.is_file():
-        snapshot = folder / "snapshots" / reference.read_text().strip()
+    if reference := _text(folder / "refs" / "main").strip():
+        snapshot = folder / "snapshots" / reference
         return snapshot if snapshot.is_dir() else None
     snapshots = sorted((folder / "snapshots").glob("*")) if (folder / "snapshots").is_dir() else []
     return snapshots[-1] if snapshots else None

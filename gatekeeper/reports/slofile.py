@@ -55,7 +55,7 @@ class Proposed:
     lacks: Mapping[str, str]
     """Host metrics that this host can not show, and why."""
     missing: tuple[str, ...] = ()
-    """Commands that fetch what is not here yet."""
+    """Commands that fetch or install what is not here yet."""
 
 
 def render(proposed: Proposed) -> str:
@@ -69,7 +69,7 @@ def _head(proposed: Proposed) -> Iterator[str]:
     yield "# beginning: say what you need instead. What it can not prove, and how long it takes, is shown by"
     yield f"#     gatekeeper plan {proposed.path}"
     if proposed.missing:
-        yield "# Before that, fetch what is not on this machine yet:"
+        yield "# Before that:"
         yield from (f"#     {command}" for command in proposed.missing)
     yield from ("schema = 1", f"name = {_quoted(proposed.name)}")
     yield 'why = "Does a draft pay on this machine, for these kinds of work?"'

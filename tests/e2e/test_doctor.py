@@ -86,17 +86,19 @@ def test_a_shell_takes_the_script(place: Place, shell: str) -> None:
     assert (0, b"") == (ran.returncode, ran.stderr)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_commands_and_options(place: Place) -> None:
     """
     With the script read, the words after the cursor are our commands and their options.
     """
+    asked = ["bash", "-c", "(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 ))"]
+    if shutil.which("bash") is None or subprocess.run(asked, check=False, timeout=30).returncode:
+        pytest.skip("no bash of 4.4 or newer; macOS ships 3.2")
     folder = place.path / "bin"
     folder.mkdir()
     (folder / "gatekeeper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gatekeeper "$@"\n')
     (folder / "gatekeeper").chmod(0o755)
     (place.path / "script").write_text(place.run("completion", "bash", code=0).out)
-    asked = (
+    typed = (
         "source ./script\n"
         'complete_it() { COMP_WORDS=(gatekeeper "$@"); COMP_CWORD=$# COMPREPLY=()\n'
         '_gatekeeper_completion gatekeeper; echo "${COMPREPLY[*]}"; }\n'
@@ -104,7 +106,7 @@ def test_bash_completes_commands_and_options(place: Place) -> None:
     )
 
     ran = subprocess.run(
-        ["bash", "--norc", "-c", asked],
+        ["bash", "--norc", "-c", typed],
         cwd=place.path,
         env={**place.environment, "PATH": f"{folder}:{place.environment['PATH']}"},
         capture_output=True,

@@ -3,15 +3,17 @@
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from gatekeeper import inputs
+from gatekeeper import host, inputs
 from gatekeeper.terms import slo
 from tests import laid_out
 from tests.e2e.place import ROOT, Place
+from tests.e2e.test_m4_24gb import mac
 from tests.laid_out import MODELS
 from tools import write_gguf
 
@@ -180,6 +182,73 @@ def test_in_a_checkout_paths_are_relative(home: Place, monkeypatch: pytest.Monke
         one["canaries"] for one in tomllib.loads(text)["workload"]
     }
     assert home.run("plan", FILE).code in {0, 3}
+
+
+@needs_mlx
+def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
+    """
+    Chip, memory, the system's major version and mains power stand in [host]; what a Mac shows, heat included, is
+    promised. The tools are small scripts that print what those of a Mac print.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    mac(home.path / "tools")
+    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
+    mini = Place(home.path, {**home.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+
+    document = mini.run("init", "--json", code=0).document
+
+    written = tomllib.loads((home.path / FILE).read_text())
+    assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
+    assert {"throttle_time", "memory_headroom", "swap_growth"} <= {one["metric"] for one in written["objective"]}
+    assert {} == document["left_out"]
+    assert [] == mini.run("plan", FILE, "--json").document["doubts"]
+
+
+@needs_mlx
+def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What counts is the memory to be had beside what runs now; a smaller machine's pair is named instead.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    readings, lacks = host.survey()
+    full = {**readings, "memory_headroom": replace(readings["memory_headroom"], value=0.9e9)}
+    monkeypatch.setattr(host, "survey", lambda: (full, lacks))
+
+    done = home.run("init", code=3)
+
+    assert "no two of them make a pair that fits beside what runs now" in done.out
+    assert "little-target" not in (home.path / FILE).read_text()
+
+
+def test_one_odd_model_does_not_hide_the_others(home: Place) -> None:
+    """
+    Whatever lies in a cache is listed with what is wrong with it.
+    """
+    for number, (file, content) in enumerate(
+        [("chat_template.jinja", b"\xff\xfe"), ("config.json", b'{"quantization": 3}'), ("tokenizer.json", b"[]")]
+    ):
+        folder = Path(shutil.copytree(MODELS / "little-draft", home.path / f"odd{number}"))
+        (folder / file).write_bytes(content)
+        laid_out.hub(home.path, f"org/odd{number}", folder)
+    (home.path / ".cache/huggingface/hub/models--org--empty/refs").mkdir(parents=True)
+
+    models = home.run("init", "--json", code=3).document["models"]
+
+    assert ["org/odd0", "org/odd1", "org/odd2"] == [one["name"] for one in models]
+    assert all(one["left_out"] for one in models)
+
+
+def test_a_link_that_leads_nowhere_is_a_file_too(home: Place) -> None:
+    """
+    Nothing is written through a link to a place that is not there yet.
+    """
+    (home.path / "link.toml").symlink_to(home.path / "elsewhere.toml")
+
+    home.run("init", "-o", "link.toml", code=2)
+
+    assert not (home.path / "elsewhere.toml").exists()
 
 
 def test_a_place_that_can_not_be_written_is_said(home: Place) -> None:
