@@ -28,7 +28,7 @@ from types import SimpleNamespace
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.asked import settle
 from gatekeeper.backends.launch import environment
-from gatekeeper.backends.mlx_worker import observe
+from gatekeeper.backends.mlx_worker import MlxLm, observe
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.ports import Ask, Sampling
 from gatekeeper.terms.ports import Subject as Worker
@@ -79,6 +79,7 @@ def loop_cost_ns(tokens: int = 200_000) -> float:
     """Return what the worker's loop costs per token beyond an empty one, the least of seven tries."""
     piece = SimpleNamespace(token=1, from_draft=False, text=" a", finish_reason=None)
     beat = memoryview(bytearray(8)).cast("Q")
+    keep = MlxLm(None, None, None, tokens).keep
 
     def spent(work: Callable[[], object]) -> int:
         began = time.perf_counter_ns()
@@ -89,7 +90,7 @@ def loop_cost_ns(tokens: int = 200_000) -> float:
         for _ in repeat(piece, tokens):
             pass
 
-    ours = min(spent(lambda: observe(repeat(piece, tokens), [], [], beat)) for _ in range(7))
+    ours = min(spent(lambda: observe(repeat(piece, tokens), keep, [], beat)) for _ in range(7))
     return (ours - min(spent(empty) for _ in range(7))) / tokens
 
 

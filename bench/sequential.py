@@ -195,9 +195,10 @@ def swept(effect: float, sweeps: int, seed: int) -> Swept:
     asked: dict[str, list[int]] = {"early": [], "never": []}
     wrong: dict[str, int] = {"early": 0, "never": 0}
     for number in range(sweeps):
-        script, true = subject_of(Scenario("", effect, 1.0), seed + number)
+        scenario = Scenario("", effect, 1.0)
+        script, true = subject_of(scenario, seed + number)
         for stop, counts in asked.items():
-            written = promise(Scenario("", effect, 1.0))
+            written = promise(scenario)
             slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
             plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
             seen = look(slo, plan, records, "work", {one.id: one for one in prompts()})

@@ -313,6 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="per scenario")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--of", choices=("speed", "memory"), help="scenarios of this promise alone")
     parser.add_argument("--only", default="", help="scenarios whose name holds one of these, separated by semicolons")
     parser.add_argument("--processes", type=int, default=1, help="the figures do not depend on it")
     parser.add_argument("--save", type=Path, help="write every figure to this file as JSON")
@@ -324,6 +325,8 @@ def main() -> None:
     with ProcessPoolExecutor(given.processes) if given.processes > 1 else nullcontext() as processes:
         for number, scenario in enumerate(scenarios()):
             if wanted and not any(name in scenario.label for name in wanted):
+                continue
+            if given.of is not None and scenario.leaks != (given.of == "memory"):
                 continue
             counted = tally(scenario, given.runs, given.seed + number * 1_000_003, processes)
             total = {rule: total[rule].together(counted[rule]) for rule in RULES}

@@ -87,7 +87,7 @@ def load_case(
         host_trouble=None if live else samples.trouble,
         interval=SAMPLE_S,
         conditions=_conditions_in(events.records),
-        weights={workload.name: given.profile.weight(workload.name) for workload in given.slo.workload},
+        weights={one.name: given.profile.weight(one.name, one.tier) for one in given.slo.workload},
         findings=tuple(Finding(**finding) for finding in manifest.findings),
         doubts=(*manifest.doubts, *_doubts_in(events.records)),
     )

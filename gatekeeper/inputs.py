@@ -1,5 +1,6 @@
 """The files a run is made from: the SLO, its canaries and its profile, as text, parsed, and with their digests."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,9 @@ def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     text = read_text(copy, "SLO file")
     for here in (Path(), Path("slos")):
         for path in sorted(here.glob("*.toml")):
-            if path.read_text(encoding="utf-8", errors="replace") == text:
-                return path, text
+            with suppress(OSError):  # somebody else's file, and none of our business
+                if path.read_text(encoding="utf-8", errors="replace") == text:
+                    return path, text
     return copy, text
 
 
@@ -88,11 +90,17 @@ def canary_name(workload: str) -> str:
 
 
 def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
-    idle = [workload.name for workload in promised.workload if profile.weight(workload.name) <= 0]
+    idle = [one.name for one in promised.workload if profile.weight(one.name, one.tier) <= 0]
     if idle:
         raise InputError(
             f"{source}: mix gives a workload no weight: it would never be soaked",
             hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
+        )
+    absent = sorted(set(profile.tiers) - {one.tier for one in promised.workload})
+    if absent:
+        raise InputError(
+            f"{source}: mix names the tier {', '.join(absent)}, and no workload of the SLO is of it",
+            hint=f'set tier = "{absent[0]}" on a workload, or choose another profile',
         )
 
 

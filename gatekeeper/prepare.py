@@ -22,8 +22,7 @@ from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.outcome import Finding
 from gatekeeper.terms.ports import Backend
 from gatekeeper.terms.records import Setting
-from gatekeeper.verdict import fit, pace
-from gatekeeper.verdict import plan as planning
+from gatekeeper.verdict import duration, fit, pace
 from gatekeeper.verdict.glance import findings as findings_of
 from gatekeeper.verdict.glance import shown
 from gatekeeper.verdict.plan import Plan
@@ -151,12 +150,15 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         }
         for trial in plan.trials
     ]
+    backend, target = ready.backend, ready.manifest.target
     speed = _assumed_speed(ready.manifest)
-    tokens = sum(
-        planning.sampling_for(slo, step.canary, step.trial.setting, 1).max_tokens
-        for block in plan.blocks
-        for step in block.steps
+    assumed = duration.Assumed(
+        speed,
+        target.vocabulary if target is not None else None,
+        backend.shares_process,
+        Sight.LOGITS in backend.sight,
     )
+    stages = duration.stages(slo, plan, given.canaries, assumed)
     weights = {one.weight for one in ready.complaints}
     document = {
         "schema": 1,
@@ -165,8 +167,14 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         "stop": slo.sweep.stop,
         "trials": trials,
         "answers": sum(len(block.steps) for block in plan.blocks),
-        "expected_seconds": {"sweep": round(tokens / speed), "soak": slo.soak.duration},
-        "assumption": f"sweep: every answer as long as it may be, at {speed:.0f} tok/s; soak: at least, once per rung",
+        "expected_seconds": {one.name: round(one.seconds) for one in stages},
+        "expected_answers": {one.name: one.answers for one in stages if one.answers},
+        "expected_total_seconds": round(sum(one.seconds for one in stages)),
+        "assumption": (
+            f"every answer as long as it may be, written at {speed:.0f} tok/s, prompts read {duration.PREFILL:.0f} "
+            "times as fast; starts are not counted; the soak lasts at least so long; all but the sweep comes again for "
+            "each rung of the ladder"
+        ),
         "memory": ready.memory.document() if ready.memory is not None else None,
         "doubts": list(ready.manifest.doubts),
         "complaints": [

@@ -75,6 +75,20 @@ def test_a_conversion_gives_the_same_bytes(converted: Path, tmp_path: Path) -> N
     assert (converted / "little-draft.gguf").read_bytes() == (tmp_path / "little-draft.gguf").read_bytes()
 
 
+def test_added_layers_say_nothing(tmp_path: Path) -> None:
+    """
+    A target made dearer has its own layers first, and nothing comes out of the others.
+    """
+    write_gguf.main([str(tmp_path), "--layers", "3", "little-draft"])
+
+    read = reference.GGUFReader(tmp_path / "little-draft.gguf")
+    loud = {
+        one.name for one in read.tensors if ("attn_output" in one.name or "ffn_down" in one.name) and one.data.any()
+    }
+    assert {"blk.0.attn_output.weight", "blk.0.ffn_down.weight"} == loud
+    assert 3 == read.fields["qwen3.block_count"].contents()
+
+
 def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> None:
     """
     Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do.

@@ -86,6 +86,10 @@ def _no_weight(folder: Path) -> Path:
     return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
 
 
+def _no_such_tier(folder: Path) -> Path:
+    return edited(folder, "[[objective]]", '[soak]\nprofile = "long-context"\n[[objective]]')
+
+
 def _bad_profile(folder: Path) -> Path:
     (folder / "mine.toml").write_text('schema = 1\nname = "mine"\n\narival = "open"\n')
     return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
@@ -97,6 +101,7 @@ WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
     "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
     "no such profile": (_no_profile, "no profile 'steddy'", "steady"),
+    "no such tier": (_no_such_tier, "names the tier long", 'tier = "long"'),
     "no weight": (_no_weight, "weight", "tools"),
     "a bad profile": (_bad_profile, "mine.toml: line 4: arival: unknown key", "arrival"),
 }

@@ -167,6 +167,9 @@ valid_for = "7 d"
 
 [telemetry]
 endpoint = "http://127.0.0.1:4318"
+headers_env = "COLLECTOR_HEADERS"
+rounds = true
+timeout = "10 s"
 protocol = "grpc"
 
 [[objective]]
@@ -242,6 +245,16 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
     assert all(given.canaries[workload.name] for workload in given.slo.workload)
     assert given.profile.name == given.slo.soak.profile
     assert path.read_text("utf-8").startswith("#:schema ./slo.schema.json\n")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_that_samples_checks_the_distribution(path: Path) -> None:
+    """
+    Above temperature 0 tokens can not be compared one by one; only the distribution check sees a draft that shifts it.
+    """
+    sampling = inputs.read(path).slo.sampling
+
+    assert sampling.distribution_check == (sampling.temperature > 0)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

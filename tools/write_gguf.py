@@ -51,16 +51,31 @@ def tensor_name(name: str) -> str:
     return f"blk.{int(number)}.{LAYER[part]}.weight"
 
 
-def write(folder: Path, out: Path) -> None:
-    """Write the model of *folder* to the file *out*, the same bytes each time."""
+SILENT = ("attn_output", "ffn_down")
+"""What a layer adds to the text goes through these two matrices: where they are zero, it computes and says nothing."""
+
+
+def write(folder: Path, out: Path, *, layers: int | None = None) -> None:
+    """Write the model of *folder* to the file *out*, the same bytes each time.
+
+    With *layers* there are as many: the others are copies of the first that say nothing, so that the answers stay as
+    they are and a token costs what it does in a larger model.
+    """
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] != "qwen3" or not config["tie_word_embeddings"]:
         raise SystemExit(f"{folder}: only Qwen3 with tied embeddings, as models/train.py makes it")
+    own = config["num_hidden_layers"]
+    config["num_hidden_layers"] = max(own, layers or own)
     writer = gguf.GGUFWriter(out, "qwen3", endianess=GGUFEndian.LITTLE)
     _write_shape(writer, folder.name, config)
     _write_vocabulary(writer, folder, config)
-    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
-        writer.add_tensor(tensor_name(name), tensor)
+    tensors = {tensor_name(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    for name, tensor in sorted(tensors.items()):
+        writer.add_tensor(name, tensor)
+    first = {name.removeprefix("blk.0."): tensor for name, tensor in tensors.items() if name.startswith("blk.0.")}
+    for number in range(own, config["num_hidden_layers"]):
+        for part, tensor in sorted(first.items()):
+            writer.add_tensor(f"blk.{number}.{part}", tensor * 0 if part.startswith(SILENT) else tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -110,11 +125,12 @@ def main(arguments: list[str]) -> None:
     """Write the models asked for, all of them by default."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path, help="folder for the files; made where it is missing")
+    parser.add_argument("--layers", type=int, help="as many, the added ones without effect: a dearer token")
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     for name in chosen.names:
-        write(MODELS / name, chosen.out / f"{name}.gguf")
+        write(MODELS / name, chosen.out / f"{name}.gguf", layers=chosen.layers)
         print(chosen.out / f"{name}.gguf")
 
 

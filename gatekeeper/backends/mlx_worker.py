@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -93,7 +93,7 @@ class MlxLm:
         return count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
 
 
-def observe(pieces: Iterable[Any], keep: Any, taken: Taken, beat: memoryview) -> None:
+def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], taken: Taken, beat: memoryview) -> None:
     """Take *pieces* in, each with the time it came; this is all that happens inside a measured interval."""
     now = time.monotonic_ns
     for piece in pieces:

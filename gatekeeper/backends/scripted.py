@@ -250,15 +250,16 @@ class ScriptedSubject:
     def _arrivals(self, composed: Composition, times: list[int]) -> tuple[Arrival, ...]:
         sight, arrivals, first = self._backend.sight, [], 0
         by_token = self._script.arrivals == "token"
+        counted, flagged, named = (one in sight for one in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
         for size in (1,) * len(times) if by_token else (tokens for _, tokens in composed.bursts):
             last = first + size - 1
             if last >= len(times):
                 break
             arrival = Arrival(
                 times[last],
-                size if Sight.TOKEN_COUNT in sight else None,
-                composed.flags[first] if by_token and Sight.ROUNDS in sight else None,
-                crc32(composed.pieces[first].encode()) if by_token and Sight.TOKEN_IDS in sight else None,
+                size if counted else None,
+                composed.flags[first] if by_token and flagged else None,
+                crc32(composed.pieces[first].encode()) if by_token and named else None,
             )
             arrivals.append(arrival)
             first += size

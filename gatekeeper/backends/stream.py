@@ -190,17 +190,20 @@ class Frame:
 
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
+_HEAD_MOST = 1 << 16
+_LENGTH = re.compile(r"\d{1,15}")
 
 
 def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
     """Return how the answer is framed; None while its head has not come as a whole."""
-    end = _HEAD_END.search(raw, 0, filled)
+    end = _HEAD_END.search(raw, 0, min(filled, _HEAD_MOST))
     if end is None:
         return None
     head, start = bytes(raw[: end.start()]), end.end()
     chunked = "chunked" in (header(head, "Transfer-Encoding") or "").lower()
     length = header(head, "Content-Length") or ""
-    return Frame(start, chunked, start + int(length) if length.isdecimal() and not chunked else None)
+    told = _LENGTH.fullmatch(length) is not None and not chunked
+    return Frame(start, chunked, start + int(length) if told else None)
 
 
 def header(head: bytes, name: str) -> str | None:

@@ -39,6 +39,7 @@ ADAPTERS = {
     "redrafter": "gatekeeper.backends.redrafter_worker",
 }
 """Backends that are a worker of ours around somebody's Python package."""
+_UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACE = re.compile(r"\{(target|draft|port)\}")
 _OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
 """What both arms must show to be compared."""
@@ -47,12 +48,14 @@ _OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_ID
 def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "WorkerBackend":
     """Start each program once, hear its greeting and end it; raise InputError where one does not greet."""
     name = subject.backend
-    unused = {"url": subject.url, "plain_url": subject.plain_url, "knobs": subject.knobs}
+    unused = {key: getattr(subject, key) for key in _UNUSED}
+    if name not in ADAPTERS:
+        unused["program"] = subject.program
     for key in (key for key, value in unused.items() if value):
         raise InputError(f"backend {name} has no use for subject.{key}", hint="a worker gets everything in its asks")
     command = subject.command
     if command is None and name in ADAPTERS:
-        command = (sys.executable, "-P", "-m", ADAPTERS[name], "{target}", "{draft}")
+        command = (*(subject.program or (sys.executable, "-P")), "-m", ADAPTERS[name], "{target}", "{draft}")
     if command is None:
         hint = 'command = ["python3", "my_worker.py", "{target}", "{draft}"]'
         raise InputError(f"the {name} backend needs the command of a worker in [subject]", hint=hint)
@@ -60,7 +63,7 @@ def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, lo
         if "{port}" in word:
             raise InputError(f"'{word}': a worker has no port", hint="it speaks on stdin and stdout")
     commands = Commands((*command, *subject.args), _with(subject.plain_command, subject.args), models, base.absolute())
-    return WorkerBackend(subject, commands, logs, ours=subject.command is None)
+    return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
 
 
 def _with(command: Sequence[str] | None, more: Sequence[str]) -> tuple[str, ...] | None:
@@ -81,10 +84,11 @@ class Commands:
     def filled(self, target: str, draft: str | None) -> list[str]:
         """Return one arm's command line; raise InputError where its program is not here."""
         words = self.drafting if draft is not None or self.plain is None else self.plain
+        if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
+            raise InputError(f"`{' '.join(words)}` names no program once {{draft}} is left out", hint=MANUAL)
         places = {"target": str(self._model(target)), "draft": str(self._model(draft)) if draft else ""}
-        kept = [word for word in words if draft is not None or "{draft}" not in word]
         filled = [_PLACE.sub(lambda place: places.get(place[1], place[0]), word) for word in kept]
-        return [self._program(filled[0]), *filled[1:]] if filled else []
+        return [self._program(filled[0]), *filled[1:]]
 
     def told(self) -> dict[str, str]:
         """Return the command lines as written and the digests of the files they name, for the manifest."""
@@ -162,7 +166,9 @@ class WorkerBackend:
 
     def versions(self) -> Mapping[str, str]:
         """Return what the workers greet with, the commands that start them, and the digests of the files in these."""
-        told = {"worker": self._hello.name, **_prefixed("worker", self._hello.versions), **self._commands.told()}
+        told = {"worker": self._hello.name, **_prefixed("worker", self._hello.versions)}
+        if not self._ours:
+            told |= self._commands.told()
         if self._commands.plain is not None:
             told |= {"plain worker": self._plain_hello.name, **_prefixed("plain worker", self._plain_hello.versions)}
         return told

@@ -18,7 +18,10 @@ from gatekeeper.backends.rounds import count_rounds
 from gatekeeper.backends.worker_loop import Channel, installed
 from gatekeeper.terms.records import Rounds
 
-INSTALL = "pip install dflash (and mlx-lm), or name a Python that has both: see METHODOLOGY.md, 'The worker protocol'"
+INSTALL = (
+    "pip install dflash (beside mlx-lm 0.32.2 or newer), or name a Python that has both: "
+    "see METHODOLOGY.md, 'The worker protocol'"
+)
 
 
 @dataclass

@@ -7,6 +7,16 @@ from gatekeeper.terms.units import show_bytes, show_seconds
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
+STAGES = {
+    "sweep": "sweep",
+    "soak": "soak",
+    "plain_blocks": "plain blocks before, midway and after it",
+    "closing": "closing pass over the quality canaries",
+    "near_ties": "near-ties, if every canary parts",
+    "warm_cache": "warm cache",
+    "first_tokens": "first tokens of the distribution check",
+}
+
 
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan can not prove."""
@@ -16,9 +26,11 @@ def plan(document: dict[str, Any]) -> str:
     lines += [
         f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
     ]
-    expected = document["expected_seconds"].items()
-    about = {"sweep": most or "about "}
-    lines += [f"expected {stage}: {about.get(stage, 'about ')}{show_seconds(seconds)}" for stage, seconds in expected]
+    lines += [
+        f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
+        for name, seconds in document["expected_seconds"].items()
+    ]
+    lines += [f"expected in all: about {show_seconds(document['expected_total_seconds'])}"]
     lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
     if memory := document.get("memory"):
         lines += [_memory(memory)]

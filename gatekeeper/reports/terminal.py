@@ -105,6 +105,7 @@ def _line(event: Event) -> str | None:
         "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
         "stage": lambda: f"{detail['stage']} {detail.get('soak', '')}".rstrip() + _settings(detail),
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
+        "stopped": lambda: f"{detail['workload']}: {detail['trial']} is asked no further: {detail['because']}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",

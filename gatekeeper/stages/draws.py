@@ -1,12 +1,11 @@
 """The draws: first tokens of a few short prompts, sampled many times in both arms, each with a seed of its own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from gatekeeper.desk import Desk, Request
 from gatekeeper.errand import Errand, Observe, ask_missing, request
-from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.records import Generation, Role
-from gatekeeper.verdict.draws import DRAWS, PROMPTS, TOKENS
+from gatekeeper.verdict.draws import DRAWS, TOKENS, shortest
 from gatekeeper.verdict.plan import plain_of
 
 WITHOUT = frozenset({"max_tokens", "concurrency"})
@@ -19,13 +18,6 @@ def draw(
     """Draw in the plain arm, then in the candidate's; no two draws share a seed, so all are independent."""
     for arm, resident in (("plain", plain_of(given.resident)), ("candidate", given.resident)):
         ask_missing(given, open_desk, resident, _requests(given, arm), record=record, observe=observe)
-
-
-def shortest(canaries: Sequence[Canary]) -> list[Canary]:
-    """Return the canaries with the shortest prompts, by the letters of their messages."""
-    return sorted(canaries, key=lambda one: (sum(len(str(said.get("content"))) for said in one.messages), one.id))[
-        :PROMPTS
-    ]
 
 
 def _requests(given: Errand, arm: str) -> Iterator[Request]:

@@ -8,10 +8,9 @@ from gatekeeper.desk import Desk, Request
 from gatekeeper.errand import Errand, Observe, ask_missing, request
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.records import Answer, Generation, Role, Setting
+from gatekeeper.verdict.aftermath import REPEATS
 from gatekeeper.verdict.plan import plain_of
 
-REPEATS = 3
-"""Times a canary is sent: what a cache stores wrongly shows at the second, what it then stores at the third."""
 TOGETHER = 4
 """Canaries shuffled together: with their second turns 8 prompts, so that mlx_lm.server's 10 cached ones hold them."""
 

@@ -6,7 +6,7 @@ from typing import Literal
 OPERATION = "chat"
 PROVIDERS = {"mlx-server": "mlx", "llama-server": "llama.cpp", "openai": "openai"}
 """`gen_ai.provider.name` of a backend; another backend's is its own name."""
-IN_PROCESS = frozenset({"mlx", "scripted"})
+IN_PROCESS = frozenset({"mlx", "redrafter", "scripted", "worker", "zlab-dflash"})
 """Backends without a server between them and the model: spans are INTERNAL, and tokens are seen where they are made."""
 ONE_FORWARD_A_TOKEN = frozenset({"mlx", "mlx-server", "scripted"})
 """Backends whose draft model makes one forward pass for each token it proposes: mlx-lm's `_draft_generate`."""

@@ -22,6 +22,7 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.manifest import Manifest
 from gatekeeper.terms.records import Generation, Role
 from gatekeeper.terms.slo import Slo
+from gatekeeper.verdict.case import backwards
 from gatekeeper.verdict.plan import sampling_for
 
 Value = str | bool | int | float | Sequence[str] | None
@@ -136,7 +137,7 @@ def wall_ns(at: str) -> int | None:
 
 
 def shift_ns(one: Generation) -> int | None:
-    """Return what turns this answer's monotonic instants into wall time, None where it tells no wall time.
+    """Return what turns this answer's monotonic instants into wall time, None where its times can not be told.
 
     `at` was read right after the answer had ended. Each answer is shifted by its own difference: the monotonic clock
     stands still while the host sleeps and the wall clock may be set, so one difference for a whole run would drift from
@@ -144,7 +145,7 @@ def shift_ns(one: Generation) -> int | None:
     microseconds to milliseconds late, so a span lies that much late; it never begins before its forerunner's `at`.
     """
     ended = wall_ns(one.at)
-    return None if ended is None else ended - one.answer.ended_ns
+    return None if ended is None or backwards((one,)) is not None else ended - one.answer.ended_ns
 
 
 def error_type(fault: str) -> str:

@@ -6,7 +6,7 @@ sending it again changes nothing.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -64,18 +64,21 @@ class _Tally:
 
 
 def of_requests(frame: Frame, made: Iterable[tuple[str, Generation]], *, latest: bool) -> list[pb.Metric]:
-    """Return the metrics of requests (record file, record), each stage within its own times."""
-    stages: dict[str, list[Generation]] = {}
+    """Return the metrics of requests (record file, record), each stage within its own times.
+
+    A request whose times can not be told has no span and counts nowhere.
+    """
+    stages: dict[str, list[tuple[Generation, int]]] = {}
     for file, one in made:
-        stages.setdefault(stage_of(file), []).append(one)
+        if (shift := shift_ns(one)) is not None:
+            stages.setdefault(stage_of(file), []).append((one, shift))
     names = conventions.histograms(latest=latest)
     found: dict[str, pb.Metric] = {}
     for name, requests in stages.items():
-        shifts = [(one.answer, shift) for one in requests if (shift := shift_ns(one)) is not None]
-        times = span_of((answer.sent_ns + shift, answer.ended_ns + shift) for answer, shift in shifts)
+        times = span_of((one.answer.sent_ns + shift, one.answer.ended_ns + shift) for one, shift in requests)
         if times is not None:
             tally = _Tally()
-            for one in requests:
+            for one, _ in requests:
                 _take(frame, tally, names, name, one)
             _write(found, tally, times)
     return list(found.values())
@@ -110,10 +113,11 @@ def _take(frame: Frame, tally: _Tally, names: Histograms, stage: str, one: Gener
             typed: dict[str, Value] = {"gen_ai.token.type": kind} if names.token_type else {}
             tally.note(histogram, key | typed, count)
     said = speculation(one, frame.manifest.backend)
-    for name in conventions.COUNTERS if said is not None else ():
-        number = getattr(said, name)
-        if said is not None and number is not None:
-            tally.count(name, key | {"gatekeeper.speculative.source": said.source}, number)
+    counted = {} if said is None else asdict(said)
+    sourced = key | {"gatekeeper.speculative.source": counted.get("source")}
+    for name in conventions.COUNTERS:
+        if counted.get(name) is not None:
+            tally.count(name, sourced, counted[name])
 
 
 def _write(found: dict[str, pb.Metric], tally: _Tally, times: tuple[int, int]) -> None:

@@ -1,6 +1,7 @@
 """The spans: one for the run, one for each stage, one for each request; never a prompt, never an answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
@@ -19,14 +20,14 @@ def stage_of(file: str) -> str:
 
 
 def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> Span | None:
-    """Return the span of one request, None where the record does not tell its wall time."""
+    """Return the span of one request, None where its times can not be told."""
     shift = shift_ns(one)
     if shift is None:
         return None
     answer, fault = one.answer, one.answer.fault
     first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
     said = speculation(one, frame.manifest.backend)
-    counted = {} if said is None else {name: getattr(said, name) for name in said.__dataclass_fields__}
+    counted = {} if said is None else asdict(said)
     return Span(
         trace_id=frame.trace_id,
         span_id=frame.span_id(file, one.key, one.segment, answer.sent_ns),
@@ -40,6 +41,7 @@ def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> Span |
                 **frame.model,
                 **frame.sampling(one),
                 "gen_ai.request.stream": True,
+                "gen_ai.response.model": answer.claims.model,
                 "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
                 "gen_ai.response.time_to_first_chunk": first,
                 "gen_ai.usage.input_tokens": answer.prompt_tokens,

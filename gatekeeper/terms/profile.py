@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gatekeeper.terms.units import ByteRate, Bytes, EventRate, Seconds
 
+TIER = "tier:"
+"""Begins a name of the mix that stands for every workload of a tier."""
+
 
 class Background(BaseModel):
     """A reproducible desktop load beside the soak."""
@@ -25,7 +28,9 @@ class Profile(BaseModel):
     schema_: Literal[1] = Field(alias="schema")
     name: str
     why: str = ""
-    mix: dict[str, float] = Field(default={"*": 1.0}, description="weight per workload; * is every other")
+    mix: dict[str, float] = Field(
+        default={"*": 1.0}, description="weight per workload, or per tier:NAME; * is every other"
+    )
     arrival: Literal["closed", "open"] = "closed"
     rate: EventRate | None = Field(default=None, gt=0, description="requests per second of an open profile")
     idle: Seconds = Field(default=0.0, ge=0, description="pause after each answer")
@@ -39,6 +44,11 @@ class Profile(BaseModel):
             raise ValueError("mix needs at least one positive weight and no negative one")
         return self
 
-    def weight(self, workload: str) -> float:
-        """Return the weight of *workload* in the mix."""
-        return self.mix.get(workload, self.mix.get("*", 0.0))
+    def weight(self, workload: str, tier: str) -> float:
+        """Return the weight of a workload in the mix: its own, or else its tier's, or else the rest's."""
+        return self.mix.get(workload, self.mix.get(f"{TIER}{tier}", self.mix.get("*", 0.0)))
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers that the mix names."""
+        return tuple(name.removeprefix(TIER) for name in self.mix if name.startswith(TIER))

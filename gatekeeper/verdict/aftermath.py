@@ -15,6 +15,11 @@ WAY_OUT = {"mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (arg
 """How a backend's prompt cache is switched off."""
 
 
+REPEATS = 3
+"""Times a canary is sent with the cache on: what is stored wrongly shows at the second, what is then stored at the
+third."""
+
+
 def beside(what: str, soak: str) -> str:
     """Name the file of *what* was recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
     return f"{what}-{soak.removeprefix('soak-')}.jsonl"

@@ -19,12 +19,12 @@ lie closer than one unit can swap. The other token is then at most e^0.125 = 1.1
 
 
 def same_output(mine: Answer, other: Answer) -> bool:
-    """Tell whether two answers are the same tokens; the same text and calls where no backend shows tokens."""
+    """Tell whether two answers are the same tokens; the same reasoning, text and calls where no tokens are shown."""
     ids = [_ids(answer) for answer in (mine, other)]
     if all(ids):
         return ids[0] == ids[1]
     calls = [[_call(call) for call in answer.tool_calls] for answer in (mine, other)]
-    return mine.text == other.text and calls[0] == calls[1]
+    return (mine.reasoning, mine.text) == (other.reasoning, other.text) and calls[0] == calls[1]
 
 
 def _ids(answer: Answer) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing, fact
 from gatekeeper.terms.records import Answer, Generation
 
@@ -28,12 +29,19 @@ LOST = 0.05
 Draw = tuple[Hashable, ...]
 
 
+def shortest(canaries: Sequence[Canary]) -> list[Canary]:
+    """Return the canaries with the shortest prompts, by the letters of their messages."""
+    return sorted(canaries, key=lambda one: (sum(len(str(said.get("content"))) for said in one.messages), one.id))[
+        :PROMPTS
+    ]
+
+
 def tokens_of(answer: Answer) -> Draw:
-    """Return the first tokens of an answer, one entry a position; its text where no tokens are shown."""
+    """Return the first tokens of an answer, one entry a position; all it says where no tokens are shown."""
     ids = [arrival.token_id for arrival in answer.arrivals]
     if ids and None not in ids:
         return (*ids[:TOKENS], *("end",) * (TOKENS - len(ids)))
-    return (answer.text,)
+    return (answer.reasoning + answer.text,)
 
 
 def chi_square(labels: NDArray[np.float64], draws: Sequence[Draw]) -> NDArray[np.float64]:

@@ -129,11 +129,10 @@ def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Ca
 
 def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
     """Return the tokens of the longest canary with its whole answer, estimated from its characters."""
-    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
     swept = max(slo.sweep.max_tokens, default=0)
     return max(
         (
-            round(_characters(canary) / each) + TEMPLATE + max(canary.max_tokens or slo.sampling.max_tokens, swept)
+            prompt_tokens(canary, vocabulary) + max(canary.max_tokens or slo.sampling.max_tokens, swept)
             for mine in canaries.values()
             for canary in mine
         ),
@@ -141,22 +140,24 @@ def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int 
     )
 
 
-def _characters(canary: Canary) -> int:
+def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
+    """Return the tokens of a prompt with its tools, estimated from its characters, on the safe side."""
+    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
-    return len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)
+    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE
 
 
 def complaints(seen: Fit | None) -> list[Complaint]:
     """Complain where the pair can not fit: `never` for the host the SLO names, `not-here` for this one alone."""
     if seen is None:
         return []
-    about, hint = "memory", "take a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
+    about = "memory"
     if seen.promised is not None and seen.needed > seen.promised:
         message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.promised)} of [host]"
-        return [Complaint("never", about, message, hint)]
+        return [Complaint("never", about, message, _save(seen.needed - seen.promised))]
     if seen.here is not None and seen.needed > seen.here:
         message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.here)} of this host"
-        return [Complaint("not-here", about, message, hint)]
+        return [Complaint("not-here", about, message, _save(seen.needed - seen.here))]
     if seen.here is None:
         message = f"by estimate the pair needs {seen.said()}; this host does not tell its memory"
         return [Complaint("weak", about, message, "compare it yourself")]
@@ -164,3 +165,8 @@ def complaints(seen: Fit | None) -> list[Complaint]:
         message = f"by estimate the pair needs at least {seen.said()}"
         return [Complaint("weak", about, message, "what is unknown comes on top")]
     return []
+
+
+def _save(over: float) -> str:
+    ways = "a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
+    return f"save {show_bytes(over)}: take {ways}"

@@ -22,8 +22,11 @@ def _implied(objective: Objective) -> tuple[str, str] | None:
         return None
     if metric in {"itl_p50", "itl_p95", "itl_p99"} and objective.bound == "at_most":
         tokens = f"{show_seconds(bound)} a token for {objective.of.quantile:.0%} of the tokens"
-        message = f"{tokens} means at least {1 / bound:.0f} tok/s at that quantile"
+        message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
         return message, "the median is faster; promise decode_throughput as well if you mean the median"
+    if metric == "tpot_p95" and objective.bound == "at_most":
+        message = f"{show_seconds(bound)} a token on average in 95% of the answers means at least {1 / bound:.3g} tok/s"
+        return message, "promise itl_p95 as well if stalls matter"
     if metric == "decode_throughput" and objective.bound == "at_least":
         message = (
             f"{show(bound, 'tok/s')} means a token every {show_seconds(1 / bound)} in the median answer; single gaps "

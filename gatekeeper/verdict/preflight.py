@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.metrics import PASS_DELTAS, Metric, Per, Sight
+from gatekeeper.terms.metrics import ALL, PASS_DELTAS, Metric, Per, Sight
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Objective, Slo, Workload
+from gatekeeper.terms.units import show
 from gatekeeper.verdict import stats
 from gatekeeper.verdict.conclude import CERTIFICATION_S
 from gatekeeper.verdict.judge import promises
@@ -53,7 +54,8 @@ def complaints(
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
             about, why = f"objective {objective.metric}", host_lacks[objective.metric]
-            found.append(Complaint("not-here", about, f"this host cannot show it: {why}", "or leave the promise out"))
+            message, hint = f"this host cannot show it: {why}", "certify where it is shown, or leave the promise out"
+            found.append(Complaint("not-here", about, message, hint))
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s is a demo; a certificate needs {CERTIFICATION_S:g} s"
         found.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -123,8 +125,10 @@ def _contradictions(slo: Slo) -> list[Complaint]:
                 if floor.bound == "at_most" or roof.bound == "at_least" or floor.threshold <= roof.threshold:
                     continue
                 if any(floor.applies_to(one.name) and roof.applies_to(one.name) for one in slo.workload):
-                    message = f"at_least {floor.threshold:g} and at_most {roof.threshold:g} exclude each other"
-                    found.append(Complaint("never", f"objective {metric}", message, "drop one of the two"))
+                    lowest, highest = (show(one.threshold, one.of.unit) for one in (floor, roof))
+                    message = f"at_least {lowest} and at_most {highest} exclude each other"
+                    hint = f"drop one of the two, or promise at_least {highest} or less"
+                    found.append(Complaint("never", f"objective {metric}", message, hint))
     return found
 
 
@@ -135,6 +139,8 @@ def _objective(
     about = f"objective {metric.name}, workload {workload.name}"
     if unseen := _unseen(objective, kind.sight):
         hint = "drop it, or use a backend that does"
+        if Sight.ROUNDS in unseen:
+            hint += ", such as mlx or mlx-server"
         if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
             hint = 'take the server at its word with from = "claims", or drop it'
         return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
@@ -171,10 +177,11 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
         need = stats.samples_needed(metric.quantile, level(slo))
         if have < need:
             message = (
-                f"a bound on the {metric.quantile:.0%} quantile at {slo.confidence:.0%} confidence, split over "
-                f"{rungs(slo)} rungs, needs {need} distinct canaries; there are {have}"
+                f"a bound on the {metric.quantile:.0%} quantile at {_confidence(slo)} needs {need} distinct canaries; "
+                f"there are {have}"
             )
-            return [Complaint("never", about, message, f"add {need - have} canaries, or promise a lower quantile")]
+            hint = f"add {need - have} canaries{_lower(slo, metric, have)}"
+            return [Complaint("never", about, message, hint)]
     elif metric.per is Per.PAIR and not metric.census and have < LEAST_PAIRS:
         message = f"needs {LEAST_PAIRS} distinct canaries; there are {have}"
         return [Complaint("never", about, message, f"add {LEAST_PAIRS - have} canaries")]
@@ -202,7 +209,25 @@ def _pass_delta(slo: Slo, objective: Objective, about: str, canaries: Sequence[C
     bound = stats.proportion_bounds(0, len(marked), half)[1]
     if bound > edge:
         need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
-        message = f"even with no flip in {len(marked)} canaries the bound is {bound:.2%}, wider than {edge:.2%}"
-        hint = f"needs about {need} canaries" if need else 'use scope = "frozen" at temperature 0'
+        message = (
+            f"even with no flip in {len(marked)} canaries the bound at {_confidence(slo)} is {bound:.2%}, wider than "
+            f"{edge:.2%}"
+        )
+        frozen = 'scope = "frozen" at temperature 0 speaks of these canaries alone'
+        hint = f"needs about {need} canaries without a flip; {frozen}" if need else frozen
         return [Complaint("never", about, message, hint)]
     return []
+
+
+def _confidence(slo: Slo) -> str:
+    split = f", split over {rungs(slo)} rungs," if rungs(slo) > 1 else ""
+    return f"{slo.confidence:.0%} confidence{split}"
+
+
+def _lower(slo: Slo, metric: Metric, have: int) -> str:
+    """Name the highest quantile of the same kind that *have* canaries can prove, if there is one."""
+    stem = metric.name.rpartition("_p")[0]
+    same = [one for one in ALL if stem and one.name.startswith(f"{stem}_p") and one.quantile is not None]
+    needed = {one.name: stats.samples_needed(one.quantile or 0.0, level(slo)) for one in same}
+    provable = [name for name, need in sorted(needed.items()) if need <= have]
+    return f", or promise {provable[-1]}, which needs {needed[provable[-1]]}" if provable else ""

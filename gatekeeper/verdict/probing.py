@@ -19,6 +19,8 @@ MOST = 24
 LOOKS = sequential.looks(MOST)
 """Canaries after which the records are looked at."""
 ENOUGH = sequential.LEAST
+SMALL = 1.1
+"""An interval within this factor of no effect, either way, is an answer too: the effect is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Answer:
     because: str
     looks: tuple[int, ...]
     """Canaries asked before each look."""
+    most: int
+    """Canaries that there are to ask."""
 
     def document(self) -> dict[str, Any]:
         """Return it as `probe --json` prints it."""
@@ -55,16 +59,16 @@ def answer(
 
     *before* is what the last look found. A look may come at any count, as when the time is over.
     """
-    looks = (*(before.looks if before is not None else ()), asked)
+    looks, most = (*(before.looks if before is not None else ()), asked), max(asked, min(MOST, len(canaries)))
     seen = look(slo, plan, records, workload, canaries)
     model = accounted(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[seen[0].trial.name]
     ratio = seen[0].ratio
     if isinstance(ratio, Estimate):
-        error = sequential.errors(looks, max(asked, min(MOST, len(canaries))), 1 - level(slo))[-1]
+        error = sequential.errors(looks, most, 1 - level(slo))[-1]
         now = sequential.interval(list(seen[0].logs.values()), error)
         ratio = sequential.narrowed(before.seen.ratio if before is not None else None, now)
     word, why = _word(ratio)
-    return Answer(word, replace(seen[0], ratio=ratio), model, why, looks)
+    return Answer(word, replace(seen[0], ratio=ratio), model, why, looks, most)
 
 
 def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:
@@ -80,14 +84,22 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
 
 def next_step(found: Answer, took: float, again: str) -> str:
     """Say what to do with an answer; *took* seconds were spent, *again* is the command to ask for more."""
-    if found.word == "helps":
-        return "certify it before you deploy it: a probe soaks nothing and checks no promise"
-    if found.word == "hurts":
-        return "decode this workload plainly, or change what the reason names"
-    count = found.seen.ratio.n
-    if count < ENOUGH:
-        needed = max(60, 10 * round(took * ENOUGH / max(1, count) / 10 + 1))
-        return f"give it more time: {again} --seconds {needed}"
-    if isinstance(found.seen.ratio, Missing):
+    known = {
+        "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
+        "hurts": "decode this workload plainly, or change what the reason names",
+    }
+    return known.get(found.word) or _unclear(found, took, again)
+
+
+def _unclear(found: Answer, took: float, again: str) -> str:
+    ratio, asked = found.seen.ratio, found.looks[-1]
+    if found.most < ENOUGH:
+        return f"give this workload {ENOUGH} canaries or more: fewer decide nothing"
+    if asked < found.most:
+        share = ENOUGH / max(1, ratio.n) if ratio.n < ENOUGH else found.most / asked
+        return f"give it more time: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
+    if isinstance(ratio, Missing):
         return "look at the records with --out, and at the server's own log"
-    return "the effect is small, if there is one: certify measures it better, and plain decoding is the safe choice"
+    if ratio.lo > 1 / SMALL and ratio.hi < SMALL:
+        return "the effect is small, if there is one: certify measures it better, and plain decoding is the safe choice"
+    return "the answers scatter too much to tell: quiet this machine, or certify, which asks more of them"

@@ -19,6 +19,10 @@ ENOUGH_PAIRS = 12
 """Pairs on distinct canaries that a ratio is given, where the workload has them."""
 CENSUSES = frozenset({*PASS_DELTAS, "token_agreement"})
 """Metrics that want every canary of the frozen set in both arms."""
+BLOCKS = 3
+"""Plain blocks beside a soak whose arms cannot share a process: before, midway, after."""
+WARMUPS = 2
+"""Answers per workload and arm that only warm the process up."""
 PLAIN_BLOCK = 24
 """Plain answers per workload in each block beside a soak."""
 

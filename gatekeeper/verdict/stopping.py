@@ -225,9 +225,12 @@ class _Race:
                 found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
         left = [trial for trial in live if trial.name not in found.stops]
-        if noise is not None and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+        # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
+        edge = _edge(sequential.interval(list(null.values()), error))
+        clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
+        if left == clear and self._told_all([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
-                found.halt(trial, "repeats-add-nothing", f"{_span(found.against_plain[trial.name])} of plain decoding")
+                found.halt(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
 
     def _noise(self, number: int) -> float | None:
         """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
@@ -238,13 +241,13 @@ class _Race:
                 return variance(logs)
         return None
 
-    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float, number: int) -> bool:
+    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
         """Tell whether every canary was asked and repeats would narrow no interval: then canaries differ, not answers.
 
-        Counts and spreads decide this, never which setting is ahead, so it favours none.
+        Counts and spreads decide this, never which setting is ahead of which, so it favours none.
         """
         asked = self._counts[number - 1] / self._canaries
-        if asked < 1 or any(len(one) < sequential.LEAST for one in logs):
+        if asked < 1 or noise is None or any(len(one) < sequential.LEAST for one in logs):
             return False
         gone = noise * (1 / asked - self._canaries / self._counts[-1])
         apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
@@ -260,10 +263,8 @@ class _Race:
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
         """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
-        noise = sequential.interval(list(null.values()), 1 - self._slo.confidence)
-        if sequential.decide(ratio, 1) != "pass" or not isinstance(ratio, Estimate) or not isinstance(noise, Estimate):
-            return False
-        return ratio.center > max(noise.hi, 1 / noise.lo)
+        edge = _edge(sequential.interval(list(null.values()), 1 - self._slo.confidence))
+        return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
     def _stop(self, found: Standing, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
         """Stop what is proven to lose, then what is proven to need no more."""
@@ -274,17 +275,17 @@ class _Race:
             ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
             faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
             if words[one.name] == "fail" and (alone or all_slower):
-                found.halt(one, "slower-than-plain", f"{_span(ratio)} of plain decoding")
+                found.halt(one, "slower-than-plain", _span(ratio))
             elif (best := faster[0]) is not None and all(faster):
-                found.halt(one, "slower-than-another", f"{_span(found.ratio(one, best))} of {best.name}")
+                found.halt(one, "slower-than-another", _span(found.ratio(one, best), best.name))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
-                found.halt(one, "below-the-bound", f"{_span(ratio)} of plain decoding, below {bound:g}")
+                found.halt(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
         settled = [contest for contest in self._contests if _settled(found, contest)]
         decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
         for one in decided:
             racing = [contest for contest in self._contests if one in _racing(found, contest)]
             if one.name not in found.stops and all(contest in settled for contest in racing):
-                found.halt(one, "decided", f"{_span(found.against_plain[one.name])} of plain decoding")
+                found.halt(one, "decided", _span(found.against_plain[one.name]))
 
     def _bound(self, measure: str) -> float | None:
         """Return the highest promise on *measure*, which a setting has to keep to be of use."""
@@ -296,6 +297,16 @@ class _Race:
 def _log(read: Callable[[Answer], float | None], mine: Generation, twin: Generation) -> float | None:
     ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
     return math.log(ours / theirs) if ours and theirs else None
+
+
+def _edge(noise: Estimate | Missing) -> float:
+    """Return what plain decoding may gain over itself, in either direction; infinite where that is not known."""
+    return max(noise.hi, 1 / noise.lo) if isinstance(noise, Estimate) else math.inf
+
+
+def _outside(ratio: Estimate | Missing, edge: float) -> bool:
+    """Tell whether a ratio lies outside what plain decoding gains over itself, on either side."""
+    return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
 def _racing(found: Standing, contest: Sequence[Trial]) -> list[Trial]:
@@ -316,7 +327,7 @@ def _settled(found: Standing, contest: Sequence[Trial]) -> bool:
     return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)
 
 
-def _span(ratio: Estimate | Missing | None) -> str:
+def _span(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
     if not isinstance(ratio, Estimate):
-        return "unmeasured"
-    return f"{ratio.center:.2f}x [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"
+        return f"not known against {rival}"
+    return f"{ratio.center:.2f}x {rival} [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"

@@ -12,7 +12,7 @@ def say(**line: Any) -> None:
     sys.stdout.flush()
 
 
-SEES = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
+SEES = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold"]
 say(gatekeeper=1, name="echo", sees=SEES, knobs=["draft", "num_draft_tokens"], shares_process=True, versions={})
 # A real worker loads its models here: {"failed": why} says that it cannot, with a "hint" where it knows one.
 say(ready=True)

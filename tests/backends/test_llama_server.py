@@ -280,6 +280,7 @@ def test_a_flag_that_was_removed_is_no_flag() -> None:
     )
 
     assert {"-md", "--model-draft", "--new"} == dialect.flags_of(told)
+    assert not dialect.flags_of("")
 
 
 def test_a_removed_flag_of_the_slo_ends_it_in_its_own_words(fake: Open) -> None:
@@ -457,6 +458,14 @@ def test_invented_acceptance_is_refused(fake: Open) -> None:
     """
     with pytest.raises(InputError, match="invents acceptance"):
         fake(args=["--spec-synth-len", "3"])
+
+
+def test_a_program_that_explains_nothing_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    """
+    Without a --help nobody knows which flags make it draft.
+    """
+    with pytest.raises(InputError, match="`true --help` explains no --model"):
+        opened(models, tmp_path, program=["true"]).command(PLAIN, 81, cache=False)
 
 
 def test_a_folder_is_no_target(fake: Open) -> None:

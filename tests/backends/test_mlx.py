@@ -59,6 +59,17 @@ def once_it_speaks(subject: WorkerSubject, number: signal.Signals) -> threading.
     return thread
 
 
+def test_the_greeting_is_what_is_known_of_it(shared: Arena, arena: Callable[[str], Arena]) -> None:
+    """
+    What the backend says of its worker without starting it is what the worker greets with.
+    """
+    known, greeted = shared.backend, arena("worker").backend
+
+    assert known.sight == greeted.sight
+    assert (known.knobs, known.shares_process) == (greeted.knobs, greeted.shares_process)
+    assert known.uncached == greeted.uncached
+
+
 def test_killed_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     """
     A worker that is killed between two tokens leaves an answer that says by what, and nothing hangs.

@@ -271,6 +271,7 @@ def test_the_program_is_looked_for(tmp_path: Path) -> None:
     [
         ({}, "needs the command"),
         ({"command": ["x", "--port", "{port}"]}, "a worker has no port"),
+        ({"command": ["x"], "served_model_name": "y"}, "no use for subject.served_model_name"),
     ],
 )
 def test_a_senseless_subject_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
@@ -411,6 +412,15 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
 
     assert (0, "") == (ran.returncode, ran.stderr)
+
+
+def test_the_manual_shows_the_example() -> None:
+    """
+    The worker that METHODOLOGY.md prints is, line by line, the one the tests certify.
+    """
+    manual = (ROOT / "METHODOLOGY.md").read_text("utf-8")
+
+    assert f"```python\n{EXAMPLE.read_text('utf-8')}```" in manual
 
 
 def test_opening_waits_for_no_models(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> No
     """
     place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
 
+    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
     asked = records(place.path / "run" / "warm-1.jsonl")
@@ -132,6 +133,7 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> No
     assert "promoted" == outcome(place)
     assert (3 * 12, 2 * 12) == (len(repeats), len(later))
     assert {"warm"} == {one["role"] for one in asked}
+    assert foreseen["expected_answers"]["warm_cache"] == len(asked)
     assert place.verdict() == place.run("judge", "run", "--json", code=0).document
 
 
@@ -255,6 +257,7 @@ def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> 
     """
     place = sampled(scripted)
 
+    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
     drawn = records(place.path / "run" / "draws-1.jsonl")
@@ -262,6 +265,7 @@ def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> 
     assert "90% power" in because(place, "first_tokens_p_value")
     assert 2 * 3 * 120 == len(drawn) == len({one["key"] for one in drawn})
     assert {3} == {one["answer"]["output_tokens"] for one in drawn}
+    assert foreseen["expected_answers"]["first_tokens"] == len(drawn)
     assert place.verdict() == place.run("judge", "run", "--json", code=0).document
 
 

@@ -1,5 +1,6 @@
 """The arithmetic of telemetry: buckets, rollbacks, batches, classes of faults."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -120,7 +121,8 @@ def test_a_fault_is_a_class(fault: str, expected: str) -> None:
 
 def test_each_answer_brings_its_own_clock() -> None:
     """
-    A host that slept between two answers shifts only the later one; a record without wall time has no shift.
+    A host that slept between two answers shifts only the later one. An answer without wall time, or that ended before
+    it was sent, has no place in time.
     """
     early = made(at="2026-01-01T00:00:01.000000Z")
     late = made(at="2026-01-01T08:00:01.000000Z")
@@ -130,4 +132,5 @@ def test_each_answer_brings_its_own_clock() -> None:
     assert None not in shifts
     assert 8 * 3600 * 10**9 == (shifts[1] or 0) - (shifts[0] or 0)
     assert shift_ns(made(at="")) is None
+    assert shift_ns(replace(early, answer=Answer(sent_ns=7, ended_ns=5))) is None
     assert 1_767_225_601_000_000_000 == wall_ns("2026-01-01T00:00:01.000000Z")

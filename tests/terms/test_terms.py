@@ -238,7 +238,19 @@ def test_the_mix_has_a_rest() -> None:
     with_rest = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0, "*": 1.0}})
     without = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0}})
 
-    assert (3.0, 1.0, 0.0) == (with_rest.weight("a"), with_rest.weight("b"), without.weight("b"))
+    assert (3.0, 1.0, 0.0) == tuple(
+        mix.weight(name, "medium") for mix, name in ((with_rest, "a"), (with_rest, "b"), (without, "b"))
+    )
+
+
+def test_a_tier_has_a_weight_of_its_own() -> None:
+    """
+    A workload's own weight comes before its tier's, and that before the rest.
+    """
+    mixed = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 5.0, "tier:long": 3.0, "*": 1.0}})
+
+    assert (5.0, 3.0, 1.0) == (mixed.weight("a", "long"), mixed.weight("b", "long"), mixed.weight("b", "short"))
+    assert ("long",) == mixed.tiers
 
 
 # Errors and outcomes

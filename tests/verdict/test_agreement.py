@@ -221,3 +221,13 @@ def test_same_output_by_text_where_no_ids_are_seen() -> None:
     assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
     assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
     assert not same_output(answer(tool_calls=(call,)), answer())
+
+
+def test_what_was_thought_aloud_is_part_of_the_output() -> None:
+    """
+    Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same.
+    """
+    mine = answer(reasoning="so 4")
+
+    assert same_output(mine, answer(reasoning="so 4"))
+    assert not same_output(mine, answer(reasoning="so 5"))

@@ -108,13 +108,14 @@ def test_the_power_is_said() -> None:
 
 def test_tokens_are_the_first_three() -> None:
     """
-    Three tokens are compared; an early end is a token of its own; without ids the text stands for them.
+    Three tokens are compared; an early end is a token of its own; without ids what was said stands for them.
     """
     ids = Answer(0, 9, arrivals=tuple(Arrival(at, 1, None, at) for at in range(5)))
     brief = Answer(0, 9, arrivals=(Arrival(1, 1, None, 7),))
 
-    assert ((0, 1, 2), (7, "end", "end"), ("hi",)) == (
+    assert ((0, 1, 2), (7, "end", "end"), ("hi",), ("hm",)) == (
         tokens_of(ids),
         tokens_of(brief),
         tokens_of(Answer(0, 9, text="hi")),
+        tokens_of(Answer(0, 9, reasoning="hm")),
     )

@@ -65,6 +65,17 @@ def test_the_split_error_asks_for_more() -> None:
     assert "split over 3 rungs, needs 80 distinct" in complaint.message
 
 
+def test_the_hint_names_the_highest_quantile_that_is_provable() -> None:
+    """
+    A hundred canaries prove no p99; the hint names p95 and what it needs. Where only a higher one exists, none.
+    """
+    seen = found(slo(objective("itl_p99", at_most=1.0)), 100)
+    nothing = found(slo(objective("stall_p95", at_most=1.0)), 60)
+
+    assert "add 308 canaries, or promise itl_p95, which needs 80" == only(seen).hint
+    assert "add 20 canaries" == only(nothing).hint
+
+
 def test_a_ratio_needs_five_canaries() -> None:
     """
     Four pairs are nothing to resample.
@@ -135,6 +146,16 @@ def test_bounds_that_exclude_each_other() -> None:
     assert [] == found(right)
 
 
+def test_bounds_that_exclude_each_other_are_named_in_their_unit() -> None:
+    """
+    A contradiction in seconds is told in what a person would write, with the bound that would do.
+    """
+    complaint = only(found(slo(objective("ttft", at_least="900 ms"), objective("ttft", at_most="500 ms"))))
+
+    assert "at_least 900 ms and at_most 500 ms exclude each other" == complaint.message
+    assert "at_least 500 ms or less" in complaint.hint
+
+
 def test_contradictions_of_different_workloads_are_none() -> None:
     """
     Two workloads may be promised different things.
@@ -202,7 +223,8 @@ def test_a_population_pass_delta_is_underpowered(count: int, least: float) -> No
 
     complaint = only(found(slo(promise, **ONE_RUNG), frozen))
 
-    assert f"even with no flip in {count} canaries" in complaint.message
+    assert f"even with no flip in {count} canaries the bound at 95% confidence is" in complaint.message
+    assert 'scope = "frozen"' in complaint.hint
 
 
 def test_the_number_of_canaries_a_population_needs_is_enough() -> None:

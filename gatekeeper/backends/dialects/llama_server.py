@@ -49,17 +49,17 @@ _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
 _LAST_ALONE = 1
 """The last token an answer may have is decoded alone: there is no room for a draft beside it."""
 
-_HELP_ENTRY = re.compile(r"^(-\S.*?)(?:\s{2,}|$)", re.MULTILINE)
+_HELP_ENTRY = re.compile(r"^-[^\s,]+(?:,\s+-[^\s,]+)*", re.MULTILINE)
 
 
 def flags_of(told: str) -> frozenset[str]:
     """Return the flags that a --help explains, without those it says were removed."""
     entries = list(_HELP_ENTRY.finditer(told))
-    ends = [entry.start() for entry in entries[1:]] + [len(told)]
+    begins = [*(entry.start() for entry in entries), len(told)]
     found: set[str] = set()
-    for entry, end in zip(entries, ends, strict=True):
+    for entry, end in zip(entries, begins[1:], strict=True):
         if "has been removed" not in " ".join(told[entry.end() : end].split()):
-            found |= {word for word in re.split(r"[\s,]+", entry.group(1)) if word.startswith("-")}
+            found |= {*re.split(r",\s+", entry.group())}
     return frozenset(found)
 
 
@@ -76,6 +76,9 @@ def argv(start: Start) -> Iterator[str]:
         raise InputError(f"target '{start.subject.target}' is no .gguf file", hint="llama-server loads GGUF alone")
     told = start.help()
     known = flags_of(told)
+    if "--model" not in known:
+        spoken = " ".join((*start.program, "--help"))
+        raise InputError(f"`{spoken}` explains no --model", hint="run it by hand: is it a llama-server?")
     yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
     # Tools need the template engine, which older builds leave off; what is not there shall not be fetched.
     yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)

@@ -1,0 +1,105 @@
+"""A sweep that stops where its answers decide: told as it happens, written down, and the same after a kill."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import Place, canary_lines
+
+Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+SWEEP: dict[str, Any] = {"repeats": 2, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}}
+
+
+def larger(place: Place) -> Place:
+    for prefix in ("easy", "hard"):
+        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 24))
+    return place
+
+
+def stopped(place: Place) -> dict[tuple[str, str], str]:
+    """Return what events.jsonl tells of settings that were asked no further, by workload and trial."""
+    lines = (place.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
+    told = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
+    return {(one["workload"], one["trial"]): one["because"] for one in told}
+
+
+def written(place: Place) -> dict[tuple[str, str], str]:
+    """Return what verdict.json says of them."""
+    workloads = place.verdict()["workloads"]
+    return {
+        (workload["name"], one["trial"]): one["stopped"]["because"]
+        for workload in workloads
+        for one in workload["choice"]["settings"]
+        if "stopped" in one
+    }
+
+
+def measured(place: Place) -> int:
+    files = [*(place.path / "run").glob("sweep-*.jsonl"), place.path / "run" / "baseline.jsonl"]
+    return sum(line.count('"role":"measured"') for path in files for line in path.read_text().splitlines())
+
+
+def test_what_was_left_out_is_told_and_judged_alike(scripted: Scripted) -> None:
+    """
+    Where drafting loses, both settings are abandoned on a few canaries: the events and the account say so in the same
+    words, the records hold no more, and judge derives the same verdict from them.
+    """
+    place = larger(scripted(sweep=SWEEP))
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+
+    told = stopped(place)
+    assert told == written(place)
+    assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= told.keys()
+    assert measured(place) < 0.7 * 2 * 24 * 2 * 3
+    assert (place.path / "run" / "verdict.json").read_text() == place.run("judge", "run", "--json", code=0).out
+
+
+def test_never_asks_everything(scripted: Scripted) -> None:
+    """
+    With stop = "never" each canary is asked as often as planned, in every setting.
+    """
+    place = larger(scripted(sweep={**SWEEP, "stop": "never"}))
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+
+    assert {} == stopped(place) == written(place)
+    assert 2 * 24 * 2 * 3 == measured(place)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted, until: Until, shares: bool) -> None:
+    """
+    Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the byte.
+    """
+    fast = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
+    place = larger(
+        scripted({**fast, "shares_process": shares}, sweep=SWEEP, soak={"duration": "4 s", "sentinel_drift": 0.9})
+    )
+    process: subprocess.Popen[str] = place.start("certify", "slo.toml", "--out", "run")
+    until(lambda: (place.path / "run" / "events.jsonl").exists() and '"stopped"' in text(place))
+    process.kill()
+    process.communicate()
+
+    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
+
+    assert stopped(place) == written(place)
+    judged = place.run("judge", "run", "--json")
+    assert (place.path / "run" / "verdict.json").read_text() == judged.out
+
+
+def text(place: Place) -> str:
+    return (place.path / "run" / "events.jsonl").read_text()
+
+
+def test_the_plan_counts_answers_at_most(scripted: Scripted) -> None:
+    """
+    How many answers a sweep will take is for the answers to say; the plan names the most.
+    """
+    place = larger(scripted(sweep=SWEEP))
+
+    assert "at most" in place.run("plan", "slo.toml", code=0).out.splitlines()[0]

@@ -1,0 +1,105 @@
+"""Whole runs on llama-server: the real program where there is one, refusals everywhere."""
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import ROOT, Place
+from tools import write_gguf
+
+FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
+
+
+def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: Any) -> None:
+    """Write the shipped smoke SLO for llama-server, with the little pair as GGUF beside it."""
+    write_gguf.main([str(place.path), "little-target", "little-draft", "little-draft-alien"])
+    slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
+    slo["subject"] = {
+        "backend": "llama-server",
+        "target": "little-target.gguf",
+        "drafts": ["little-draft.gguf"],
+        "program": [program],
+        "args": ["--ctx-size", "2048", "--parallel", "1"],
+        **changes,
+    }
+    for workload in slo["workload"]:
+        workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
+    for objective in slo["objective"]:
+        if objective["metric"] == "acceptance_rate":
+            objective["from"] = acceptance
+    place.write_slo(slo)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> str:
+    """A fake llama-server of a new build."""
+    program = tmp_path / "llama-server"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" new "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.slow
+def test_the_real_server_is_soaked(place: Place) -> None:
+    """
+    The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up.
+    """
+    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
+    if program is None:
+        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
+    smoke(place, program, args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+
+    # Whether it is faster is the machine's affair, and on a busy one certify would choose plain decoding.
+    place.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
+
+    verdict = place.run("judge", "run", "--json").document
+    (json_workload,) = (one for one in verdict["workloads"] if one["name"] == "json")
+    checks = {check["metric"]: check for check in json_workload["checks"]}
+    assert ("pass", "pass") == (checks["token_agreement"]["outcome"], checks["acceptance_rate"]["outcome"])
+    assert checks["acceptance_rate"]["center"] > 0.7
+    assert "as the server claims" in checks["acceptance_rate"]["because"]
+    assert "counter_lie" not in {one["kind"] for one in verdict["findings"]}
+
+
+def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> None:
+    """
+    A GGUF target stands in the manifest with its checksum and what its header says, the program with its version.
+    """
+    smoke(place, fake)
+
+    place.run("sweep", "slo.toml", "--out", "run", code=0)
+
+    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
+    assert {"little-target.gguf"} == manifest["target"]["files"].keys()
+    assert ("qwen3", 1012) == (manifest["target"]["architecture"], manifest["target"]["vocabulary"])
+    assert "version: 9999 (fake)" == manifest["versions"]["llama-server"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"target": "cut.gguf"}, "is truncated"),
+        ({"drafts": ["little-draft-alien.gguf"]}, "another vocabulary"),
+        ({"drafts": ["no-such.gguf"]}, "no file"),
+        ({"acceptance": "ours"}, "does not show: rounds"),
+        ({"args": ["--spec-synth-len", "3"]}, "invents acceptance"),
+    ],
+)
+def test_what_can_not_be_certified_is_refused(place: Place, fake: str, changes: dict[str, Any], says: str) -> None:
+    """
+    A cut file, a strange or missing draft, acceptance counted by nobody, and an invented one: exit code 2, no run.
+    """
+    smoke(place, fake, **changes)
+    whole = (place.path / "little-target.gguf").read_bytes()
+    (place.path / "cut.gguf").write_bytes(whole[:-1000])
+
+    done = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert says in done.err
+    assert not (place.path / "run" / "verdict.json").exists()

@@ -1,0 +1,101 @@
+"""Whole runs on a program that only speaks the worker protocol: the manual's example, and one that breaks down."""
+
+import json
+import shutil
+import sys
+from typing import Any
+
+import pytest
+
+from tests.e2e.place import ROOT, Place, canary_lines
+
+EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
+
+
+def echoing(place: Place, **subject: Any) -> Place:
+    """Write an SLO for the example worker, beside a copy of it; *subject* changes its [subject]."""
+    shutil.copy(EXAMPLE, place.path / "my_worker.py")
+    canaries = [json.loads(line) for line in canary_lines("line", 8).splitlines()]
+    for canary in canaries:
+        canary["messages"][0]["content"] = canary["expect"]["equals"]
+    (place.path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
+    models = ROOT / "models"
+    place.write_slo(
+        {
+            "schema": 1,
+            "name": "echo",
+            "subject": {
+                "backend": "worker",
+                "target": str(models / "little-target"),
+                "drafts": [str(models / "little-draft")],
+                "command": [sys.executable, "my_worker.py", "{target}", "{draft}"],
+                **subject,
+            },
+            "workload": [{"name": "lines", "canaries": "lines.jsonl"}],
+            "sweep": {"repeats": 1, "budget": 6, "num_draft_tokens": [1, 2]},
+            "soak": {"duration": "2 s", "max_duration": "60 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
+            "objective": [
+                {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"},
+                {"metric": "acceptance_rate", "at_least": 0.5, "why": "the draft is always right"},
+                {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},
+            ],
+        }
+    )
+    return place
+
+
+def test_the_example_is_certified(place: Place) -> None:
+    """
+    The manual's thirty lines are promoted: their times, tokens and rounds are enough for every promise.
+    """
+    echoing(place)
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    verdict = place.verdict()
+    assert "promoted" == verdict["outcome"]
+    checked = {check["metric"]: check["outcome"] for check in verdict["workloads"][0]["checks"]}
+    for metric in ("throughput_ratio", "acceptance_rate", "token_agreement"):
+        assert "pass" == checked[metric]
+    assert verdict == place.run("judge", "run", "--json", code=0).document
+    manifest = (place.path / "run" / "manifest.json").read_text()
+    assert "file my_worker.py" in manifest
+
+
+def test_a_worker_that_lies_is_never_promoted(place: Place) -> None:
+    """
+    Times that cannot be are faults of the answers, and a run of them proves nothing.
+    """
+    echoing(place)
+    worker = place.path / "my_worker.py"
+    worker.write_text(worker.read_text().replace("time.monotonic_ns()", "1"))
+
+    done = place.run("certify", "slo.toml", "--out", "run")
+
+    assert done.code in {1, 3}
+    written = "".join(path.read_text() for path in (place.path / "run").glob("*.jsonl"))
+    assert "a worker that lies about time" in written
+
+
+@pytest.mark.parametrize("command", [["./my_worker.py"], [sys.executable, "-c", "raise SystemExit(5)"]])
+def test_a_program_that_is_no_worker_is_said_first(place: Place, command: list[str]) -> None:
+    """
+    Exit code 2 before anything is measured, with what happened to the program.
+    """
+    done = echoing(place, command=command).run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "not executable" in done.err or "exit code 5" in done.err
+
+
+def test_what_a_worker_does_not_see_is_said_first(place: Place) -> None:
+    """
+    A promise about rounds with a worker that shows none is refused before the first token.
+    """
+    echoing(place)
+    worker = place.path / "my_worker.py"
+    worker.write_text(worker.read_text().replace('"rounds", "plain"', '"plain"'))
+
+    done = place.run("plan", "slo.toml", code=2)
+
+    assert "backend worker does not show: rounds" in done.out + done.err
+    assert not (place.path / "logs").exists()
