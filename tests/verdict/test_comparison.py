@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.terms.manifest import File
 from gatekeeper.verdict.comparison import concerns, contrast, parted
 from tests.verdict.made import slo
-from tests.verdict.test_certificate import manifest
+from tests.verdict.test_certificate import manifest, model
 
 sorted_three = st.lists(st.floats(0.01, 100), min_size=3, max_size=3).map(sorted)
 
@@ -66,6 +67,18 @@ def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
 
     assert {"target", "host.chip"} == set(matter)
     assert {"drafts", "host.os", "versions.mlx-lm"} == set(causes)
+
+
+def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
+    """
+    Other weights are another target, named once; a file that was only renamed is the same.
+    """
+    before = manifest(slo=File(name="a.toml", sha256="1"), profile=File(name="p", sha256="2"))
+    after = manifest(
+        slo=File(name="b.toml", sha256="1"), profile=File(name="p", sha256="3"), target=model("org/big", {"w": "4"})
+    )
+
+    assert (["target", "profile"], []) == parted(before, after, slo(), slo())
 
 
 def test_another_concurrency_is_another_experiment() -> None:
