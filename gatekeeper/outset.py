@@ -58,13 +58,13 @@ def doctor(*, as_json: bool) -> int:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    r"""Print the script that completes commands, options and files in a shell.
+    """Print the script that completes commands, options and files in a shell.
 
     \b
-    bash (4.4 or newer)  eval "$(gatekeeper completion bash)"    in ~/.bashrc
-    zsh                  eval "$(gatekeeper completion zsh)"     in ~/.zshrc, after compinit
-    fish                 gatekeeper completion fish | source     in ~/.config/fish/config.fish
-    """
+    bash 4.4 or newer  eval "$(gatekeeper completion bash)"  in ~/.bashrc
+    zsh                eval "$(gatekeeper completion zsh)"   in ~/.zshrc, after compinit
+    fish               gatekeeper completion fish | source   in ~/.config/fish/config.fish
+    """  # noqa: D301 (click reads the \b)
     from click.shell_completion import get_completion_class  # noqa: PLC0415
 
     script = get_completion_class(shell)

@@ -25,6 +25,8 @@ FREE_SHARE = 1 / 8
 """Of the memory: what is promised to stay free."""
 LACKED = 3
 """The exit code where this machine has no pair yet."""
+MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
+"""The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
 WORK = (
     Asked("json", "medium", "json.jsonl", "strict JSON: predictable, so a draft pays here first", "json_pass_delta"),
     Asked("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
@@ -282,10 +284,10 @@ def _named(pair: Pair) -> _Named:
 
 def _to_fetch(desk: _Desk, missing: Mapping[str, str], memory: float | None) -> _Chosen:
     """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
-    shipped = [slo.parse(path.read_text(encoding="utf-8"), path.name) for path in inputs.shipped("slos").glob("*.toml")]
-    sized = sorted((one.host.memory_gb, one.name, one) for one in shipped if one.host.memory_gb is not None)
+    # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
+    shipped = [slo.parse((inputs.shipped("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES]
     limit = (memory or 0) / 2**30 * (1 + _SOLD)
-    *_, (_, _, fitting) = [sized[0], *(one for one in sized if one[0] <= limit)]
+    fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
     named = _Named(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
     absent = [name for name in (named.target, *named.drafts) if name not in desk.found]
     install = [missing[named.backend]] if named.backend in missing else []

@@ -13,6 +13,8 @@ from gatekeeper.terms.errors import InputError
 
 Shelf = Literal["Hugging Face", "LM Studio", "Ollama"]
 
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""Where Ollama keeps models on Linux when it runs as a service."""
 _REGISTRY, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 """What Ollama adds to a name that leaves them out."""
 _LAYER = "application/vnd.ollama.image."
@@ -96,7 +98,7 @@ def ollama_folders() -> list[Path]:
     """Return the folders Ollama may keep models in: the one a variable names, else the user's and the service's."""
     if named := os.environ.get("OLLAMA_MODELS"):
         return [Path(named).expanduser()]
-    return [Path.home() / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")]
+    return [Path.home() / ".ollama" / "models", OLLAMA_SERVICE]
 
 
 def in_ollama(name: str) -> Path | None:

@@ -343,7 +343,7 @@ def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None
 @pytest.mark.slow
 def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]) -> None:
     """
-    A fresh environment from this checkout, found by the steps that follow.
+    A fresh environment from this checkout, found by the steps that follow, and whole without the checkout.
     """
     made = runner(inputs={"install": "true", "python": sys.executable})
     step = steps_of(ACTION)[0]
@@ -353,5 +353,20 @@ def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]
 
     assert 0 == ran.returncode, ran.stderr
     folder = Path((made.place.path / "path.txt").read_text().strip())
-    shown = subprocess.run([folder / "gatekeeper", "--help"], capture_output=True, text=True, timeout=60, check=True)
-    assert "certify" in shown.stdout
+    bare = {name: made.place.environment[name] for name in ("PATH",)}
+    alone = {**bare, "HOME": str(made.place.path), "OLLAMA_MODELS": str(made.place.path)}
+    proposed, planned = (
+        subprocess.run(
+            [folder / "gatekeeper", *words],
+            cwd=made.place.path,
+            env=alone,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for words in (["init"], ["plan", "slos/this-host.toml"])
+    )
+    # The shipped canaries are found inside the wheel; the models are nowhere.
+    assert (3, 2) == (proposed.returncode, planned.returncode), proposed.stderr + planned.stderr
+    assert "is not on this machine" in planned.stderr or "is not installed here" in planned.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper import host, inputs
+from gatekeeper import host, inputs, proposal
 from gatekeeper.terms import slo
 from tests import laid_out
 from tests.e2e.place import ROOT, Place
@@ -98,6 +98,30 @@ def test_without_a_pair_it_says_what_to_fetch(home: Place) -> None:
     assert False is written.sampling.thinking
     planned = home.run("plan", FILE, code=2)
     assert "hf download" in planned.err or "gatekeeper[mlx]" in planned.err
+
+
+def test_machines_are_listed_by_their_memory() -> None:
+    """
+    Every shipped file that is made for a machine, from the smallest on.
+    """
+    files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
+
+    assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(proposal.MACHINES)
+
+
+def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    In a checkout the folder of SLO files is its owner's, too: a broken one, or an earlier proposal, is not read.
+    """
+    for folder in ("canaries", "slos"):
+        shutil.copytree(ROOT / folder, home.path / folder)
+    monkeypatch.setattr(inputs, "shipped", lambda folder: home.path / folder)
+    (home.path / "slos" / "broken.toml").write_text("no toml")
+
+    first = home.run("init", "--json", code=3).document
+    again = home.run("init", "--json", "--force", code=3).document
+
+    assert first["pair"] == again["pair"]
 
 
 def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: Place) -> None:
