@@ -19,7 +19,8 @@ from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import CHOSEN, Subject
+from gatekeeper.terms.slo import CHOSEN
+from gatekeeper.terms.subject import Subject
 
 _ASIDE_S = 60.0
 """Longest wait for a program's --help or --version: some import a whole framework first."""

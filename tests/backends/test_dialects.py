@@ -17,7 +17,7 @@ from gatekeeper.backends.served import ServedBackend
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Setting, setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 from gatekeeper.verdict.claims import claimed_rounds
 from tests.backends.conftest import ROOT, ask
 from tests.backends.recorded import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer

@@ -13,7 +13,7 @@ from gatekeeper.backends.asked import Asked
 from gatekeeper.backends.chat import Said, body
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 COMPLETIONS = "/v1/chat/completions"
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
