@@ -26,6 +26,7 @@ DIALECT = Dialect(
     install="pip install mlx-omni-server (in an environment of its own; name it in subject.program)",
     silent="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
     program=("mlx-omni-server",),
+    packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,
     request=request,
     health="/v1/models",
