@@ -8,6 +8,7 @@ start that drafts must never look like one that works.
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class System(NamedTuple):
     variable: str
     hopeless: Setting
     starts: bool = True
-    """False: it decodes nothing here, and an error says what is missing."""
+    """False: it decodes nothing on Linux, and an error says what is missing; its answers were seen nowhere yet."""
 
 
 SYSTEMS = {
@@ -172,6 +173,7 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
     assert not answer.claims.accepted
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="what is missing on Linux is there on a Mac")
 @pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if not system.starts])
 def test_what_does_not_start_here_says_why(real: Open, name: str) -> None:
     """
