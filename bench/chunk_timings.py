@@ -1,4 +1,4 @@
-"""What `timings_per_token` costs: decode speed of one llama-server with it against without, paired and interleaved.
+"""What `timings_per_token` costs: answer speed of one llama-server with it against without, paired and interleaved.
 
     LLAMA_SERVER=... python bench/chunk_timings.py [--pairs 60]
 
@@ -47,12 +47,11 @@ class Asking:
 
 
 def speed(server: Server, ask: Ask) -> float:
-    """Return tokens a second from the first arrival to the last; every token of prose is a chunk."""
+    """Return tokens a second of the whole answer: one this fast may arrive in a single read."""
     answer = server.answer(ask)
-    times = [arrival.at_ns for arrival in answer.arrivals]
-    if answer.fault is not None or len(times) < 2:
+    if answer.fault is not None or not answer.output_tokens:
         raise SystemExit(f"no answer to measure: {answer.fault}")
-    return (len(times) - 1) / ((times[-1] - times[0]) / 1e9)
+    return answer.output_tokens / ((answer.ended_ns - answer.sent_ns) / 1e9)
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:

@@ -188,11 +188,13 @@ def main() -> int:
         rates = flood(url, options.seconds / 4)
     meant = [row for row in rows if row.streams <= PROMISED]
     kept = all(goal.read(row) <= goal.at_most for row in meant for goal in GOALS)
+    kept = kept and all(rate >= LEAST_RATE for rate in rates.values())
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "tokens_per_second": rates}))
     else:
         print(table(rows, rates))
-    return 0 if kept and all(rate >= LEAST_RATE for rate in rates.values()) else 1
+        print(f"{'every goal holds' if kept else 'a goal is missed'} at up to {PROMISED} streams")
+    return 0 if kept else 1
 
 
 def table(rows: list[Row], rates: dict[str, float]) -> str:
@@ -206,7 +208,7 @@ def table(rows: list[Row], rates: dict[str, float]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     out = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     out += [f"{name}: {rate:,.0f} tokens/s{' !' * (rate < LEAST_RATE)}" for name, rate in rates.items()]
-    return "\n".join([*out, "! misses its goal" if "!" in "".join(out) else "every goal holds"])
+    return "\n".join(out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The files a run is made from: the SLO, its canaries and its profile, as text, parsed, and with their digests."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,9 @@ def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     text = read_text(copy, "SLO file")
     for here in (Path(), Path("slos")):
         for path in sorted(here.glob("*.toml")):
-            if path.read_text(encoding="utf-8", errors="replace") == text:
-                return path, text
+            with suppress(OSError):  # somebody else's file, and none of our business
+                if path.read_text(encoding="utf-8", errors="replace") == text:
+                    return path, text
     return copy, text
 
 

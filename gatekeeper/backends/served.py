@@ -28,7 +28,7 @@ from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.slo import CHOSEN, Subject
 
 _ASIDE_S = 60.0
 """Longest wait for a program's --help or --version: some import a whole framework first."""
@@ -77,8 +77,10 @@ class ServedBackend:
         self._starts = count(1)
         self._helped = cache(lambda program: _aside((*program, "--help")))
         self._headers = {**dialect.headers, **_authorization(subject)}
-        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs}
-        restarting = {*dialect.restart_knobs, *(name for name, place in subject.knobs.items() if place.argv)}
+        written = " ".join(subject.command or ())
+        places = {name for name in CHOSEN if f"{{{name}}}" in written} - {"draft"}
+        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *places}
+        restarting = {*dialect.restart_knobs, *places, *(name for name, it in subject.knobs.items() if it.argv)}
         self.knobs = frozenset(known - (restarting - self._within_reach(restarting)))
         turned = restarting & self.knobs if subject.url is None or not dialect.switches else set()
         self.restart_knobs = tuple(sorted(turned))

@@ -53,7 +53,7 @@ def scatter(scene: Scene) -> dict[str, Any]:
     return {
         "workloads": workloads,
         "settings": [
-            {"name": one.name, "arm": one.arm, "changed": one.changed, "label": _label(one.name, one.knobs)}
+            {"name": one.name, "arm": one.arm, "moved": one.moved, "label": _label(one.name, one.knobs)}
             for one in seen.settings
         ],
         "metrics": [

@@ -53,7 +53,8 @@ def _blocks(scene: Scene, *, kept: bool) -> list[str]:
         ]
         blocks += ["### The way down the ladder", "\n".join(steps)]
     if verdict.findings:
-        told = [f"- {plain(f'{one.kind}, {one.about}: {one.detail} {one.advice}')}" for one in verdict.findings]
+        said = [(one, f"{one.detail}; {one.advice}" if one.advice else one.detail) for one in verdict.findings]
+        told = [f"- {plain(f'{one.kind}, {one.about}: {text}')}" for one, text in said]
         blocks += ["### Findings", "\n".join(told)]
     return blocks
 

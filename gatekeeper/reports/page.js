@@ -29,6 +29,11 @@
     return unit === "1" ? digits(value) : `${digits(value)} ${unit}`;
   };
 
+  const between = (lo, hi, unit) => {
+    const [[low, below], [high, above]] = [lo, hi].map((value) => show(value, unit).split(" "));
+    return below && below === above ? `[${low}, ${high}] ${above}` : `[${show(lo, unit)}, ${show(hi, unit)}]`;
+  };
+
   // The tip.
 
   const place = (x, y) => {
@@ -92,7 +97,7 @@
     for (const [value, text] of options) select.append(make("option", { value }, text));
   };
   offer(workload, given.workloads.map((name, number) => [number, name]));
-  const moved = [...new Set(given.settings.map((one) => one.changed).filter((name) => name !== null))];
+  const moved = [...new Set(given.settings.flatMap((one) => one.moved))];
   offer(knob, [["", "all"], ...moved.map((name) => [name, name.replaceAll("_", " ")])]);
   offer(metric, given.metrics.map((one, number) => [number, one.name.replaceAll("_", " ")]));
 
@@ -144,7 +149,7 @@
     const rows = given.rows.filter((row) => row[0] === mine && row[FIRST + number] !== null);
     const wanted = given.settings
       .map((one, index) => ({ ...one, index }))
-      .filter((one) => one.arm === "plain" || knob.value === "" || one.changed === null || one.changed === knob.value)
+      .filter((one) => knob.value === "" || one.moved.every((name) => name === knob.value))
       .map((one) => ({
         ...one,
         rows: rows.filter((row) => row[1] === one.index),
@@ -169,7 +174,7 @@
       const value = make("div", { class: "value" });
       if (one.seen) {
         value.append(make("strong", {}, show(one.seen[3], unit)));
-        if (one.seen[4] !== one.seen[5]) value.append(make("span", { class: "dim note" }, `[${show(one.seen[4], unit)}, ${show(one.seen[5], unit)}]`));
+        if (one.seen[4] !== one.seen[5]) value.append(make("span", { class: "dim note" }, between(one.seen[4], one.seen[5], unit)));
       } else value.append(make("span", { class: "dim" }, "too few"));
       const picture = strip(one.rows, number, one.seen, span, reference);
       picture.setAttribute("aria-label", `${one.label}: ${one.rows.length} answers`);

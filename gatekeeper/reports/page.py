@@ -88,9 +88,9 @@ def _host(scene: Scene) -> str:
 
 
 def _target(scene: Scene) -> str:
-    return f"{scene.slo.subject.target or scene.slo.subject.url or '?'} on {scene.slo.subject.backend}".rsplit("/", 1)[
-        -1
-    ]
+    subject = scene.slo.subject
+    name = subject.target.rsplit("/", 1)[-1] if subject.target else subject.url
+    return f"{name or '?'} on {subject.backend}"
 
 
 def _sign(state: str, class_: str | None = None) -> Markup:
@@ -103,10 +103,9 @@ def _pill(state: str) -> Markup:
 
 
 def _glance(scene: Scene) -> Markup:
-    known = [seen for one in scene.verdict.workloads if (seen := wording.speed(one, scene)) is not None]
-    across = charts.scale([value for seen in known for value in seen[:3]], floor=None, pad=0.1, log=False)
-    across = charts.scale([across.lo, across.hi, 0.0, 1.1], pad=0.0, log=False)
-    rows = [_glance_row(one, wording.speed(one, scene), across) for one in scene.verdict.workloads]
+    seen = [(one, wording.speed(one, scene)) for one in scene.verdict.workloads]
+    across = charts.scale([1.1, *(value for _, speed in seen if speed for value in speed[:3])], floor=0.0, log=False)
+    rows = [_glance_row(one, speed, across) for one, speed in seen]
     heads = ("Workload", "Setting", "Speed against plain decoding", "Promises kept")
     parts = [table(heads, rows, "glance")]
     if blended := plaintext.routing(scene.verdict):

@@ -36,7 +36,9 @@ def lede(scene: Scene) -> str:
     broken = [one.name for one in verdict.workloads if one.outcome == "failed"]
     broken += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
     if verdict.outcome == "failed":
-        return f"Even plain decoding breaks a promise: {listed(broken)}. {count} may speculate."
+        drafting = any(one.outcome == "failed" and one.setting.get("draft") for one in verdict.workloads)
+        where = "A" if drafting else "Even with plain decoding a"
+        return f"{where} promise is broken: {listed(broken)}. {count} may speculate."
     back = [one.name for one in verdict.workloads if one.required and one.outcome == "graded_back"]
     verb = "requires" if len(back) == 1 else "require"
     return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."

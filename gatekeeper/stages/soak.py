@@ -112,21 +112,26 @@ def _stretch(
     """Load the subject for *until_s* seconds; *counting* goes on until the promises have enough answers."""
     slo = given.slo
     wanted = {name: needs(slo, name, knobs, given.canaries[name]) for name, knobs in given.settings.items()}
-    begun = clock.now_ns()
+    begun = answered = clock.now_ns()
     over = slo.soak.max_duration - (slo.soak.duration - until_s)
 
     def elapsed() -> float:
         return (clock.now_ns() - begun) / 1e9
 
+    def noted(one: Generation) -> None:
+        nonlocal answered
+        note(one)
+        answered = clock.now_ns()
+
     def more() -> bool:
-        seconds = elapsed()
-        if desk.lost or seconds >= over:
+        if desk.lost or elapsed() >= over:
             return False
-        return seconds < until_s or (counting and bool(lacking(wanted, made)))
+        # The last answer ends it, not the pause after it: the records must cover the whole duration.
+        return (answered - begun) / 1e9 < until_s or (counting and bool(lacking(wanted, made)))
 
     observe("soaking", {"soak": given.name, "seconds": until_s})
     requests = _paced(given, clock, _turns(given, more, len(made), number))
-    desk.ask_all(requests, slo.soak.concurrency, note, pause_s=given.profile.idle)
+    desk.ask_all(requests, slo.soak.concurrency, noted, pause_s=given.profile.idle)
 
 
 def _turns(given: Soak, more: Callable[[], bool], already: int, stretch: int) -> Iterator[Request]:

@@ -250,12 +250,9 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
 
 
 def _stopped(seen: Sequence[Seen]) -> str:
-    """Say which settings were asked no further, and on how little."""
-    early = [one for one in seen if one.stop is not None]
-    if not early:
-        return ""
-    told = ", ".join(f"{_name(one)} after {one.ratio.n} canaries" for one in early)
-    return f"; the answers decided early: {told}"
+    """Say how many settings were asked no further; each one's account says on what."""
+    early = sum(one.stop is not None for one in seen)
+    return f"; {early} of {len(seen)} settings were decided early" if early else ""
 
 
 def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: Seen) -> tuple[Setting, str]:

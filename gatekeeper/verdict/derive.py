@@ -29,6 +29,7 @@ from gatekeeper.verdict.timing import (
     answer_rate,
     bursts,
     decode_rate,
+    in_bursts,
     prefill_rate,
     ttft,
 )
@@ -36,6 +37,10 @@ from gatekeeper.verdict.windows import acceptance_window_min
 
 CUT_SHORT = 0.5
 """A greedy answer under half of plain decoding's length, on the same canary, was cut short."""
+BURSTY_LENGTH = 16
+"""Shorter answers have too few bursts to tell drafting from a hiccup."""
+BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
+"""So many of a drafting arm's answers must come in bursts, and no more of plain decoding's may."""
 
 
 def estimate(metric: str, evidence: Evidence) -> Estimate | Missing:
@@ -223,8 +228,23 @@ def _engaged(evidence: Evidence) -> Estimate | Missing:
         if one.answer.rounds is not None or one.answer.claims.drafted is not None
     ]
     if not seen:
-        return Missing("nothing shows whether the draft was used")
+        return _seen_in_bursts(evidence)
     return fact(sum(seen) / len(long_enough), len(long_enough))
+
+
+def _seen_in_bursts(evidence: Evidence) -> Estimate | Missing:
+    """Show without any counter that a draft was used: its answers come in bursts, and plain decoding's do not.
+
+    How often it proposed stays unknown, so nothing but the whole can be told: it was used, or nothing shows it.
+    """
+    together = BURST * plain_gap(evidence)
+    arms = [[one.answer for one in sound(arm)] for arm in (evidence.answers, evidence.plain)]
+    long_enough = [[one for one in arm if (one.output_tokens or 0) >= BURSTY_LENGTH] for arm in arms]
+    mine, plain = ([in_bursts(one, together) for one in arm] for arm in long_enough)
+    told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
+    if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
+        return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
+    return fact(1.0, len(mine), f"without counters: {told}")
 
 
 def _truncation(evidence: Evidence) -> Estimate | Missing:

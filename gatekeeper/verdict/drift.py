@@ -35,7 +35,10 @@ def drifted(evidence: Evidence) -> str | None:
     Twins asked next to each other drift together, so there the excess has to be proven. Where plain blocks lie apart
     from the soak, a drift that is likely is enough.
     """
-    moved, limit = drift(evidence), evidence.drift_limit
+    limit = evidence.drift_limit
+    if math.isinf(limit):  # the sweep's arms are interleaved: its ratios stand whatever drifted
+        return None
+    moved = drift(evidence)
     if isinstance(moved, Missing):
         return None
     woven = all(twin.role is not Role.BLOCK for twin in evidence.plain)

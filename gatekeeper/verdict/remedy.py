@@ -25,9 +25,9 @@ class Gap:
 def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     """Return everything the run did not prove, the run's own evidence first."""
     found = []
-    if verdict.incomplete:
+    if verdict.incomplete or resumable:
         again = "go on with `gatekeeper certify SLO.toml --resume --out RUN_DIR`" if resumable else "certify again"
-        found.append(Gap("the run", verdict.incomplete, again))
+        found.append(Gap("the run", verdict.incomplete or "it did not come to its end", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
         found += [_open(slo, f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]
@@ -57,6 +57,10 @@ def remedy(slo: Slo, check: Check) -> str:
         return "`gatekeeper host` says what this host shows and what to install or allow; sample the whole soak"
     if metric.per is Per.WINDOW:
         return f"a longer soak: three windows of {show_seconds(slo.soak.window_s)} with drafted tokens are needed"
+    if metric.against_plain and metric.census:
+        return "a longer soak (soak.max_duration), or more plain twins in it (soak.sentinel_share)"
+    if metric.quantile is not None:
+        return "more distinct canaries, each of them answered: answers to the same one are no new evidence"
     return "remove the cause, then certify again: a promise without a measurement is never kept"
 
 
@@ -73,7 +77,7 @@ def _narrower(check: Check) -> str:
     times = (side / room) ** 2 if room > 0 else math.inf
     if not times <= MOST_CANARIES:
         return f"the centre lies too near the bound of {show(check.threshold, check.unit)} to tell them apart"
-    return f"about {math.ceil(times * check.n)} canaries instead of {check.n}, if the centre stays where it is"
+    return f"about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the centre stays where it is"
 
 
 def _named(check: Check) -> str:

@@ -1,7 +1,7 @@
 """The sweep, answer by answer: what a reader may pick apart by workload, knob and metric."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -53,8 +53,9 @@ class Setting:
 
     name: str
     arm: str
-    changed: str | None
     knobs: Mapping[str, Any]
+    moved: tuple[str, ...] = ()
+    """The knobs in which it differs from the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Scatter:
 
     settings: tuple[Setting, ...] = ()
     rows: tuple[Row, ...] = ()
-    estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = ()  # type: ignore[assignment]
+    estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = field(default_factory=dict)
     """Centre, lower and upper bound, and the number of canaries."""
     left_out: int = 0
 
@@ -84,9 +85,7 @@ def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
         for one in workload.choice.get("settings", ()):
             if one["ratio"] is not None:
                 estimates[workload.name, one["trial"], one["measure"]] = (one["ratio"], one["lo"], one["hi"], one["n"])
-    settings = tuple(
-        Setting(one.name, one.arm, one.changed, shown(one.setting) | _rest(one)) for one in case.plan.trials
-    )
+    settings = _settings(case.plan.trials)
     kept = thinned(rows, MOST_ROWS)
     return Scatter(settings, tuple(kept), estimates, len(rows) - len(kept))
 
@@ -95,6 +94,18 @@ def thinned(rows: Sequence[Row], most: int) -> list[Row]:
     """Keep every n-th row so that at most *most* are left, and every fault."""
     step = -(-len(rows) // most) if rows else 1
     return [row for number, row in enumerate(rows) if number % step == 0 or row.fault is not None]
+
+
+def _settings(trials: Sequence[Trial]) -> tuple[Setting, ...]:
+    default = next((dict(one.setting) for one in trials if one.arm == "candidate"), {})
+    found = []
+    for one in trials:
+        knobs = dict(one.setting)
+        moved = [knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob)]
+        found.append(
+            Setting(one.name, one.arm, shown(one.setting) | _rest(one), tuple(moved) if one.arm == "candidate" else ())
+        )
+    return tuple(found)
 
 
 def _rest(trial: Trial) -> dict[str, Any]:

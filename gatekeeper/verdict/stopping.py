@@ -230,7 +230,7 @@ class _Race:
         clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
         if left == clear and self._told_all([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
-                found.halt(trial, "repeats-add-nothing", f"{_span(found.against_plain[trial.name])} of plain decoding")
+                found.halt(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
 
     def _noise(self, number: int) -> float | None:
         """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
@@ -275,17 +275,17 @@ class _Race:
             ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
             faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
             if words[one.name] == "fail" and (alone or all_slower):
-                found.halt(one, "slower-than-plain", f"{_span(ratio)} of plain decoding")
+                found.halt(one, "slower-than-plain", _span(ratio))
             elif (best := faster[0]) is not None and all(faster):
-                found.halt(one, "slower-than-another", f"{_span(found.ratio(one, best))} of {best.name}")
+                found.halt(one, "slower-than-another", _span(found.ratio(one, best), best.name))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
-                found.halt(one, "below-the-bound", f"{_span(ratio)} of plain decoding, below {bound:g}")
+                found.halt(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
         settled = [contest for contest in self._contests if _settled(found, contest)]
         decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
         for one in decided:
             racing = [contest for contest in self._contests if one in _racing(found, contest)]
             if one.name not in found.stops and all(contest in settled for contest in racing):
-                found.halt(one, "decided", f"{_span(found.against_plain[one.name])} of plain decoding")
+                found.halt(one, "decided", _span(found.against_plain[one.name]))
 
     def _bound(self, measure: str) -> float | None:
         """Return the highest promise on *measure*, which a setting has to keep to be of use."""
@@ -327,7 +327,7 @@ def _settled(found: Standing, contest: Sequence[Trial]) -> bool:
     return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)
 
 
-def _span(ratio: Estimate | Missing | None) -> str:
+def _span(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
     if not isinstance(ratio, Estimate):
-        return "unmeasured"
-    return f"{ratio.center:.2f}x [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"
+        return f"not known against {rival}"
+    return f"{ratio.center:.2f}x {rival} [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"

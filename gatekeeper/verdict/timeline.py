@@ -55,7 +55,7 @@ class Dot:
     arm: str
     canary: str
     tokens: int | None
-    fault: str | None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +140,22 @@ def wall(at: str) -> float | None:
     """Return the seconds since 1970 of a stamp; None where there is none."""
     try:
         return datetime.fromisoformat(at).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
     """Return every soak that has answers, in the order they were run."""
     found = [
-        _timeline(case, name, recorded.answers, transitions, happened) for name, recorded in sorted(case.soaks.items())
+        _timeline(case, name, _known(case, recorded.answers), transitions, happened)
+        for name, recorded in sorted(case.soaks.items())
     ]
     return tuple(one for one in found if one is not None)
+
+
+def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
+    """Leave out what belongs to no workload of the SLO: a damaged record may say anything."""
+    return [one for one in recorded if one.workload in case.canaries]
 
 
 def _timeline(

@@ -61,6 +61,15 @@ def split(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]
     return out
 
 
+def in_bursts(answer: Answer, together_s: float) -> bool:
+    """Tell whether an answer came in clearly fewer bursts than it has tokens; a stop token without text is no burst."""
+    return (answer.output_tokens or 0) > BURSTY * len(split(answer.arrivals, together_s))
+
+
+BURSTY = 1.2
+"""Tokens per burst above which it is no longer one token at a time."""
+
+
 def _tokens(arrivals: Sequence[Arrival]) -> int | None:
     """Return how many tokens came; None where one arrival does not say."""
     counted = [one.tokens for one in arrivals if one.tokens is not None]

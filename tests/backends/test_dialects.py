@@ -306,8 +306,8 @@ def test_knobs_follow_how_a_server_is_reached() -> None:
     named = opened("vllm", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2")
 
     assert {"draft", "temperature", "max_tokens", "concurrency"} == attached.knobs
-    assert attached.knobs | {"window"} == started.knobs
-    assert ("draft", "window") == started.restart_knobs
+    assert attached.knobs | {"num_draft_tokens", "window"} == started.knobs
+    assert ("draft", "num_draft_tokens", "window") == started.restart_knobs
     assert "num_draft_tokens" not in named.knobs
     assert Sight.MEMORY not in attached.sight
     assert Sight.MEMORY in started.sight

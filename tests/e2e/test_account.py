@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.e2e.place import Place
 
 Scripted = Callable[..., Place]
@@ -19,6 +21,18 @@ def test_the_cost_model_finds_the_scripts_own_costs(scripted: Scripted) -> None:
     assert all(abs(one["seconds"]["verify"] / 0.022 - 1) < 0.1 for one in models)
     assert all(abs(one["seconds"]["draft_step"] / 0.002 - 1) < 0.35 for one in models)
     assert all("2, 4, 6" in one["cost_from"] for one in models)
+
+
+def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
+    """
+    Where the chance of acceptance falls along a round, the soak's figures fall with it, one for each position.
+    """
+    place = scripted({"acceptance": 0.95, "acceptance_falloff": 0.7, "canaries": {}})
+    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
+
+    chances = place.verdict()["workloads"][0]["measured"]["acceptance_by_position"]
+
+    assert [0.95, 0.665, 0.466] == pytest.approx(chances, abs=0.1)
 
 
 def test_the_summary_says_why(scripted: Scripted) -> None:
@@ -58,10 +72,10 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
 
 def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:
     """
-    `plan` notes that 45 ms a token means 22 tok/s, and refuses nothing because of it.
+    `plan` notes that 45 ms a token means 22.2 tok/s, and refuses nothing because of it.
     """
     place = scripted(objective=[{"metric": "itl_p50", "at_most": "45 ms", "why": "a reader's pace"}])
 
     planned = place.run("plan", "slo.toml", code=0)
 
-    assert "at least 22 tok/s" in planned.out
+    assert "at least 22.2 tok/s" in planned.out

@@ -296,6 +296,22 @@ def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
     assert ran.out == place.run("judge", "run", "--json").out
 
 
+@pytest.mark.parametrize("load", ['idle = "40 s"', 'idle = "52 s"', 'arrival = "open"\nrate = "0.02 /s"'])
+def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: str) -> None:
+    """
+    However long the pause after an answer, answers are asked until one ends after the promised duration.
+    """
+    place = scripted(
+        soak={"duration": "600 s", "profile": "slow.toml", "sentinel_share": 0.5},
+        workload=[{"name": "easy", "canaries": "easy.jsonl", "first": 5}],
+    )
+    (place.path / "slow.toml").write_text(f'schema = 1\nname = "slow"\n{load}\n')
+
+    place.run("certify", "slo.toml", "--out", "run")
+
+    assert "incomplete" not in place.verdict()
+
+
 def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
     """
     `judge --slo` asks the same measurements a stricter promise; nothing is measured again.

@@ -5,11 +5,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
 from select import select
 from typing import Any
@@ -28,6 +30,10 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+TRAMPOLINE = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+"""The protocol is spoken on descriptors 3 and 4."""
 PATIENCE_S = 120
 
 
@@ -128,15 +134,23 @@ class Tab:
         path.write_bytes(base64.b64decode(done["data"]))
 
 
+def _pipe() -> tuple[int, int]:
+    """Return a pipe whose ends do not lie on the numbers the protocol wants."""
+    read, write = os.pipe()
+    ends = fcntl(read, F_DUPFD_CLOEXEC, 10), fcntl(write, F_DUPFD_CLOEXEC, 10)
+    os.close(read)
+    os.close(write)
+    return ends
+
+
 @contextmanager
 def browser(program: str) -> Iterator[Tab]:
     """Start a browser with an empty profile, give one tab, and end it."""
-    to_read, to_write = os.pipe()
-    from_read, from_write = os.pipe()
+    (to_read, to_write), (from_read, from_write) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}'  # the protocol wants these two numbers
+        launch = [sys.executable, "-c", TRAMPOLINE, str(to_read), str(from_write)]
         process = subprocess.Popen(
-            ["sh", "-c", command, program, *FLAGS, f"--user-data-dir={profile}"],
+            [*launch, program, *FLAGS, f"--user-data-dir={profile}"],
             pass_fds=(to_read, from_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.reports import junit
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
+from tests.reports.drawn import VERDICT
+from tests.reports.staged import like_golden
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
@@ -116,3 +118,21 @@ def test_no_workload_is_still_a_document() -> None:
     A verdict of nothing has no case, and no pass.
     """
     assert ("0", "0", "0") == counts(read())
+
+
+def test_the_document_is_as_it_was() -> None:
+    """
+    A run with every outcome, as CI systems read it: compared with a stored file.
+    """
+    like_golden("junit.xml", junit.render(VERDICT))
+
+
+def test_no_number_is_missing() -> None:
+    """
+    Every suite says how many cases it has, how many failed, were in error or skipped, and how long it took.
+    """
+    root = read(workload("promoted", check(Outcome.PASS)), host=(check(Outcome.PASS, "memory_headroom"),))
+
+    for suite in (root, *root):
+        numbers = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "time")]
+        assert [] == [one for one in numbers if one is None or not one.isdigit()]

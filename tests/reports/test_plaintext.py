@@ -4,6 +4,8 @@ from typing import Any
 
 from gatekeeper.reports import plaintext
 from gatekeeper.terms.outcome import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from tests.reports.drawn import VERDICT
+from tests.reports.staged import like_golden
 
 MEASURED = {"throughput_ratio": {"center": 1.31, "lo": 1.22, "hi": 1.38, "n": 24}}
 
@@ -85,3 +87,10 @@ def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
     assert "1.31 [1.22, 1.38]" == soaked
     assert ("0.95" in plain, "sweep" in plain) == (True, True)
     assert "-" == plaintext.against_plain(workload("graded_back"))
+
+
+def test_a_whole_run_is_as_it_was() -> None:
+    """
+    Every line of a run that ended: compared with a stored file.
+    """
+    like_golden("verdict.txt", plaintext.render(VERDICT))

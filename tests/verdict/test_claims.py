@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.terms.outcome import Estimate, fact
-from gatekeeper.terms.records import Answer, Claims, Generation, Role, Rounds, setting
+from gatekeeper.terms.records import Answer, Arrival, Claims, Generation, Role, Rounds, setting
 from gatekeeper.verdict.claims import NOTE, as_claimed, claimed_rounds, counted_or_claimed, noted
 from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import Evidence, gather
@@ -38,6 +38,28 @@ def test_rounds_follow_from_what_was_emitted() -> None:
     A server that tells drafted and accepted alone emitted one more token a round: 20 - 15 accepted are 5 rounds.
     """
     assert Rounds(5, 20, 15) == claimed_rounds(Answer(0, 1, output_tokens=20, claims=Claims(20, 15)))
+
+
+@pytest.mark.parametrize(
+    ("emitted", "accepted", "rounds"), [(3, 5, 0), (None, 0, 0), (None, 2, 0), (5, 5, 0), (6, 5, 1)]
+)
+def test_rounds_are_never_fewer_than_none(emitted: int | None, accepted: int, rounds: int) -> None:
+    """
+    More accepted than emitted, or an unknown length, leave no round, and none is made up.
+    """
+    claims = Claims(drafted=9, accepted=accepted)
+
+    assert Rounds(rounds, 9, accepted) == claimed_rounds(Answer(0, 1, output_tokens=emitted, claims=claims))
+
+
+@pytest.mark.parametrize(("tried", "shown"), [((4, 3), (4, 3)), ((4,), ())])
+def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], shown: tuple[int, ...]) -> None:
+    """
+    How often each position was accepted goes with how often it was tried; where they do not pair up, nothing was tried.
+    """
+    claims = Claims(9, 3, 4, tried_by_position=tried, accepted_by_position=(3, 1))
+
+    assert Rounds(4, 9, 3, shown, (3, 1)) == claimed_rounds(Answer(0, 1, output_tokens=9, claims=claims))
 
 
 @pytest.mark.parametrize("claims", [Claims(), Claims(drafted=3), Claims(accepted=3), Claims(rounds=3)])
@@ -101,3 +123,30 @@ def test_a_cached_prompt_voids_its_first_token() -> None:
 
     assert frozenset({"ttft", "ttft_delta", "prefill_throughput"}) == found["warm_prompt"]
     assert "warm_prompt" not in kinds(made(1, claims=Claims(cached_tokens=0)), made(1, "plain"))
+
+
+def paced(number: int, arm: str, width: int, tokens: int = 24) -> Generation:
+    """An answer whose tokens come *width* at a time, 100 ms apart."""
+    arrivals = tuple(Arrival(100_000_000 * (index // width + 1) + index % width, 1) for index in range(tokens))
+    return made(number, arm, arrivals=arrivals, output_tokens=tokens, ended_ns=arrivals[-1].at_ns)
+
+
+@pytest.mark.parametrize(
+    ("mine", "plain", "shown"),
+    [(3, 1, True), (1, 1, False), (3, 3, False)],
+    ids=["bursts", "one at a time", "both in bursts"],
+)
+def test_bursts_show_a_draft_that_nobody_counts(mine: int, plain: int, shown: bool) -> None:
+    """
+    Without counters a draft is seen in the rounds its tokens come in, unless plain decoding comes so too.
+    """
+    answers = tuple(paced(number, "candidate", mine) for number in range(10))
+    twins = tuple(paced(number, "plain", plain) for number in range(10))
+    evidence = gather(Evidence("w", {}, answers, twins, 0.95, 1, greedy=True))
+
+    seen = estimate("speculation_engaged", evidence)
+
+    assert shown == isinstance(seen, Estimate)
+    if isinstance(seen, Estimate):
+        assert 1.0 == seen.center
+        assert "10 of 10 answers came in bursts, 0 of 10 plain ones did" in seen.notes[0]

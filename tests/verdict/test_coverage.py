@@ -82,6 +82,17 @@ def _pooled_apart(random: np.random.Generator, _: int) -> Estimate | Missing:
     )
 
 
+def _pooled_stalls(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """A tenth of the answers stall in two gaps of five, the others in one of fifty: the p95 is just a stall."""
+    clusters = {}
+    for at in range(80):
+        stalls = random.random(60) < (0.4 if random.random() < 0.1 else 0.02)
+        clusters[str(at)] = np.where(stalls, 0.2 + random.exponential(0.5, 60), 0.05 + 0.01 * random.random(60))
+    return stats.pooled_quantile(
+        {name: [(float(value), 1) for value in values] for name, values in clusters.items()}, 0.95, LEVEL
+    )
+
+
 def _deltas(random: np.random.Generator, _: int) -> Estimate | Missing:
     chance = random.random(80)
     marks = {
@@ -104,6 +115,7 @@ def _slope(random: np.random.Generator, _: int) -> Estimate | Missing:
 
 _TAIL = math.exp(NormalDist(0, math.hypot(0.3, 0.5)).inv_cdf(0.95))
 _APART = math.exp(NormalDist(0, math.hypot(0.6, 0.3)).inv_cdf(0.95))
+_STALL = 0.2 + 0.5 * math.log((0.1 * 0.4 + 0.9 * 0.02) / 0.05)
 SIMULATIONS = {
     "quantile": Simulation(_quantile, -math.log(0.05), 1.5, 9.0, 400),
     "geometric_mean_ratio": Simulation(_geometric, math.exp(0.2), 0.9, 1.6, 300),
@@ -112,6 +124,8 @@ SIMULATIONS = {
     "pooled_quantile": Simulation(_pooled, 1.0, 0.7, 1.4, 400),
     "pooled_quantile_tail": Simulation(_pooled_tail, _TAIL, 0.7 * _TAIL, 1.6 * _TAIL, 400),
     "pooled_quantile_apart": Simulation(_pooled_apart, _APART, 0.4 * _APART, 3.0 * _APART, 400),
+    # Where the share of late gaps is itself uncertain, few answers that stall make it look surer than it is.
+    "pooled_quantile_stalls": Simulation(_pooled_stalls, _STALL, 0.04, 4 * _STALL, 400, side=0.93),
     "paired_pass_delta": Simulation(_deltas, 0.05, -0.25, 0.35, 400),
     "seasonal_slope": Simulation(_slope, 0.5, 0.2, 0.8, 150),
 }

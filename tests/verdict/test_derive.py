@@ -750,3 +750,39 @@ def test_an_answer_that_came_whole_has_no_stall() -> None:
 
     assert 60 == found.n
     assert pytest.approx(0.7) == found.hi
+
+
+def bursty(bursts_: int, tokens: int = 16) -> Answer:
+    """Return *tokens* tokens in so many bursts 0.1 s apart; those of a burst lie a millisecond apart."""
+    return answer(sorted(0.1 + 0.1 * (at % bursts_) + 0.001 * (at // bursts_) for at in range(tokens)))
+
+
+def mixed(count: int, in_bursts: int, arm: str, tokens: int = 16) -> list[Generation]:
+    return [generation(bursty(4 if at < in_bursts else tokens, tokens), f"c-{at:03}", arm=arm) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("mine", "plain", "engaged"),
+    [((10, 2), (20, 1), True), ((10, 1), (20, 1), False), ((10, 2), (19, 1), False), ((10, 2), (0, 0), False)],
+    ids=["enough", "too few", "plain decoding too", "no plain answer"],
+)
+def test_bursts_tell_that_a_draft_was_used(mine: tuple[int, int], plain: tuple[int, int], *, engaged: bool) -> None:
+    """
+    Without counters a fifth of the answers in bursts tells of a draft, unless more than a twentieth of plain ones are.
+    """
+    found = estimate("speculation_engaged", evidence(mixed(*mine, "candidate"), mixed(*plain, "plain")))
+
+    told = f"{mine[1]} of {mine[0]} answers came in bursts, {plain[1]} of {plain[0]} plain ones did"
+    if engaged:
+        assert Estimate(1.0, 1.0, 1.0, mine[0], (f"without counters: {told}",)) == found
+    else:
+        assert Missing(f"nothing shows whether the draft was used: no counters, and {told}") == found
+
+
+def test_short_answers_tell_nothing_by_their_bursts() -> None:
+    """
+    Fifteen tokens are too few to tell a draft from a hiccup.
+    """
+    short = evidence(mixed(10, 10, "candidate", 15), mixed(10, 0, "plain"))
+
+    assert "0 of 0 answers came in bursts, 0 of 10 plain" in because(estimate("speculation_engaged", short))

@@ -162,7 +162,11 @@ UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
     "no engagement": (
         "speculation_engaged",
         lambda: evidence(spread(5, lambda _: answer())),
-        Missing("nothing shows whether the draft was used", 0),
+        Missing(
+            "nothing shows whether the draft was used: no counters, and 0 of 0 answers came in bursts, "
+            "0 of 0 plain ones did",
+            0,
+        ),
     ),
     "no twin": (
         "truncation_rate",

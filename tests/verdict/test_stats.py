@@ -393,6 +393,50 @@ def test_pooled_bounds_by_hand() -> None:
         assert Estimate(51.0, 43.0, 59.0, 101) == stats.pooled_quantile(clusters, 0.5, 0.95)
 
 
+def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: float) -> tuple[float, float, float]:
+    """Return lo, center and hi, answer by answer, with scipy's quantile of Student's t."""
+    total = sum(weight for values in clusters.values() for _, weight in values)
+    pooled = sorted(pair for values in clusters.values() for pair in values)
+
+    def at(share: float) -> float:
+        heap = 0
+        return next(value for value, weight in pooled if (heap := heap + weight) >= share * total)
+
+    def error(counts: Callable[[float], bool]) -> float:
+        inside = [sum(weight for value, weight in values if counts(value)) for values in clusters.values()]
+        sizes = [sum(weight for _, weight in values) for values in clusters.values()]
+        squares = [(part - size * sum(inside) / total) ** 2 for part, size in zip(inside, sizes, strict=True)]
+        return math.sqrt(len(clusters) / (len(clusters) - 1) * sum(squares)) / total
+
+    middle, far = at(q), oracle.t.ppf(level, len(clusters) - 1)
+    near = max(error(lambda value: value <= middle), error(lambda value: value < middle))
+    below, above = at(q - far * near), at(q + far * near)
+    widest = max(near, error(lambda value: value <= below), error(lambda value: value <= above))
+    return at(q - far * widest), middle, at(q + far * widest)
+
+
+@pytest.mark.parametrize(("q", "answers", "gaps", "digits"), [(0.5, 6, 200, 9), (0.95, 60, 20, 2), (0.05, 60, 20, 2)])
+@pytest.mark.parametrize("seed", range(8))
+def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: int, digits: int) -> None:
+    """
+    Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of many.
+    """
+    chance = np.random.default_rng(seed)
+    clusters = {
+        f"c-{at}": [
+            (round(float(gap), digits), int(chance.integers(1, 6)))
+            for gap in chance.lognormal(chance.normal(0, 0.05 if q == 0.5 else 0.4), 0.5, gaps)
+        ]
+        for at in range(answers)
+    }
+    clusters["c-5"].append((99.0, 300 if q == 0.5 else 30))
+
+    found = stats.pooled_quantile(clusters, q, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert woodruff(clusters, q, 0.95) == (found.lo, found.center, found.hi)
+
+
 def test_a_quantile_on_a_step_is_no_certainty() -> None:
     """
     Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.
@@ -577,3 +621,21 @@ def test_every_canary_is_resampled(odd: int) -> None:
 
     assert isinstance(found, Estimate)
     assert pytest.approx((0.0, 0.0, 9.0)) == (found.center, found.lo, found.hi)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12, 300])
+def test_expanded_is_hesterbergs_percentile(n: int) -> None:
+    """
+    Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is taken.
+    """
+    wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
+
+    assert pytest.approx(wide, abs=1e-9) == stats.expanded(0.95, n)
+    assert 1.0 == stats.expanded(0.95, 1)
+
+
+def test_fewer_than_no_success_never_happen() -> None:
+    """
+    P(X <= -1) is 0 and P(X <= n) is 1.
+    """
+    assert (0.0, 1.0) == (stats.binomial_cdf(-1, 5, 0.5), stats.binomial_cdf(5, 5, 0.5))

@@ -11,6 +11,7 @@ from gatekeeper.verdict.timing import (
     answer_rate,
     bursts,
     decode_rate,
+    in_bursts,
     prefill_rate,
     split,
     ttft,
@@ -186,3 +187,13 @@ def test_bursts_lie_closer_together_than_the_limit() -> None:
     Arrivals exactly as far apart as the limit are two bursts.
     """
     assert [(0.5, 1)] == bursts(answer([0.5, 1.0]), 0.5)
+
+
+@pytest.mark.parametrize(("chunks", "tokens", "told"), [(5, 7, True), (5, 6, False), (5, None, False)])
+def test_an_answer_in_bursts_has_more_tokens_than_bursts(chunks: int, tokens: int | None, *, told: bool) -> None:
+    """
+    Seven tokens in five bursts are more than 1.2 a burst, six are not, and an unknown number tells nothing.
+    """
+    one = answer([0.1 * at for at in range(1, chunks + 1)], output_tokens=tokens)
+
+    assert told == in_bursts(one, 0.01)

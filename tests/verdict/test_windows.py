@@ -8,6 +8,7 @@ import pytest
 
 from gatekeeper.terms.outcome import Missing
 from gatekeeper.terms.records import Answer, Generation
+from gatekeeper.terms.slo import Soak
 from gatekeeper.verdict.derive import estimate
 from tests.verdict.made import (
     answer,
@@ -39,6 +40,26 @@ def test_low_for_more_than_two_windows_is_at_least_x() -> None:
     forgiven, caught = (known(estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low))
 
     assert (0.8, 0.3) == (forgiven, caught)
+
+
+@pytest.mark.parametrize("duration", ["60 s", "600 s", "3600 s"])
+@pytest.mark.parametrize(("falls_at", "lowest"), [(0.3, 0.2), (0.7, 0.8)])
+def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: float, lowest: float) -> None:
+    """
+    Windows are a fifth of the soak: acceptance that falls after 30 % of it fills three, one that falls after 70 % not.
+    """
+    soaked = Soak.model_validate({"duration": duration})
+    each = soaked.duration / 100
+    made = [
+        generation(
+            answer([each], sent_s=at * each, ended_s=0.9 * each, rounds=counted(1, 10, 8 if high else 2)), str(at)
+        )
+        for at, high in enumerate(at / 100 < falls_at for at in range(100))
+    ]
+
+    seen = known(estimate("acceptance_window_min", replace(evidence(made), window_s=soaked.window_s)))
+
+    assert lowest == seen.center
 
 
 def test_windows_pool_tokens_not_answers() -> None:

@@ -1,0 +1,183 @@
+"""Every report of a stored run: written by certify, rendered again later, and of a run that did not end."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gatekeeper.reports import FORMATS
+from tests.e2e.place import Place
+
+Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+
+REAL_TIME = {"time": "real", "token": "2 ms", "verify": "2.2 ms", "draft_token": "0.2 ms", "prefill": "2 ms"}
+
+
+@pytest.fixture(scope="module")
+def held() -> dict[str, Path]:
+    return {}
+
+
+@pytest.fixture
+def certified(scripted: Scripted, held: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A place with a finished run; it is certified once and copied for each test."""
+    place = scripted()
+    if "run" not in held:
+        place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+        held["run"] = tmp_path_factory.mktemp("held") / "run"
+        shutil.copytree(place.path / "run", held["run"])
+    else:
+        shutil.copytree(held["run"], place.path / "run")
+    return place
+
+
+def test_certify_writes_the_page_and_seals_it(certified: Place) -> None:
+    """
+    report.html and junit.xml lie in the run directory and are named in SHA256SUMS; the page is what report renders.
+    """
+    run = certified.path / "run"
+    sealed = {line.split()[1] for line in (run / "SHA256SUMS").read_text().splitlines()}
+
+    again = certified.run("report", "run", "--format", "html", code=0)
+
+    assert {"report.html", "junit.xml", "verdict.json"} <= sealed
+    assert (run / "report.html").read_text() == again.out
+    assert "Promoted" in again.out
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_every_format_is_written_to_a_file(certified: Place, form: str) -> None:
+    """
+    `-o` writes what stdout would have shown.
+    """
+    shown = certified.run("report", "run", "--format", form, code=0)
+    certified.run("report", "run", "--format", form, "-o", "report.out", code=0)
+
+    assert shown.out == (certified.path / "report.out").read_text()
+    assert "scripted" in shown.out
+
+
+def test_each_format_is_what_its_reader_expects(certified: Place) -> None:
+    """
+    JSON and OpenSLO parse, JUnit is XML, Markdown starts with the verdict.
+    """
+
+    def report(form: str) -> str:
+        return certified.run("report", "run", "--format", form, code=0).out
+
+    assert "promoted" == json.loads(report("json"))["outcome"]
+    assert "testsuites" == ET.fromstring(report("junit")).tag  # noqa: S314
+    assert {"openslo/v1"} == {json.loads(one)["apiVersion"] for one in report("openslo").split("---\n")}
+    assert report("markdown").startswith("## ✓ scripted: promoted")
+
+
+def test_a_place_nobody_can_write_to_is_an_error(certified: Place) -> None:
+    """
+    The error names the file and what to do.
+    """
+    refused = certified.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=4)
+
+    assert "no/such/folder.html" in refused.err
+    assert "hint" in refused.err
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "plan.json"])
+def test_a_newer_schema_is_a_clear_error(certified: Place, file: str) -> None:
+    """
+    A run written by a later gatekeeper is refused with what to do, not half read.
+    """
+    path = certified.path / "run" / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
+
+    refused = certified.run("report", "run", "--format", "html", code=2)
+
+    assert f"{file}: schema 2 is newer than 1" in refused.err
+    assert "update gatekeeper" in refused.err
+
+
+def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: Until) -> None:
+    """
+    A run that was interrupted in its soak has a page and every other report, and each says that it is not proven.
+    """
+    place = scripted(REAL_TIME, soak={"duration": "4 s", "sentinel_drift": 0.9})
+    soak = place.path / "run" / "soak-1.jsonl"
+    process = place.start("certify", "slo.toml", "--out", "run")
+    until(lambda: soak.exists() and len(soak.read_text().splitlines()) > 5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=240)
+
+    said = {form: place.run("report", "run", "--format", form, code=0).out for form in FORMATS}
+
+    assert not (place.path / "run" / "report.html").exists()
+    assert "This run was interrupted during soak-1" in said["html"]
+    assert "‖ scripted: interrupted" in said["markdown"]
+    assert "unproven" == json.loads(said["json"])["outcome"]
+    assert "<error" in said["junit"]
+
+
+def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> None:
+    """
+    With nothing but the frozen inputs there is a page, and it says that nothing was recorded.
+    """
+    run = certified.path / "run"
+    for path in run.iterdir():
+        if path.suffix == ".jsonl" or path.name in {"SHA256SUMS", "policy.toml", "verdict.json", "plan.json"}:
+            path.unlink()
+
+    page = certified.run("report", "run", "--format", "html", code=0).out
+
+    assert "Interrupted" in page
+    assert "nothing was recorded of what happened" in page
+
+
+def test_a_folder_that_is_no_run_is_an_error(certified: Place) -> None:
+    """
+    Anything else than a run directory is named as such.
+    """
+    (certified.path / "empty").mkdir()
+
+    refused = certified.run("report", "empty", "--format", "html", code=2)
+
+    assert "is this a run directory" in refused.err
+
+
+@pytest.mark.parametrize("command", [("judge", "run"), ("report", "run", "--format", "text")])
+def test_github_is_told_where_a_promise_broke(certified: Place, command: tuple[str, ...]) -> None:
+    """
+    Inside GitHub Actions the commands stand on stderr at the line of the checkout's file; stdout stays as it was.
+    """
+    here, there = (
+        replace(certified, environment={**certified.environment, "GITHUB_ACTIONS": on}) for on in ("", "true")
+    )
+    (certified.path / "run" / "soak-1.jsonl").unlink()
+    (certified.path / "a folder.toml").mkdir()
+
+    plain = here.run(*command)
+    told = there.run(*command)
+
+    assert plain.out == told.out
+    assert "::error file=slo.toml,line=1,title=scripted%3A not proven::" in told.err
+    assert "::" not in plain.err
+
+
+def test_github_is_told_by_certify(scripted: Scripted) -> None:
+    """
+    A promise that breaks during certify is an error at its line of the file that was given.
+    """
+    place = scripted(
+        {"faults": [{"every": 9, "fault": "truncate"}]},
+        objective=[{"metric": "error_rate", "at_most": 0, "when": "always", "why": "an answer is an answer"}],
+    )
+    there = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
+
+    told = there.run("certify", "slo.toml", "--out", "run", "--json", "--quiet", code=1)
+
+    assert "failed" == told.document["outcome"]
+    assert "::error file=slo.toml,line=" in told.err
+    assert "easy%3A error_rate is broken::" in told.err
