@@ -23,7 +23,7 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Ask
 from gatekeeper.terms.records import Answer, Setting, setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 from gatekeeper.verdict.glance import Glance, findings, shown
 from tests.backends.conftest import MODELS, PLAIN, ask, canary
 
