@@ -109,7 +109,7 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
 def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
     """Ask the subject twice; return what it shows, and what is odd already."""
     seen = glance(given.slo, given.canaries, backend, lambda: Desk(backend, lambda *_: None))
-    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.silent)
+    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.sight, backend.silent)
 
 
 def frozen_artifacts(
