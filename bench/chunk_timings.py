@@ -29,7 +29,7 @@ from gatekeeper.backends.server import Server  # noqa: E402
 from gatekeeper.terms.canary import parse  # noqa: E402
 from gatekeeper.terms.ports import Ask, Sampling  # noqa: E402
 from gatekeeper.terms.records import setting  # noqa: E402
-from gatekeeper.terms.slo import Subject  # noqa: E402
+from gatekeeper.terms.subject import Subject  # noqa: E402
 from tools import write_gguf  # noqa: E402
 
 PLAIN = setting(draft=None)

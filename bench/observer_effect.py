@@ -33,7 +33,7 @@ from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.ports import Ask, Sampling
 from gatekeeper.terms.ports import Subject as Worker
 from gatekeeper.terms.records import Setting, setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 GOAL = 0.995
 RESAMPLES = 2000

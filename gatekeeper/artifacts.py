@@ -1,4 +1,4 @@
-"""The models a verdict is about, folders or GGUF files: found on this machine, checked, and hashed once."""
+"""The models a verdict is about, folders or files: found on this machine, checked, and hashed once."""
 
 import hashlib
 import json
@@ -7,9 +7,9 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from gatekeeper import gguf
+from gatekeeper import gguf, shelves
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.terms.outcome import Finding
@@ -19,36 +19,67 @@ _WEIGHTS = ".safetensors"
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 
-def find(name: str, base: Path) -> Path:
-    """Return the folder or GGUF file of model *name*: a path relative to *base*, else what the local hub cache has.
+_PULL = {"lmstudio": "lms get", "ollama": "ollama pull"}
+"""How a model is fetched that a server keeps on its own shelf."""
+_LOADED = ("model", "draft", "projector", "adapter")
+"""Layers of an Ollama model that take memory."""
 
-    Nothing is downloaded: a model that is not here is an InputError with the command that fetches it.
+
+class Hashes(Protocol):
+    """Tells the digest of a file."""
+
+    def sha256(self, path: Path) -> str:
+        """Return the digest of the file at *path*."""
+
+
+def find(name: str, base: Path, backend: str = "") -> Path:
+    """Return the folder, GGUF file or Ollama manifest of model *name*.
+
+    It is a path relative to *base*, else what the *backend*'s own shelf has (LM Studio's, Ollama's), else what the
+    local hub cache has. Nothing is downloaded: a model that is not here is an InputError with the command that fetches
+    it.
     """
     here = (base / name).expanduser()
     if here.is_dir():
         return here.resolve()
-    if here.is_file() and here.suffix == gguf.SUFFIX:
+    if here.is_file() and (here.suffix == gguf.SUFFIX or _is_gguf(here)):
         # The parent alone is resolved: a file of the hub cache is a link to one that has lost its name.
         return here.parent.resolve() / here.name
     if here.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
         raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
-    if here.suffix == gguf.SUFFIX:
+    kept = shelves.in_lm_studio(name) if backend == "lmstudio" else None
+    kept = shelves.in_ollama(name) if backend == "ollama" else kept
+    if kept is not None:
+        return kept
+    if backend != "ollama" and here.suffix == gguf.SUFFIX:
         return _cached_file(name, here)
+    cached = shelves.in_hub_cache(name) if backend != "ollama" and _looks_like_hub_id(name) else None
+    if cached is not None:
+        return cached
+    if backend in _PULL:
+        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: {_PULL[backend]} {name}")
     if _looks_like_hub_id(name):
-        cached = _in_hub_cache(name)
-        if cached is not None:
-            return cached
         raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
 
 
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
 def _cached_file(name: str, here: Path) -> Path:
-    repository, _, file = name.rpartition("/")
-    if not _looks_like_hub_id(repository):
+    organisation, _, rest = name.partition("/")
+    title, _, file = rest.partition("/")
+    repository = f"{organisation}/{title}"
+    if not file or not _looks_like_hub_id(repository):
         hint = "paths are relative to the SLO file; check the spelling"
         raise InputError(f"model '{name}': no file {here}", hint=hint)
-    cached = _in_hub_cache(repository)
+    cached = shelves.in_hub_cache(repository)
     if cached is None or not (cached / file).is_file():
         hint = f"fetch it with: hf download {repository} {file}"
         raise InputError(f"model '{name}' is not on this machine", hint=hint)
@@ -60,28 +91,12 @@ def _looks_like_hub_id(name: str) -> bool:
     return len(parts) == 2 and all(parts) and parts[0] not in {".", ".."}
 
 
-def hub_cache() -> Path:
-    """Return the folder of the Hugging Face cache, by the variables its own library reads."""
-    if explicit := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(explicit).expanduser()
-    home = os.environ.get("HF_HOME")
-    return (Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface") / "hub"
-
-
-def _in_hub_cache(name: str) -> Path | None:
-    folder = hub_cache() / f"models--{name.replace('/', '--')}"
-    reference = folder / "refs" / "main"
-    if reference.is_file():
-        snapshot = folder / "snapshots" / reference.read_text().strip()
-        return snapshot if snapshot.is_dir() else None
-    snapshots = sorted((folder / "snapshots").glob("*")) if (folder / "snapshots").is_dir() else []
-    return snapshots[-1] if snapshots else None
-
-
-def freeze(name: str, folder: Path, hashes: "HashCache") -> Model:
-    """Check that *folder*, or a GGUF file, is a whole model and return what identifies it."""
-    if folder.suffix == gguf.SUFFIX and folder.is_file():
-        return gguf.freeze(name, folder, hashes.sha256)
+def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
+    """Check that *folder*, a GGUF file or an Ollama manifest, is a whole model and return what identifies it."""
+    if folder.is_file():
+        if folder.suffix == gguf.SUFFIX or _is_gguf(folder):
+            return gguf.freeze(name, folder, hashes.sha256)
+        return _of_ollama(name, folder, hashes)
     config = _read_json(folder / "config.json", name)
     weights = sorted(folder.glob(f"*{_WEIGHTS}"))
     if not weights:
@@ -104,6 +119,20 @@ def freeze(name: str, folder: Path, hashes: "HashCache") -> Model:
         architecture=next(iter(config.get("architectures") or [config.get("model_type")]), None),
         shape=cache_shape(config),
     )
+
+
+def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
+    """Freeze what an Ollama manifest names: template, parameters and an own draft decide what it answers, too."""
+    layers = shelves.ollama_layers(manifest, name)
+    files = {kind: hashes.sha256(blob) for kind, blob in layers.items()}
+    for kind, blob in layers.items():
+        # A blob is called by its digest, so damage shows. Empty: nothing was read.
+        if files[kind] not in {"", blob.name.removeprefix("sha256-")}:
+            hint = f"it is damaged; fetch it again: ollama rm {name} && ollama pull {name}"
+            raise InputError(f"model '{name}': {blob} ({kind}) does not hold what its name says", hint=hint)
+    model = gguf.freeze(name, layers["model"], hashes.sha256)
+    loaded = sum(blob.stat().st_size for kind, blob in layers.items() if kind.split()[0] in _LOADED)
+    return model.model_copy(update={"files": files, "digest": digest_of(files), "bytes": loaded})
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -170,6 +199,13 @@ def quantisation(config: Mapping[str, Any]) -> str:
         group = f" g{declared['group_size']}" if declared.get("group_size") else ""
         return f"{declared['bits']}-bit{group}"
     return str(config.get("torch_dtype") or config.get("dtype") or "unquantised")
+
+
+def foreign_quantisation(folder: Path, name: str) -> str | None:
+    """Return the method of a quantisation that was not made for MLX, such as gptq; None where there is none."""
+    config = _read_json(folder / "config.json", name)
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    return str(method) if method and not config.get("quantization") else None
 
 
 def is_quantised(model: Model) -> bool:
@@ -281,12 +317,15 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
 
 
 class HashCache:
-    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once."""
+    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once.
 
-    def __init__(self, path: Path) -> None:
+    Without a *path* nothing is remembered: every file is read again.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(path.read_text()) if path is not None else {}
         except (OSError, ValueError):
             known = {}
         self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
@@ -294,6 +333,8 @@ class HashCache:
     def sha256(self, path: Path) -> str:
         """Return the digest of the file at *path*."""
         real = path.resolve()
+        if self._path is None:
+            return _hash(real)
         status = real.stat()
         mark = [status.st_size, status.st_mtime_ns, status.st_ino]
         known = self._known.get(str(real))
@@ -301,22 +342,21 @@ class HashCache:
             return str(known[3])
         digest = _hash(real)
         self._known[str(real)] = [*mark, digest]
-        self._save()
+        self._save(self._path)
         return digest
 
-    def _save(self) -> None:
+    def _save(self, path: Path) -> None:
         # A cache that cannot be written costs time, never the run.
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_suffix(f".{os.getpid()}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(f".{os.getpid()}")
             fresh.write_text(json.dumps(self._known))
-            fresh.replace(self._path)
+            fresh.replace(path)
         except OSError:
             return
 
 
 def _hash(path: Path) -> str:
-
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from gatekeeper import inputs, store
 from gatekeeper.inputs import Inputs
 from gatekeeper.stages.promote import POLICY
@@ -24,8 +26,15 @@ SAMPLE_S = 1.0
 
 
 def load_manifest(content: bytes) -> Manifest:
-    """Parse manifest.json."""
-    return Manifest.model_validate(store.document(content, "manifest.json"))
+    """Parse manifest.json; a newer or a damaged one is an InputError."""
+    try:
+        return Manifest.model_validate(store.document(content, "manifest.json"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"manifest.json: damaged: {where}: {first['msg']}", hint="restore it from a copy of the run"
+        ) from error
 
 
 def lay_plan(given: Inputs, manifest: Manifest, manifest_sha256: str, fixed: Setting | None = None) -> Plan:

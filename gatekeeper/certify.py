@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, 
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
 from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
+from gatekeeper.proof import certificate_of
 from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
@@ -26,8 +28,10 @@ from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
 from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
+from gatekeeper.verdict import certificate
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict.case import Case, Leg
+from gatekeeper.verdict.certificate import CERTIFICATE
 from gatekeeper.verdict.choice import Choice
 from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.ladder import PLAIN
@@ -331,6 +335,10 @@ class _Run:
         now = self.backend.clock.wall()
         whole = self.ready.plan.fixed is None  # a soak alone promotes nothing
         wrote = whole and promote(self.slo, verdict, verdict_sha256=sha256(text), now=now, write=self.directory.write)
+        if wrote:
+            policy = tomllib.loads(self.directory.read(POLICY).decode())
+            document = certificate_of(self.directory, self.ready.manifest, verdict, policy)
+            self.directory.write(CERTIFICATE, certificate.render(document))
         self.directory.write("junit.xml", junit.render(verdict))
         told = scene(
             case,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper import __version__
+from gatekeeper import aftercare, outset
+from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO
+from gatekeeper.options import show as _print
 from gatekeeper.reports import FORMATS
 from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
 
@@ -19,11 +21,6 @@ if TYPE_CHECKING:
     from gatekeeper.terms.outcome import Verdict
     from gatekeeper.terms.ports import Observer
 
-SLO = click.argument("slo", type=click.Path(path_type=Path))
-RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
-OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 INTERRUPTED = 130
 BUG = 4
 KEPT = "what was measured is kept; "
@@ -50,7 +47,15 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "-V", "--version", message="gatekeeper %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=outset.show_versions,
+    help="Show the versions that matter for a bug report, and exit.",
+)
 def gatekeeper() -> None:
     """Certify speculative decoding before you deploy it.
 
@@ -261,6 +266,10 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS):
+    gatekeeper.add_command(_command)
+
+
 def _annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
@@ -271,10 +280,6 @@ def _annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
 
     file, text = written_at(run_dir, slo)
     sys.stderr.write(annotations.render(verdict, parse(text, str(file)), text, str(file)))
-
-
-def _print(document: Any, text: str, *, as_json: bool) -> None:
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
 
 
 def _tell_telemetry(trouble: str | None, run: Path) -> None:

@@ -109,17 +109,22 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
 def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
     """Ask the subject twice; return what it shows, and what is odd already."""
     seen = glance(given.slo, given.canaries, backend, lambda: Desk(backend, lambda *_: None))
-    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.silent)
+    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.sight, backend.silent)
 
 
-def frozen_artifacts(given: Inputs) -> tuple[dict[str, Path], Model | None, list[Model], list[Finding]]:
-    """Return the model folders, the target and the drafts as they lie on disk, and what is odd about the pairs."""
+def frozen_artifacts(
+    given: Inputs, *, afresh: bool = False
+) -> tuple[dict[str, Path], Model | None, list[Model], list[Finding]]:
+    """Return the model folders, the target and the drafts as they lie on disk, and what is odd about the pairs.
+
+    *afresh* reads every byte again: no digest is believed that was remembered by a file's size and times.
+    """
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}, None, [], []
-    hashes = artifacts.HashCache(artifacts.user_cache())
+    hashes = artifacts.HashCache(None if afresh else artifacts.user_cache())
     names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
-    models = {name: artifacts.find(name, given.base) for name in (subject.target, *names)}
+    models = {name: artifacts.find(name, given.base, subject.backend) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
     drafts = [artifacts.freeze(name, models[name], hashes) for name in names]
     findings = [finding for draft in drafts for finding in artifacts.check_pair(target, draft)]

@@ -226,6 +226,10 @@ class RunDirectory:
         )
         self.write(SUMS, "".join(f"{sha256((self.path / name).read_bytes())}  {name}\n" for name in names))
 
+    def is_sealed(self) -> bool:
+        """Tell whether the run has ended: SHA256SUMS is written last."""
+        return (self.path / SUMS).is_file()
+
     def broken_seals(self, wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
         """Name the files that are not what SHA256SUMS says; nothing is said where the run was never sealed."""
         path = self.path / SUMS
@@ -240,6 +244,18 @@ class RunDirectory:
                 broken.append(name)
         here = sorted(path.name for path in self.path.glob("*") if path.is_file())
         return [*broken, *(name for name in here if name not in listed and wanted(name))]
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run, or was one: a lost manifest does not make it disappear."""
+    return any((path / name).is_file() for name in ("manifest.json", "plan.json", "verdict.json", SUMS))
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the run directories that lie in *folder*."""
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}", hint="name the folder that holds the run directories")
+    return sorted(path for path in folder.iterdir() if is_run(path))
 
 
 def document(content: bytes, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper import artifacts
+from gatekeeper import artifacts, shelves
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Model, sha256
 
@@ -237,10 +237,10 @@ def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HF_HOME", "/home/hf")
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
-    by_home = artifacts.hub_cache()
+    by_home = shelves.hub_cache()
     monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
 
-    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, artifacts.hub_cache())
+    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, shelves.hub_cache())
 
 
 def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

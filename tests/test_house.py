@@ -163,4 +163,4 @@ def test_the_command_is_installed() -> None:
 
     ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
 
-    assert f"gatekeeper {gatekeeper.__version__}\n" == ran.stdout
+    assert f"gatekeeper {gatekeeper.__version__}" == ran.stdout.splitlines()[0]

@@ -19,7 +19,8 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.ports import Sampling
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import Objective, Slo, Subject, parse
+from gatekeeper.terms.slo import Objective, Slo, parse
+from gatekeeper.terms.subject import Subject
 from gatekeeper.verdict.ladder import PLAIN
 from gatekeeper.verdict.plan import sampling_for
 from gatekeeper.verdict.preflight import Kind, complaints

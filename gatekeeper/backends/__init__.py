@@ -11,7 +11,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     # Not imported to run: our workers also start in an environment that has none of our dependencies.
     from gatekeeper.terms.ports import Backend
-    from gatekeeper.terms.slo import Subject
+    from gatekeeper.terms.subject import Subject
 
 _OPENERS = {
     "mlx": "gatekeeper.backends.mlx",

@@ -1,7 +1,9 @@
 """A launched program: how it is found, started, watched, quoted and ended."""
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -32,6 +34,8 @@ def environment(*, ours: bool) -> dict[str, str]:
     A server of another environment must not see ours: each pins its own mlx-lm.
     """
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+    # Some servers report how they are used, on by default; a benchmark is nobody's usage.
+    quiet |= {"DO_NOT_TRACK": "1"}
     if not ours:
         return {**os.environ, **quiet}
     root = str(Path(__file__).resolve().parents[2])
@@ -85,6 +89,38 @@ def installed(*names: str) -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "unknown"
     return found
+
+
+def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of packages in the environment a Python program runs in; empty where it is no such program.
+
+    Few servers answer to --version, and a server's own version does not tell which mlx decodes for it.
+    """
+    python = _python_of(shutil.which(program))
+    if python is None:
+        return {}
+    asked = (
+        "import importlib.metadata as m, json, sys\n"
+        "there = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
+        "print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))"
+    )
+    try:
+        done = subprocess.run([python, "-I", "-c", asked, *names], capture_output=True, timeout=60, check=True)
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return found
+
+
+def _python_of(found: str | None) -> str | None:
+    """Return the Python that runs a program: itself, or what its first lines name."""
+    if found is None or Path(found).name.startswith("python"):
+        return found
+    with contextlib.suppress(OSError), Path(found).open("rb") as file:
+        # Where the path is long or has a space in it, installers write `#!/bin/sh` and the Python into the second line.
+        named = re.match(rb"#!(?:/bin/sh\n'+exec' )?[ \t]*\"?([^\"\n]*python[^\"\n ]*)", file.read(1000))
+        return None if named is None else os.fsdecode(named.group(1))
+    return None
 
 
 def free_port() -> int:

@@ -14,7 +14,7 @@ from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 _INSTALL = 'pip install "gatekeeper[mlx]"'
 

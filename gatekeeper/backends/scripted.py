@@ -18,7 +18,7 @@ from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Ask
 from gatekeeper.terms.records import Answer, Arrival, Claims, Rounds, Setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 
 def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":

@@ -13,13 +13,23 @@ from pathlib import Path
 from gatekeeper.backends import control
 from gatekeeper.backends.asked import PLAIN
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
-from gatekeeper.backends.launch import HOST, environment, find_program, free_port, last_words, launch, listens
+from gatekeeper.backends.launch import (
+    HOST,
+    environment,
+    find_program,
+    free_port,
+    installed_beside,
+    last_words,
+    launch,
+    listens,
+)
 from gatekeeper.backends.server import Server, Tongue
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import CHOSEN, Subject
+from gatekeeper.terms.slo import CHOSEN
+from gatekeeper.terms.subject import Subject
 
 _ASIDE_S = 60.0
 """Longest wait for a program's --help or --version: some import a whole framework first."""
@@ -169,7 +179,9 @@ class ServedBackend:
         else:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
-            start = Start(subject, target, path, turned, port, cache, program, lambda: self._helped(program))
+            start = Start(
+                subject, target, path, turned, port, cache, program, lambda: self._helped(program), self._place
+            )
             words = list(self._dialect.argv(start))
         for name, place in subject.knobs.items():
             if place.argv is not None and turned.get(name) is not None:
@@ -192,7 +204,8 @@ class ServedBackend:
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
-        return found | {self.name: _version(_aside((*program, "--version")))}
+        beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
+        return found | (beside or {self.name: _version(_aside((*program[:1], "--version")))})
 
     def _place(self, name: str) -> str:
         """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""

@@ -16,7 +16,7 @@ from gatekeeper.terms.clock import SystemClock
 from gatekeeper.terms.errors import GatekeeperError
 from gatekeeper.terms.ports import Ask, Sampling
 from gatekeeper.terms.records import Answer, Claims, Setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 _ENDING_S = 0.5
 """After a torn connection: as long as a killed server may take to be gone."""

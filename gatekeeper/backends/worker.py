@@ -32,7 +32,8 @@ from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Ask
 from gatekeeper.terms.records import Answer, Setting
-from gatekeeper.terms.slo import CONDITIONS, Subject
+from gatekeeper.terms.slo import CONDITIONS
+from gatekeeper.terms.subject import Subject
 
 ADAPTERS = {
     "zlab-dflash": "gatekeeper.backends.zlab_dflash_worker",

@@ -5,7 +5,19 @@ from gatekeeper.host.conditions import conditions
 from gatekeeper.host.load import background
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import Sampler
-from gatekeeper.host.served import lacks
+from gatekeeper.host.served import NEEDS, lacks, remedy, survey
 from gatekeeper.host.watch import document, watch
 
-__all__ = ["PLATFORMS", "Sampler", "background", "conditions", "document", "keep_awake", "lacks", "watch"]
+__all__ = [
+    "NEEDS",
+    "PLATFORMS",
+    "Sampler",
+    "background",
+    "conditions",
+    "document",
+    "keep_awake",
+    "lacks",
+    "remedy",
+    "survey",
+    "watch",
+]

@@ -51,12 +51,19 @@ HINTS: dict[tuple[str, str], str] = {
 }
 """What to do about a missing value, by platform and value."""
 
+NO_SOURCE = "no source of this platform has it"
+
 _READY = 3.0
 """Seconds to wait for the first sample of a stream: powermetrics takes more than one."""
 
 
 def lacks(platform: str | None = None) -> Mapping[str, str]:
     """Return, for each host metric this host cannot serve now, why, and the command or permission that fixes it."""
+    return survey(platform)[1]
+
+
+def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
+    """Return every value as it is now, and what `lacks` returns of them."""
     name = platform or this()
     # Our own process stands in for the subject, whose processes do not live yet.
     with Panel(sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
@@ -68,7 +75,7 @@ def lacks(platform: str | None = None) -> Mapping[str, str]:
         needed = [readings[value] for value in NEEDS[metric]]
         if not any(_servable(reading) for reading in needed):
             found[metric] = _why(name, NEEDS[metric][0], needed[0], details)
-    return MappingProxyType(found)
+    return MappingProxyType(readings), MappingProxyType(found)
 
 
 def _servable(reading: Reading) -> bool:
@@ -78,8 +85,12 @@ def _servable(reading: Reading) -> bool:
 
 def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
     said = details.get(reading.source, "")
-    hint = HINTS.get((platform, value), "no source of this platform has it")
-    return f"{value} is {reading.status}{f' ({said})' if said else ''}: {hint}"
+    return f"{value} is {reading.status}{f' ({said})' if said else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
+
+
+def remedy(metric: str, platform: str | None = None) -> str:
+    """Return the command or permission that lets this host serve a host metric."""
+    return HINTS.get((platform or this(), NEEDS[metric][0]), NO_SOURCE)
 
 
 def hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,8 @@
 GatekeeperError            4   gatekeeper failed: a bug, a full disk
 ├── InputError             2   a command line, an SLO, a canary or a model folder is wrong
 ├── UnprovableError        2   a promise that no run could ever prove
-└── HostLacksError         3   this host lacks or denies what a promise needs
+├── HostLacksError         3   this host lacks or denies what a promise needs
+└── NoProofError           3   a stored run does not prove what was asked of it
 """
 
 from collections.abc import Iterable
@@ -37,6 +38,23 @@ class HostLacksError(GatekeeperError):
     """Only this host cannot prove the promise; another could."""
 
     exit_code = 3
+
+
+class NoProofError(GatekeeperError):
+    """A stored run does not prove what was asked of it; `reason` says so in one word that a script may rely on.
+
+    Its hint may hold `{slo}` and `{run}`, which `next` fills in.
+    """
+
+    exit_code = 3
+
+    def __init__(self, reason: str, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+    def next(self, slo: object, run: object) -> str:
+        """Return the hint with the names it speaks of."""
+        return self.hint.replace("{slo}", str(slo or "SLO.toml")).replace("{run}", str(run or "RUN_DIR"))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

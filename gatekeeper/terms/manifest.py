@@ -99,19 +99,33 @@ def seed_of(manifest_sha256: str) -> int:
     return int(manifest_sha256[:15], 16)
 
 
+PASSING = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
+"""Facts of a host that no two runs share, even on one machine."""
 CHECKED = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
 
 
 def differences(mine: Manifest, other: Manifest) -> list[str]:
-    """Name the parts in which two runs differ, so that nobody compares what is not comparable."""
-    before, after = mine.model_dump(mode="json"), other.model_dump(mode="json")
+    """Name the parts in which two runs differ, so that nobody compares what is not comparable.
+
+    A model is what its digest is and a file what its checksum is, whatever either is called.
+    """
+    before, after = _parts(mine), _parts(other)
     found = []
     for part in CHECKED:
-        if before[part] == after[part]:
-            continue
         if isinstance(before[part], dict) and isinstance(after[part], dict):
             keys = sorted(key for key in {*before[part], *after[part]} if before[part].get(key) != after[part].get(key))
-            found += [f"{part}.{key}" for key in keys]
-        else:
+            found += [f"{part}.{key}" for key in keys if not (part == "host" and key in PASSING)]
+        elif before[part] != after[part]:
             found.append(part)
     return found
+
+
+def _parts(manifest: Manifest) -> dict[str, Any]:
+    """Return what two runs are compared by."""
+    return manifest.model_dump(mode="json") | {
+        "slo": manifest.slo.sha256,
+        "profile": manifest.profile.sha256,
+        "target": manifest.target and manifest.target.digest,
+        "drafts": [draft.digest for draft in manifest.drafts],
+        "canaries": {name: (file.sha256, file.count) for name, file in manifest.canaries.items()},
+    }

@@ -1,37 +1,17 @@
 """What is promised: the SLO file as a person writes it."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.terms.canary import Tier
 from gatekeeper.terms.errors import did_you_mean
 from gatekeeper.terms.metrics import BY_NAME, Metric
+from gatekeeper.terms.subject import Subject, Written
 from gatekeeper.terms.tomlfile import parse as parse_toml
 from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
-BackendName = Literal[
-    "ddtree",
-    "dflash-mlx",
-    "llama-server",
-    "lmstudio",
-    "mlx",
-    "mlx-omni",
-    "mlx-server",
-    "mlx-vlm",
-    "mtplx",
-    "ollama",
-    "omlx",
-    "openai",
-    "rapid-mlx",
-    "redrafter",
-    "scripted",
-    "vllm",
-    "vllm-mlx",
-    "worker",
-    "zlab-dflash",
-]
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
@@ -43,11 +23,7 @@ DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that are the draft's length, for the rung `shrink-draft`."""
 
 
-class _Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
-
-
-class Host(_Written):
+class Host(Written):
     """What the promise was made for; another host makes the verdict unproven."""
 
     chip: str | None = Field(default=None, description="as the system names it, e.g. Apple M4")
@@ -56,72 +32,7 @@ class Host(_Written):
     power: Literal["ac", "any"] = "any"
 
 
-class KnobPlace(_Written):
-    """Where a generic server takes a knob: pieces of its command line (a restart) or a request field."""
-
-    argv: tuple[str, ...] | None = None
-    field: str | None = None
-
-    @model_validator(mode="after")
-    def _one_place(self) -> "KnobPlace":
-        if (self.argv is None) == (self.field is None):
-            raise ValueError("give exactly one of: argv, field")
-        return self
-
-
-class Subject(_Written):
-    """What is certified: a target, its drafts, and what serves them."""
-
-    backend: BackendName
-    target: str = Field(min_length=1, description="a hub id in the local cache, or a path relative to this file")
-    drafts: tuple[str, ...] = Field(default=(), description="heaviest first; later ones are the lighter tier")
-    prompt_cache: Literal["off", "as-deployed"] = "off"
-    args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
-    url: str | None = Field(default=None, description="attach to a running server")
-    plain_url: str | None = None
-    served_model_name: str | None = Field(default=None, description="the target's name in requests")
-    program: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="the program to start where it is not the one on PATH; flags stay ours"
-    )
-    command: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="start a server: {target} {draft} {port} and knobs such as {window}"
-    )
-    plain_command: tuple[str, ...] | None = Field(default=None, min_length=1)
-    draft_method: str | None = Field(
-        default=None, description="how the server drafts, in its own word: draft-mtp, dflash, ngram, eagle3 ..."
-    )
-    api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
-    script: str | None = Field(default=None, description="the truth of a scripted subject")
-    knobs: dict[str, KnobPlace] = {}
-    timeout: Seconds = Field(default=120.0, gt=0, description="longest silence inside an answer")
-    start_timeout: Seconds = Field(default=180.0, gt=0, description="longest wait until a server is healthy")
-
-    @field_validator("backend", mode="before")
-    @classmethod
-    def _known(cls, backend: object) -> object:
-        if backend not in get_args(BackendName):
-            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), get_args(BackendName))}")
-        return backend
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Subject":
-        if len(set(self.drafts)) != len(self.drafts):
-            raise ValueError("a draft is listed twice")
-        if self.backend == "scripted" and self.script is None:
-            raise ValueError('the scripted backend needs script = "truth.json"')
-        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
-        if self.url is not None and started:
-            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nkeep one of the two")
-        if self.program is not None and self.command is not None:
-            raise ValueError(
-                "program replaces the first word of our command line, command the whole\nkeep one of the two"
-            )
-        if self.plain_url is not None and self.url is None:
-            raise ValueError("plain_url is the plain twin of url, which is missing")
-        return self
-
-
-class Sampling(_Written):
+class Sampling(Written):
     """How tokens are drawn."""
 
     temperature: float = Field(default=0.0, ge=0)
@@ -136,7 +47,7 @@ class Sampling(_Written):
     )
 
 
-class Workload(_Written):
+class Workload(Written):
     """One class of prompts; it gets its own verdict."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
@@ -146,7 +57,7 @@ class Workload(_Written):
     speculation: Literal["required", "optional"] = "required"
 
 
-class Knobs(_Written):
+class Knobs(Written):
     """One value of each knob."""
 
     draft: str | None = None
@@ -161,7 +72,7 @@ class Knobs(_Written):
     concurrency: int | None = Field(default=None, ge=1)
 
 
-class Sweep(_Written):
+class Sweep(Written):
     """Which knobs are moved, and how far."""
 
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
@@ -207,7 +118,7 @@ class Sweep(_Written):
         return values
 
 
-class Soak(_Written):
+class Soak(Written):
     """How long, how, and beside what the choice is proven."""
 
     duration: Seconds = Field(default=600.0, gt=0)
@@ -232,7 +143,7 @@ class Soak(_Written):
         return self.window if self.window is not None else self.duration / 5
 
 
-class Fallback(_Written):
+class Fallback(Written):
     """Where a workload steps when a promise breaks."""
 
     ladder: tuple[Rung, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
@@ -247,13 +158,13 @@ class Fallback(_Written):
         return ladder
 
 
-class Promote(_Written):
+class Promote(Written):
     """How long a certificate holds."""
 
     valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
 
 
-class Telemetry(_Written):
+class Telemetry(Written):
     """Where OpenTelemetry data goes, and how much of it."""
 
     endpoint: str | None = Field(
@@ -273,7 +184,7 @@ class Telemetry(_Written):
         return self
 
 
-class Objective(_Written):
+class Objective(Written):
     """One promise: a metric, one bound, and why it was made."""
 
     metric: str
@@ -339,7 +250,7 @@ class Objective(_Written):
         return not self.workloads or workload in self.workloads
 
 
-class Slo(_Written):
+class Slo(Written):
     """The whole file."""
 
     schema_: Literal[1] = Field(alias="schema")

@@ -57,7 +57,7 @@ def shown(glance: Glance, forecast: Sight, *, uncached: bool) -> Sight:
     return seen
 
 
-def findings(glance: Glance, silent: str) -> list[Finding]:
+def findings(glance: Glance, forecast: Sight, silent: str) -> list[Finding]:
     """Return what is odd already; *silent* says what is usually missing where a system decodes plainly."""
     found = []
     for arm, answer in (("plain", glance.plain), ("candidate", glance.drafted)):
@@ -66,6 +66,9 @@ def findings(glance: Glance, silent: str) -> list[Finding]:
             found.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
     if (drafted := glance.drafted) is not None and drafted.fault is None and (drafted.output_tokens or 0) > 1:
         proposed = drafted.rounds.drafted if drafted.rounds is not None else drafted.claims.drafted
+        if proposed is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
+            detail = "a draft is set, and nothing tells whether it proposed anything, though this kind of system does"
+            found.append(Finding("drafting_not_shown", _ABOUT, detail, silent))
         if proposed == 0:
             detail = f"a draft is set, and nothing was proposed for {drafted.output_tokens} tokens"
             found.append(Finding("silent_speculation", _ABOUT, detail, silent))

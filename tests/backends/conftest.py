@@ -15,7 +15,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.terms.canary import Canary, parse
 from gatekeeper.terms.ports import Ask, Backend, Sampling, Subject
 from gatekeeper.terms.records import setting
-from gatekeeper.terms.slo import Subject as Written
+from gatekeeper.terms.subject import Subject as Written
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "models" / name for name in ("little-target", "little-draft", "little-draft-lite")}

@@ -180,35 +180,49 @@ def dflash_metrics(answers: int) -> Any:
 
 
 def mlx_vlm(_request: Request, drafting: bool) -> Pieces:
-    yield ROLE
+    # Seen: every delta spells its role and its nulls out, and the reason to finish comes with no text.
+    nulls: dict[str, Any] = dict.fromkeys(("reasoning_content", "reasoning", "tool_calls", "tool_call_id", "name"))
     for word in WORDS:
-        yield event({**delta(content=word), "timings": {"predicted_per_second": 50.0}})
-    timings: dict[str, Any] = {"prompt_ms": 100.0, "predicted_n": OUTPUT, "draft_kind": None}
+        said = delta(role="assistant", content=word, **nulls)
+        yield event({**said, "usage": None, "timings": {"predicted_per_second": 50.0}})
+    drafts = dict.fromkeys(("draft_kind", "draft_rounds", "draft_n", "draft_n_accepted"))
+    timings: dict[str, Any] = {"prompt_ms": 100.0, "cache_n": 0, "predicted_n": OUTPUT, "predicted_ms": 240.0, **drafts}
     if drafting:
         timings |= {"draft_kind": "dflash", "draft_rounds": VERIFIED, "draft_n": DRAFTED, "draft_n_accepted": ACCEPTED}
-    yield event(finish())
-    yield event(usage(timings=timings))
+    yield event(finish(usage=None, timings={"predicted_per_second": 50.0}))
+    yield event(usage(timings=timings) | {"usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": 0}}})
     yield DONE
 
 
 def vllm_mlx(_request: Request, drafting: bool) -> Pieces:
-    yield ROLE
-    yield from one_by_one()
-    told = {"generation_metadata": {"mtp_drafts": DRAFTED, "mtp_accepted": ACCEPTED}} if drafting else {}
-    yield event(finish())
-    yield event(usage(**told))
+    # Seen: nulls in every chunk, and the usage twice: with the last word, which has the reason to finish, and alone.
+    nulls: dict[str, Any] = {"usage": None, "generation_metadata": None}
+    yield event({**delta(role="assistant"), **nulls})
+    for word in WORDS[:-1]:
+        yield event({**delta(content=word), **nulls})
+    last = delta(content=WORDS[-1])
+    last["choices"][0]["finish_reason"] = "stop"
+    yield event({**last, **nulls, "usage": dict(USAGE)})
+    told = {"mtp_drafts": DRAFTED, "mtp_accepted": ACCEPTED} if drafting else None
+    yield event(usage(generation_metadata=told))
     yield DONE
 
 
 def rapid_mlx(_request: Request, drafting: bool) -> Pieces:
-    yield ROLE
-    yield from by_round(drafting=drafting)
-    told: dict[str, Any] = {"time_to_first_token_ms": 100.0}
+    # Seen: the last word, the reason to finish and the metrics in one chunk, the usage in another.
+    yield event(delta(role="assistant"))
+    yield b": keepalive\n\n"
+    *early, last = ROUNDS if drafting else [(word,) for word in WORDS]
+    for words in early:
+        yield event(delta(content="".join(words)))
+    told: dict[str, Any] = {"time_to_first_token_ms": 100.0, "mean_itl_ms": 20.0}
     if drafting:
         depths = {"accepted_by_depth": [3, 3, 2, 1], "drafted_by_depth": [3, 3, 3, 3]}
         told["speculative_decoding"] = {"verify_calls": VERIFIED, "correction_tokens": 1, "bonus_tokens": 2, **depths}
-    yield event(finish())
-    yield event(usage(metrics=told))
+    ending = delta(content="".join(last))
+    ending["choices"][0]["finish_reason"] = "stop"
+    yield event({**ending, "metrics": told})
+    yield event(usage())
     yield DONE
 
 

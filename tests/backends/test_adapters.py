@@ -16,7 +16,7 @@ from gatekeeper.backends.zlab_dflash_worker import DflashWorker
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Rounds, setting
-from gatekeeper.terms.slo import Subject as Written
+from gatekeeper.terms.subject import Subject as Written
 from tests.backends.conftest import MODELS, PLAIN, Arena, ask
 
 pytest.importorskip("mlx_lm")

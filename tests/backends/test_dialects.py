@@ -17,7 +17,7 @@ from gatekeeper.backends.served import ServedBackend
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Setting, setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 from gatekeeper.verdict.claims import claimed_rounds
 from tests.backends.conftest import ROOT, ask
 from tests.backends.recorded import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
@@ -199,7 +199,7 @@ COMMANDS = {
     ),
     "dflash-mlx": (
         (
-            "dflash serve --model BIG HERE --verify-mode off --fastpath-max-tokens 0 "
+            "dflash serve --model BIG HERE --verify-mode off --fastpath-max-tokens 0 --draft SMALL "
             "--no-prefix-cache --prompt-cache-size 0"
         ),
         (
@@ -212,8 +212,11 @@ COMMANDS = {
         "mlx_vlm.server --model BIG HERE --draft-model SMALL --draft-block-size 5",
     ),
     "vllm-mlx": (
-        "vllm-mlx serve BIG HERE --stream-interval 1 --disable-prefix-cache",
-        "vllm-mlx serve BIG HERE --stream-interval 1 --enable-mtp --mtp-num-draft-tokens 4 --disable-prefix-cache",
+        "vllm-mlx serve BIG HERE --stream-interval 1 --continuous-batching --disable-prefix-cache",
+        (
+            "vllm-mlx serve BIG HERE --stream-interval 1 --continuous-batching "
+            "--enable-mtp --mtp-num-draft-tokens 4 --disable-prefix-cache"
+        ),
     ),
     "rapid-mlx": (
         "rapid-mlx serve BIG HERE --stream-interval 1 --no-spec-decode --disable-prefix-cache",

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends import control
-from gatekeeper.backends.launch import Launched, free_port, how_it_ended, launch
+from gatekeeper.backends.launch import Launched, free_port, how_it_ended, installed_beside, launch
 from gatekeeper.terms.errors import InputError
 from tests.backends.conftest import ROOT
 
@@ -196,3 +197,25 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     foreign = [inherited, "1"]
     assert foreign == said[0]
     assert said[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("#!{python}\n", {"pytest": version("pytest")}),
+        ("#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n", {"pytest": version("pytest")}),
+        ("#!/bin/sh\necho 1.2.3\n", {}),
+    ],
+)
+def test_versions_are_those_of_the_programs_own_environment(
+    tmp_path: Path, written: str, expected: dict[str, str]
+) -> None:
+    """
+    Packages are looked up with the Python that runs the program; what is no Python program tells nothing.
+    """
+    program = tmp_path / "serve"
+    program.write_text(written.replace("{python}", sys.executable))
+    program.chmod(0o755)
+
+    assert expected == installed_beside(str(program), ["pytest", "no-such-package"])
+    assert {} == installed_beside(str(tmp_path / "missing"), ["pytest"])

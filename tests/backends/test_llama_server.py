@@ -19,7 +19,7 @@ from gatekeeper.backends.server import Server
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, setting
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, ask
 from tools import write_gguf
 

@@ -131,7 +131,7 @@ def test_nan_is_never_written() -> None:
 
 def test_differences_name_what_makes_two_runs_incomparable() -> None:
     """
-    Another chip and another numpy are named by their part; the time of freezing is no difference.
+    Another chip and another numpy are named by their part; the time of freezing and the uptime are no difference.
     """
     other = manifest(
         host={"chip": "Apple M5", "memory_gb": 24}, versions={"gatekeeper": "1", "numpy": "3"}, frozen_at="later"
@@ -140,6 +140,7 @@ def test_differences_name_what_makes_two_runs_incomparable() -> None:
     assert ["versions.numpy", "host.chip"] == differences(manifest(), other)
     assert [] == differences(manifest(), manifest(frozen_at="later"))
     assert ["target"] == differences(manifest(), manifest(target=None))
+    assert [] == differences(manifest(), manifest(host={"chip": "Apple M4", "memory_gb": 24, "uptime_s": 5}))
 
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.text("01", min_size=1, max_size=3), max_size=5))

@@ -23,7 +23,7 @@ def test_what_is_shown_is_believed() -> None:
     seen = shown(Glance(PLAIN, DRAFTED), EVERYTHING, uncached=False)
 
     assert EVERYTHING == seen
-    assert [] == findings(Glance(PLAIN, DRAFTED), "")
+    assert [] == findings(Glance(PLAIN, DRAFTED), EVERYTHING, "")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,9 @@ def test_a_failure_is_the_runs_to_record() -> None:
     glance = Glance(replace(PLAIN, fault="HTTP 500: no", output_tokens=None), None)
 
     assert EVERYTHING == shown(glance, EVERYTHING, uncached=False)
-    assert [("first_answer_failed", "glance, plain")] == [(one.kind, one.about) for one in findings(glance, "")]
+    assert [("first_answer_failed", "glance, plain")] == [
+        (one.kind, one.about) for one in findings(glance, EVERYTHING, "")
+    ]
 
 
 def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
@@ -70,9 +72,19 @@ def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
     """
     A draft that proposes nothing is a finding before the run, and the advice is this system's own.
     """
-    found = findings(Glance(PLAIN, drafted), "pass --spec-type")
+    found = findings(Glance(PLAIN, drafted), EVERYTHING, "pass --spec-type")
 
     assert [("silent_speculation", "pass --spec-type")] == [(one.kind, one.advice) for one in found]
+
+
+@pytest.mark.parametrize(("forecast", "found"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
+def test_a_draft_nobody_tells_of_is_named(forecast: Sight, found: list[str]) -> None:
+    """
+    Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is as ever.
+    """
+    seen = findings(Glance(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
+
+    assert found == [one.kind for one in seen]
 
 
 def test_two_names_are_two_models() -> None:
@@ -81,7 +93,7 @@ def test_two_names_are_two_models() -> None:
     """
     named = [replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))]
 
-    assert ["other_model"] == [one.kind for one in findings(Glance(*named), "")]
+    assert ["other_model"] == [one.kind for one in findings(Glance(*named), SPEED, "")]
 
 
 def test_promises_that_need_more_are_refused_here() -> None:

@@ -1,7 +1,9 @@
 """The dflash-mlx dialect: `dflash serve`, block diffusion drafts on top of mlx_lm's server.
 
 Read in the source of dflash-mlx 0.1.8. Its acceptance is accepted over *emitted* tokens (definition B), told under
-/metrics for the request before. A cycle proposes a block less the token it begins with. Never run on a Mac.
+/metrics for the request before. A cycle proposes a block less the token it begins with. It was tried
+on Linux: without a DFlash draft it does not start, not even to decode plainly, and none of them fits a model that a
+plain Linux machine serves. No answer of it was ever seen.
 """
 
 import json
@@ -18,7 +20,8 @@ def argv(start: Start) -> Iterator[str]:
     """Yield the command line; `adaptive`, its default, would change the block while it is measured."""
     yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
     yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
-    yield from given("--draft", start.draft)
+    # It loads a draft at every start; with `off` it lies idle, and still counts as memory.
+    yield from given("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
     if start.draft is not None:
         yield from given("--verify-len-cap", start.knob("block_size"))
         yield from given("--draft-window-size", start.knob("window"))
@@ -51,6 +54,7 @@ DIALECT = Dialect(
     install="pip install dflash-mlx (in an environment of its own, with mlx-lm 0.31.3; name it in subject.program)",
     silent="older builds decode plainly up to 256 tokens (--fastpath-max-tokens 0), or the verify mode is off",
     program=("dflash", "serve"),
+    packages=("dflash-mlx", "mlx-lm", "mlx"),
     argv=argv,
     aside=aside,
     knobs=frozenset({"block_size", "window", "thinking"}),

@@ -13,7 +13,7 @@ from gatekeeper.backends.asked import Asked
 from gatekeeper.backends.chat import Said, body
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 COMPLETIONS = "/v1/chat/completions"
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
@@ -37,6 +37,8 @@ class Start:
     """The program: the dialect's own, or the one the SLO names."""
     help: Callable[[], str]
     """What the program prints for --help, asked once; empty where it prints nothing."""
+    place: Callable[[str], str]
+    """Tells where a model lies that the SLO names, for a server that cannot start without a draft."""
 
     def knob(self, name: str) -> str | None:
         """Return the value of a knob as a word of a command line, None where it is not turned."""
@@ -150,6 +152,8 @@ class Dialect:
     """The status its health has until the models are loaded; None: it says nothing of that."""
     version: Callable[[Subject], dict[str, str]] | None = None
     """Tells the versions of what we start, where `PROGRAM --version` does not."""
+    packages: tuple[str, ...] = ()
+    """The Python packages whose versions tell what the program is, looked up in the environment it runs in."""
     version_path: str | None = None
     """Where a running server tells its version."""
     version_key: str | None = None

@@ -2,6 +2,8 @@
 
 It counts nothing of its drafting and keeps a prompt cache that no flag switches off. The text of an answer's last
 token is lost on its stream. Each pair of models stays resident once asked for, so each arm has a server of its own.
+Read in the source of mlx-omni-server 0.5.3. On Linux it ends at start: its voices fetch a language model, and compile
+Metal kernels. No answer of it was ever seen.
 """
 
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ DIALECT = Dialect(
     install="pip install mlx-omni-server (in an environment of its own; name it in subject.program)",
     silent="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
     program=("mlx-omni-server",),
+    packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,
     request=request,
     health="/v1/models",

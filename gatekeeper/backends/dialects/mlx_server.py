@@ -11,7 +11,7 @@ from gatekeeper.backends.launch import HOST, installed
 from gatekeeper.backends.rounds import rounds_from
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import Answer, Rounds
-from gatekeeper.terms.slo import Subject
+from gatekeeper.terms.subject import Subject
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The mlx-vlm dialect: mlx_vlm.server, with dflash, eagle3 and mtp drafts that are set at its start.
 
-Read in the source of mlx-vlm 0.7.10. Its counters are differences of global ones, exact with one answer under way;
-`draft_n_accepted` may exceed what was emitted, which is a finding.
+Run on Linux with mlx-vlm 0.7.10, plain decoding alone; its drafts are read in its source. A draft that is none of the
+three kinds starts, and every answer is an error. Its counters are differences of global ones, exact with one answer
+under way; `draft_n_accepted` may exceed what was emitted, which is a finding.
 """
 
 from collections.abc import Iterator
@@ -26,12 +27,15 @@ def argv(start: Start) -> Iterator[str]:
 def read(answer: Answer, said: Said) -> Answer:
     """Add what the timings of the usage chunk claim."""
     timings = within(said.last, "timings")
+    # A null where the kind goes says that nothing was drafted; where the key is missing, nothing was said.
+    nothing = 0 if "draft_kind" in timings and timings["draft_kind"] is None else None
     return claiming(
         answer,
-        drafted=count(timings.get("draft_n")),
-        accepted=count(timings.get("draft_n_accepted")),
+        drafted=nothing if nothing is not None else count(timings.get("draft_n")),
+        accepted=nothing if nothing is not None else count(timings.get("draft_n_accepted")),
         rounds=count(timings.get("draft_rounds")),
         prompt_seconds=seconds(timings.get("prompt_ms")),
+        decode_seconds=seconds(timings.get("predicted_ms")),
     )
 
 
@@ -40,10 +44,11 @@ DIALECT = Dialect(
     install="pip install mlx-vlm (in an environment of its own; name it in subject.program)",
     silent='name the kind of draft: draft_method = "dflash", "eagle3" or "mtp" in [subject]',
     program=("mlx_vlm.server",),
+    packages=("mlx-vlm", "mlx"),
     argv=argv,
     read=read,
     named="path",
     knobs=frozenset({"block_size", "thinking"}),
     restart_knobs=("draft", "block_size"),
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS,
+    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

@@ -1,6 +1,7 @@
 """The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
 
-Read in the source of mtplx 2.12.2 (server/openai.py, cli.py). Never run on a Mac.
+Read in the source of mtplx 2.12.2 (server/openai.py, cli.py). Its command line was tried on Linux, where it ends at
+start: it loads a library of macOS. No answer of it was ever seen.
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ DIALECT = Dialect(
     silent="serve with MTP loaded (--load-mtp, not --no-mtp), and allow requests to choose: "
     "MTPLX_CLIENT_CONTROLS_DEFAULT=honor",
     program=("mtplx", "serve"),
+    packages=("mtplx", "mlx-lm", "mlx"),
     argv=argv,
     request=request,
     read=read,

@@ -1,7 +1,8 @@
 """The rapid-mlx dialect: `rapid-mlx serve`, configured by one JSON word.
 
-Read in the source of rapid-mlx 0.16.10. MTP is on by itself for some models, so plain decoding has to be asked for;
-the depth adapts by itself unless it is told not to.
+Run on Linux with rapid-mlx 0.16.10: plain decoding, and its suffix drafts, of which it counts nothing; the rest is read
+in its source. Without MTP heads in the target it ends at start and says why. MTP is on by itself for some models,
+so plain decoding has to be asked for; the depth adapts by itself unless it is told not to.
 """
 
 import json
@@ -58,6 +59,7 @@ DIALECT = Dialect(
     install="pip install rapid-mlx (in an environment of its own; name it in subject.program)",
     silent="it ignores --draft-model and --num-draft-tokens; only --speculative-config is heard",
     program=("rapid-mlx", "serve"),
+    packages=("rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
     read=read,
     health="/v1/models",

@@ -1,7 +1,9 @@
 """The vllm-mlx dialect: `vllm-mlx serve`, whose drafts are the target's own MTP heads.
 
-Read in the source of vllm-mlx 0.6.0. It says nothing of drafts where there were none. Rapid-MLX installs a program of
-the same name: the version in the manifest tells which one answered.
+Run on Linux with vllm-mlx 0.6.0, plain decoding alone; its drafts are read in its source. `generation_metadata` is null
+where nothing was drafted, and where nothing was counted: it does not tell the two apart. Without MTP heads in the
+target --enable-mtp starts all the same, and decodes plainly. Rapid-MLX installs a program of the same name: the
+versions in the manifest tell which one answered.
 """
 
 from collections.abc import Iterator
@@ -17,6 +19,9 @@ from gatekeeper.terms.records import Answer
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
     yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port), "--stream-interval", "1")
+    # Its other engine keeps the state of system prompts whatever it is told, in the plain arm alone, tells nobody, and
+    # does not count the drafts of a text model.
+    yield "--continuous-batching"
     if start.draft is not None:
         yield "--enable-mtp"
         yield from given("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
@@ -35,6 +40,7 @@ DIALECT = Dialect(
     install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
     silent="the target must bring MTP heads (--enable-mtp does nothing without them)",
     program=("vllm-mlx", "serve"),
+    packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
     read=read,
     named="listed",

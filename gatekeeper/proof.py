@@ -1,0 +1,205 @@
+"""A finished run as a proof: sealed, judged again from its records, and each of its papers derived again."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from gatekeeper import __version__, casefile, inputs, signature, store
+from gatekeeper.reports import machine
+from gatekeeper.stages.promote import POLICY
+from gatekeeper.terms import slo as promises
+from gatekeeper.terms.clock import stamp
+from gatekeeper.terms.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.terms.manifest import Manifest, sha256
+from gatekeeper.terms.outcome import Verdict
+from gatekeeper.terms.records import Event
+from gatekeeper.terms.slo import Slo
+from gatekeeper.verdict import admission, certificate
+from gatekeeper.verdict.certificate import CERTIFICATE
+from gatekeeper.verdict.policy import policy as policy_of
+
+SIGNATURE = CERTIFICATE + signature.SUFFIX
+RESTORE = "restore the run from a copy, or certify again"
+READ = (".jsonl", ".json", ".toml", signature.SUFFIX)
+"""Files that somebody reads as part of a run; one that was added later counts as tampering, a note beside them not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A sealed run and the verdict its records give."""
+
+    directory: store.RunDirectory
+    manifest: Manifest
+    slo: Slo
+    """As it was frozen."""
+    verdict: Verdict
+    exact: bool
+    """The versions are those of the run, so that every byte must come out alike."""
+    events: tuple[Event, ...]
+
+    @property
+    def ended(self) -> datetime:
+        """Return when the last thing was recorded."""
+        return datetime.fromisoformat(max(event.at for event in self.events))
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """What a run gives out: the policy and the certificate, each as its verdict gives them."""
+
+    policy: Mapping[str, Any]
+    policy_sha256: str
+    issued: datetime
+    certificate: bytes
+
+
+def sealed(directory: store.RunDirectory) -> int:
+    """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
+    if not directory.is_sealed():
+        raise NoProofError(
+            "unfinished",
+            f"it has not ended: there is no {store.SUMS}",
+            hint="wait for it, or go on with it: gatekeeper certify {slo} --resume --out {run}",
+        )
+    listed = {line.partition("  ")[2] for line in directory.read(store.SUMS).decode(errors="replace").splitlines()}
+    broken = directory.broken_seals(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
+    if broken:
+        said = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
+        raise NoProofError("tampered", f"not what {store.SUMS} says: {said}", hint=RESTORE)
+    return len(listed)
+
+
+def judged(directory: store.RunDirectory, manifest: Manifest) -> Judged:
+    """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
+    try:
+        stored = store.document(directory.read("verdict.json"), "verdict.json")
+        frozen = promises.parse(directory.read(inputs.SLO_NAME).decode(), inputs.SLO_NAME)
+        verdict = casefile.judge(directory.path)
+        events = store.load(directory.path / "events.jsonl", store.EVENTS).records
+    except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
+        raise unreadable(error) from error
+    ran = {"gatekeeper": __version__, "numpy": np.__version__}
+    exact = all(manifest.versions.get(name) == version for name, version in ran.items())
+    mine = verdict.document()
+    if exact and machine.render(verdict).encode() != directory.read("verdict.json"):
+        raise NoProofError("tampered", "verdict.json is not what the records give", hint=RESTORE)
+    if _gist(mine) != _gist(stored):
+        was = f"'{stored.get('outcome')}'"
+        raise NoProofError(
+            "tampered" if exact else "unproven",
+            f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
+            hint=RESTORE,
+        )
+    return Judged(directory, manifest, frozen, verdict, exact, events)
+
+
+def unreadable(error: Exception) -> NoProofError:
+    """Return the refusal of a run that this gatekeeper can not read."""
+    message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE)
+    return NoProofError("unreadable", f"can not be read: {message}", hint=hint or RESTORE)
+
+
+def _gist(document: Mapping[str, Any]) -> Any:
+    """Return what must be the same by every version: the outcomes and the settings."""
+    workloads = [(one.get("name"), one.get("outcome"), one.get("setting")) for one in document.get("workloads", ())]
+    return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
+
+
+def papers(run: Judged) -> Papers:
+    """Derive policy and certificate again; refuse a run whose own are missing, or say something else."""
+    directory = run.directory
+    try:
+        text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
+    except InputError as error:  # a soak alone, say, promotes nothing
+        raise NoProofError("unproven", error.message, hint=admission.CERTIFY) from error
+    try:
+        stored = tomllib.loads(text)
+        issued = datetime.fromisoformat(stored["issued"])
+        derived = policy_of(
+            run.slo,
+            run.verdict,
+            verdict_sha256=sha256(directory.read("verdict.json")),
+            issued=stamp(issued),
+            expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
+        )
+        own = certificate_of(directory, run.manifest, run.verdict, derived)
+        certified = json.loads(written)
+        said = certified["subject"], certified["predicate"]["result"]
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise NoProofError("tampered", f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
+    if _routes(stored, run) != _routes(tomllib.loads(tomli_w.dumps(derived)), run):
+        raise NoProofError("tampered", f"{POLICY} is not what the verdict gives", hint=RESTORE)
+    if said[0] != own["subject"]:
+        raise NoProofError("tampered", f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
+    if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
+        raise NoProofError("tampered", f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE)
+    return Papers(stored, sha256(text), issued.astimezone(UTC), written)
+
+
+def _routes(policy: Mapping[str, Any], run: Judged) -> dict[str, Any]:
+    """Return what a policy does; between two versions the words for it, and a warm-up, may differ."""
+    loose = () if run.exact else ("because", "warm_up")
+    routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
+    return {**policy, "route": routes}
+
+
+def certificate_of(
+    directory: store.RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the certificate of a run whose verdict.json and policy.toml are written."""
+    papers = ("manifest.json", "verdict.json", POLICY)
+    frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
+    frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
+    files = {name: sha256(directory.read(name)) for name in papers}
+    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
+
+
+def signed_by(run: Judged, written: Papers, allowed: Path) -> str:
+    """Return who of the *allowed* signers signed a run's certificate; refuse one that nobody of them did."""
+    path = run.directory.path / SIGNATURE
+    hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
+    if not path.is_file():
+        raise NoProofError("unsigned", "its certificate is not signed", hint=hint)
+    who = signature.signer(written.certificate, run.directory.read(SIGNATURE), allowed)
+    if who is None:
+        raise NoProofError("unsigned", f"no signer of {allowed} signed its certificate", hint=hint)
+    return who
+
+
+def read_manifest(directory: store.RunDirectory) -> Manifest:
+    """Parse a run's manifest; one that can not be read is refused."""
+    try:
+        return casefile.load_manifest(directory.read("manifest.json"))
+    except InputError as error:
+        raise unreadable(error) from error
+
+
+def about(directory: store.RunDirectory, manifest: Manifest, slo_text: str) -> None:
+    """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
+    if directory.broken_seals(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
+        raise NoProofError("tampered", f"its manifest or SLO is not what {store.SUMS} says", hint=RESTORE)
+    if sha256(slo_text) != manifest.slo.sha256:
+        raise NoProofError("tampered", f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE)
+
+
+def sign(path: Path, key: Path) -> dict[str, Any]:
+    """Sign a run's certificate beside it, once the run is found to be what its records give, and seal the run again."""
+    directory = store.RunDirectory.open(path, resume=True)
+    try:
+        sealed(directory)
+        run = judged(directory, read_manifest(directory))
+        admission.proven(run.verdict)
+        directory.write(SIGNATURE, signature.sign(papers(run).certificate, key))
+        directory.seal()
+    except NoProofError as error:
+        raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
+    finally:
+        directory.close()
+    return {"schema": 1, "run": str(path), "signature": str(path / SIGNATURE), "outcome": run.verdict.outcome}

@@ -1,0 +1,185 @@
+"""Servers of other people, for real: each runs where its program is there, and is skipped with a reason where not.
+
+`tools/install_servers FOLDER` gives each an environment of its own and prints the variables that name them. What can
+be tried with the little pair is plain decoding: their drafts are MTP heads or DFlash drafts, which it has none of. So a
+start that drafts must never look like one that works.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from gatekeeper.backends import open_backend
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.served import ServedBackend
+from gatekeeper.backends.server import Server
+from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import Sight
+from gatekeeper.terms.ports import Ask
+from gatekeeper.terms.records import Answer, Setting, setting
+from gatekeeper.terms.subject import Subject
+from gatekeeper.verdict.glance import Glance, findings, shown
+from tests.backends.conftest import MODELS, PLAIN, ask, canary
+
+pytestmark = [pytest.mark.mlx, pytest.mark.slow]
+WORKLOADS = ("json", "code", "list", "prose", "random")
+
+
+class System(NamedTuple):
+    """One server, and a setting of it that cannot draft with the little pair."""
+
+    variable: str
+    hopeless: Setting
+    starts: bool = True
+    """False: it decodes nothing on Linux, and an error says what is missing; its answers were seen nowhere yet."""
+
+
+SYSTEMS = {
+    "dflash-mlx": System("DFLASH_MLX", setting(draft="little-draft", block_size=4), starts=False),
+    "mlx-omni": System("MLX_OMNI_SERVER", setting(draft="little-draft"), starts=False),
+    "mlx-vlm": System("MLX_VLM_SERVER", setting(draft="little-draft", block_size=4)),
+    "mtplx": System("MTPLX", setting(draft="mtp", num_draft_tokens=3), starts=False),
+    "rapid-mlx": System("RAPID_MLX", setting(draft="mtp", num_draft_tokens=3)),
+    "vllm-mlx": System("VLLM_MLX", setting(draft="mtp", num_draft_tokens=1)),
+}
+Open = Callable[[str], ServedBackend]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Open:
+    """Return the backend of a real server by its name."""
+
+    def get(name: str) -> ServedBackend:
+        variable, dialect = SYSTEMS[name].variable, dialect_of(name)
+        program = shlex.split(os.environ.get(variable, "")) or list(dialect.program)
+        if shutil.which(program[0]) is None:
+            pytest.skip(f"no {program[0]}: set {variable} (tools/install_servers makes one), or put it on PATH")
+        folder = tmp_path_factory.mktemp(name)
+        draft = dict(SYSTEMS[name].hopeless)["draft"]
+        written = {"backend": name, "target": "little-target", "drafts": [draft], "program": program}
+        waits = {"start_timeout": "120 s" if SYSTEMS[name].starts else "30 s", "timeout": "60 s"}
+        subject = Subject.model_validate(written | waits)
+        backend = open_backend(subject, models=MODELS, base=folder, logs=folder / "logs")
+        assert isinstance(backend, ServedBackend)
+        return backend
+
+    return get
+
+
+@pytest.fixture(scope="module", params=[name for name, system in SYSTEMS.items() if system.starts])
+def running(request: pytest.FixtureRequest, real: Open) -> Iterator[tuple[ServedBackend, Server]]:
+    """Each server in turn, decoding plainly; when it is closed nothing of it is left."""
+    backend = real(request.param)
+    with backend.start(PLAIN) as server:
+        family = [psutil.Process(pid) for pid in server.pids()]
+        family += [child for one in family for child in one.children(recursive=True)]
+        yield backend, server
+    _, left = psutil.wait_procs(family, timeout=10)
+    # A dead child of a dead server waits for whoever adopted it to bury it.
+    assert [] == [one for one in left if one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture(scope="module")
+def reference(arena: Any) -> Callable[[str], Answer]:
+    """Return what our own mlx worker answers."""
+    return lambda workload: arena("mlx").subject(PLAIN).answer(ask(workload, PLAIN))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_plain_decoding_is_that_of_mlx(
+    running: tuple[ServedBackend, Server], reference: Callable[[str], Answer], workload: str
+) -> None:
+    """
+    Greedy answers come whole, token for token those of our own mlx worker.
+    """
+    expected = reference(workload)
+
+    answer = running[1].answer(ask(workload, PLAIN))
+
+    assert (None, expected.prompt_tokens) == (answer.fault, answer.prompt_tokens)
+    assert (expected.text, expected.finish) == (answer.text, answer.finish)
+    assert answer.output_tokens is not None
+    # The token that ends an answer has no text; some count it.
+    assert answer.output_tokens - len(answer.arrivals) in {0, 1}
+    assert not answer.claims.drafted
+
+
+def test_a_limit_is_a_limit(running: tuple[ServedBackend, Server]) -> None:
+    """
+    `max_tokens` cuts an answer, and the answer says so.
+    """
+    answer = running[1].answer(ask("prose", PLAIN, max_tokens=5))
+
+    assert (5, "length") == (answer.output_tokens, answer.finish)
+
+
+def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServedBackend, Server]) -> None:
+    """
+    A prompt with a system message is cold the third time too, or nobody says that it is.
+    """
+    backend, server = running
+    told = {"role": "system", "content": "you are a careful friend of stoats and badgers. " * 20}
+    again = canary("prose").model_copy(update={"messages": (told, *canary("prose").messages), "max_tokens": 8})
+
+    answers = [server.answer(Ask(again, PLAIN, ask("prose", PLAIN).sampling)) for _ in range(3)]
+
+    assert server.launched is not None
+    said = server.launched.log.read_text("utf-8", "replace")
+    assert not any("cache HIT" in line for line in said.splitlines())
+    if Sight.COLD in shown(Glance(answers[-1], None), backend.sight, uncached=backend.uncached):
+        assert not any(one.claims.cached_tokens for one in answers)
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_a_version_is_one(real: Open, name: str) -> None:
+    """
+    The manifest tells which server answered, and which mlx decoded for it.
+    """
+    versions = real(name).versions()
+
+    assert {"mlx", *dialect_of(name).packages[:1]} <= versions.keys()
+    numbers = [value for key, value in versions.items() if key != "program"]
+    assert all(value[:1].isdigit() for value in numbers)
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) -> None:
+    """
+    A start without a draft of its kind is an error with the server's own words, or each answer a fault, or nothing is
+    seen of its drafting: no acceptance is ever told.
+    """
+    backend, which = real(name), SYSTEMS[name].hopeless
+    answer, told = None, ""
+
+    try:
+        with backend.start(which) as server:
+            answer = server.answer(ask("prose", which))
+    except InputError as refused:
+        told = refused.hint
+
+    if answer is None:
+        assert "its last words" in told
+        return
+    glance = Glance(None, answer)
+    seen = shown(glance, backend.sight, uncached=backend.uncached)
+    silent = [one for one in findings(glance, backend.silent) if one.kind == "silent_speculation"]
+    assert answer.fault is not None or silent or Sight.CLAIMED_ROUNDS not in seen
+    assert not answer.claims.accepted
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="what is missing on Linux is there on a Mac")
+@pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if not system.starts])
+def test_what_does_not_start_here_says_why(real: Open, name: str) -> None:
+    """
+    A server that cannot decode here is an error that quotes its own last words, never a run of empty answers.
+    """
+    with pytest.raises(InputError, match=r"ended at start|was not healthy") as refused:
+        real(name).start(PLAIN)
+
+    assert any(word in refused.value.hint for word in ("Error", "error"))

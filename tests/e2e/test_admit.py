@@ -1,0 +1,479 @@
+"""The deploy gate, asked about real runs: whole ones, stopped ones, and ones that somebody changed."""
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.store import SUMS, RunDirectory
+from gatekeeper.terms.manifest import sha256
+from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
+from tests.e2e.place import Place
+
+Scripted = Callable[..., Place]
+CERTIFIED = {
+    "soak": {"duration": "600 s"},
+    # A scripted subject lives in its own time, the first of January 2026; the gate lives in ours.
+    "promote": {"valid_for": "36500 d"},
+}
+needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One certified run, made once; tests work on copies of it."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("admit"))  # type: ignore[attr-defined]
+    scripted_in.__wrapped__(place)(**CERTIFIED)  # type: ignore[attr-defined]
+    place.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
+    return place
+
+
+@pytest.fixture
+def certified(made: Place, tmp_path: Path) -> Place:
+    folder = tmp_path / "b place"
+    shutil.copytree(made.path, folder)
+    return Place(folder, made.environment)
+
+
+def reseal(run: Path) -> None:
+    """Do what somebody does who knows of the seals."""
+    RunDirectory(run).seal()
+
+
+def edit(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+
+
+def asked(place: Place, *words: str, run: str = "runs/run-1") -> tuple[int, str, dict[str, Any]]:
+    done = place.run("admit", "slo.toml", "--run", run, "--json", *words)
+    return done.code, done.document["reason"], done.document
+
+
+def key_pair(folder: Path, name: str, who: str = "deploy@example.com") -> tuple[Path, Path]:
+    """Make a real key without a passphrase, and the file that allows its owner to sign."""
+    key, allowed = folder / name, folder / f"{name}.allowed"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
+    allowed.write_text(f'{who} namespaces="gatekeeper" {key.with_suffix(".pub").read_text()}')
+    return key, allowed
+
+
+def test_a_passing_run_is_admitted(certified: Place) -> None:
+    """
+    A whole run of this SLO is admitted, with the policy to deploy and every check that was made.
+    """
+    code, reason, document = asked(certified)
+
+    policy = certified.path / "runs" / "run-1" / "policy.toml"
+    assert (0, "admitted", True) == (code, reason, document["admitted"])
+    assert str(policy.relative_to(certified.path)) == document["policy"]
+    names = ["artifacts", "slo", "seals", "verdict", "papers", "time", "grade"]
+    assert names == [one["check"] for one in document["checks"]]
+
+
+def test_the_first_line_is_the_answer(certified: Place) -> None:
+    """
+    A person reads the reason first and then what to do next.
+    """
+    shown = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
+
+    first, second, *_ = shown.out.splitlines()
+    assert first.startswith("scripted: refused: expired: it counted until 2026-01-08T00:1")
+    assert "  next: certify again: gatekeeper certify slo.toml" == second
+
+
+def test_a_broken_promise_is_refused(scripted: Scripted) -> None:
+    """
+    The newest run that matches broke a promise: exit code 1, and the promise is named.
+    """
+    place = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
+
+    code, reason, document = asked(place)
+
+    assert (1, "broken_promise") == (code, reason)
+    assert document["because"].startswith("hard: graded back")
+
+
+def test_the_newest_run_decides(certified: Place) -> None:
+    """
+    A newer run of the same subject that was stopped is no proof, and the older one no longer is; it can be named.
+    """
+    runs = certified.path / "runs"
+    shutil.copytree(runs / "run-1", runs / "run-2")
+    (runs / "run-2" / SUMS).unlink()
+
+    newest = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
+
+    assert ("unfinished", "runs/run-2") == (newest["reason"], newest["run"])
+    assert "--resume --out runs/run-2" in newest["next"]
+    assert 0 == asked(certified)[0]
+
+
+def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
+    """
+    In a folder of runs only those of this SLO count; a stray folder is no run.
+    """
+    runs = certified.path / "runs"
+    (runs / "notes").mkdir()
+    edit(certified.path / "slo.toml", "1.16", "1.17")
+    certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
+
+    found = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0).document
+
+    assert "runs/run-2" == found["run"]
+    assert ["runs/run-1"] == [one["run"] for one in found["passed_over"]]
+
+
+def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
+    """
+    What the SLO promises must be what was certified; how the file is laid out is no promise.
+    """
+    slo = certified.path / "slo.toml"
+    slo.write_text("# a remark\n" + slo.read_text())
+    remarked = asked(certified)[:2]
+    edit(slo, "1.16", "1.01")
+
+    assert ((0, "admitted"), (3, "other_slo")) == (remarked, asked(certified)[:2])
+
+
+def test_other_inputs_are_refused(certified: Place) -> None:
+    """
+    Other canaries, or another subject behind the same name, are another experiment.
+    """
+    with (certified.path / "easy.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "easy-new", "messages": [{"role": "user", "content": "more"}]}) + "\n")
+    canaries = asked(certified)[:2]
+    shutil.copy(certified.path / "runs" / "run-1" / "inputs" / "canaries-easy.jsonl", certified.path / "easy.jsonl")
+    edit(certified.path / "truth.json", '"seed": 3', '"seed": 4')
+
+    assert ((3, "other_inputs"), (3, "other_artifacts")) == (canaries, asked(certified)[:2])
+
+
+def test_an_expired_run_is_refused(scripted: Scripted) -> None:
+    """
+    A run counts for as long as its SLO says, and `--max-age` never makes it count longer.
+    """
+    place = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+
+    assert [(3, "expired")] * 2 == [asked(place)[:2], asked(place, "--max-age", "36500d")[:2]]
+
+
+def test_a_demo_counts_only_where_one_is_asked_for(scripted: Scripted) -> None:
+    """
+    A soak under ten minutes is no certification; `--grade demo` accepts it, and its certificate says WARNED.
+    """
+    place = scripted(**{**CERTIFIED, "soak": {"duration": "150 s"}})
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+
+    certificate = json.loads((place.path / "runs" / "run-1" / "certificate.intoto.json").read_text())
+    assert [(3, "demo"), (0, "admitted")] == [asked(place)[:2], asked(place, "--grade", "demo")[:2]]
+    assert "WARNED" == certificate["predicate"]["result"]
+
+
+def test_another_host_is_refused(scripted: Scripted) -> None:
+    """
+    The run's own host is held against the SLO's [host], even where the manifest was talked out of its doubts.
+    """
+    place = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
+    honest = asked(place)
+    run = place.path / "runs" / "run-1"
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "doubts": []}))
+    shutil.copy(run / "verdict.json", run / "old.json")
+    (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
+    (run / "old.json").unlink()
+    reseal(run)
+    (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
+    reseal(run)
+
+    talked = asked(place)
+
+    assert [(3, "other_host")] * 2 == [honest[:2], talked[:2]]
+    assert "the SLO is for" in talked[2]["because"]
+
+
+def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
+    """
+    A run that ended unproven is no proof: code 3, and what was missing.
+    """
+    promise = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
+    place = scripted(objective=[promise], workload=[{"name": "easy", "canaries": "easy.jsonl"}], **CERTIFIED)
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
+
+    code, reason, document = asked(place)
+
+    assert (3, "unproven") == (code, reason)
+    assert document["because"].startswith("easy: throughput_ratio")
+
+
+def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
+    """
+    A byte changed in any file that the run sealed: refused, whichever file it is.
+    """
+    run = certified.path / "runs" / "run-1"
+    files = [line.partition("  ")[2] for line in (run / SUMS).read_text().splitlines()]
+    seen = {}
+    for name in files:
+        content = (run / name).read_bytes()
+        if content:
+            at = len(content) // 2
+            (run / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            code, reason, _ = asked(certified)
+            seen[name] = (code, reason in {"tampered", "unreadable"})
+            (run / name).write_bytes(content)
+
+    assert {"verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl", "host.jsonl"} <= seen.keys()
+    assert {(3, True)} == set(seen.values())
+    assert 0 == asked(certified)[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "because"),
+    [
+        ("verdict.json", '"center": 2.', '"center": 9.', "verdict.json is not what the records give"),
+        ("soak-1.jsonl", '"sent_ns":', '"sent_ns":1', "verdict.json"),
+        ("policy.toml", "speculation = false\nbecause", "speculation = true\nbecause", "policy.toml is not"),
+        ("policy.toml", 'expires = "21', 'expires = "31', "policy.toml is not"),
+        ("certificate.intoto.json", '"WARNED"', '"PASSED"', "certificate.intoto.json is not"),
+        ("certificate.intoto.json", '"easy: promoted"', '"easy: promoted twice"', "certificate.intoto.json is not"),
+    ],
+)
+def test_sealing_again_does_not_help(certified: Place, file: str, before: str, after: str, because: str) -> None:
+    """
+    Verdict, policy and certificate are derived again; one that says something else is refused although sealed anew.
+    """
+    run = certified.path / "runs" / "run-1"
+    edit(run / file, before, after)
+    reseal(run)
+
+    code, reason, document = asked(certified)
+
+    assert (3, "tampered") == (code, reason)
+    assert because in document["because"]
+
+
+def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
+    """
+    A later `issued`, with everything that follows from it rewritten, moves no day: the records tell the time.
+    """
+    place = scripted(soak={"duration": "600 s"})
+    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+    run = place.path / "runs" / "run-1"
+    policy = tomllib.loads((run / "policy.toml").read_text())
+    before = (policy["issued"], policy["expires"])
+    after = ("2100-01-01T00:00:00.000000Z", "2100-01-31T00:00:00.000000Z")
+    for name in ("policy.toml", "certificate.intoto.json"):
+        for old, new in zip(before, after, strict=True):
+            edit(run / name, old, new)
+    certificate = json.loads((run / "certificate.intoto.json").read_text())
+    certificate["subject"][1]["digest"]["sha256"] = sha256((run / "policy.toml").read_bytes())
+    (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
+    reseal(run)
+
+    assert (3, "expired") == asked(place)[:2]
+
+
+def test_a_copied_certificate_is_refused(certified: Place) -> None:
+    """
+    The certificate of another run, signature and all, says nothing of this one.
+    """
+    certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
+    runs = certified.path / "runs"
+    shutil.copy(runs / "run-1" / "certificate.intoto.json", runs / "run-2" / "certificate.intoto.json")
+    unsealed = asked(certified, run="runs/run-2")
+    reseal(runs / "run-2")
+
+    code, reason, document = asked(certified, run="runs/run-2")
+
+    assert [(3, "tampered")] * 2 == [unsealed[:2], (code, reason)]
+    assert "something else than this run" in document["because"]
+
+
+def test_a_newer_schema_is_no_proof(certified: Place) -> None:
+    """
+    A run that a newer gatekeeper wrote is refused with the advice to update, and it counts as the newest.
+    """
+    runs = certified.path / "runs"
+    shutil.copytree(runs / "run-1", runs / "run-0")
+    edit(runs / "run-0" / "manifest.json", '"schema": 1', '"schema": 99')
+    reseal(runs / "run-0")
+
+    found = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
+
+    assert ("unreadable", "runs/run-0") == (found["reason"], found["run"])
+    assert "update gatekeeper" in found["next"]
+    assert "name a run with --run" in found["next"]
+
+
+@pytest.mark.parametrize(
+    "lost", ["manifest.json", "verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl"]
+)
+def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
+    """
+    Whatever is lost, sealed again or not, nothing is admitted.
+    """
+    run = certified.path / "runs" / "run-1"
+    (run / lost).unlink()
+    first = asked(certified)[0]
+    reseal(run)
+
+    assert [3, 3] == [first, asked(certified)[0]]
+
+
+def test_a_record_file_added_later_is_noticed(certified: Place) -> None:
+    """
+    Another soak smuggled in is refused; a person's notes, or what the Finder leaves behind, are not.
+    """
+    run = certified.path / "runs" / "run-1"
+    (run / ".DS_Store").write_bytes(b"\0")
+    (run / "notes.txt").write_text("looks fine")
+    noted = asked(certified)[:2]
+    shutil.copy(run / "soak-1.jsonl", run / "soak-2.jsonl")
+
+    assert ((0, "admitted"), (3, "tampered")) == (noted, asked(certified)[:2])
+
+
+def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
+    """
+    A setting that nobody chose by a sweep is no certified run.
+    """
+    certified.run("soak", "slo.toml", "--out", "alone", code=0)
+
+    code, reason, document = asked(certified, run="alone")
+
+    assert (3, "unproven") == (code, reason)
+    assert document["because"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--run RUN_DIR or --runs DIR"),
+        (("--run", "runs/run-1", "--runs", "runs"), "--run RUN_DIR or --runs DIR"),
+        (("--run", "nowhere"), "no run directory"),
+        (("--runs", "nowhere"), "no folder"),
+        (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
+        (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
+        (("--run", "runs/run-1", "--signed-by", "nowhere"), "no file nowhere"),
+    ],
+)
+def test_a_wrong_command_line_is_code_2(certified: Place, words: tuple[str, ...], said: str) -> None:
+    """
+    What was asked wrongly is told apart from what is not proven.
+    """
+    assert said in certified.run("admit", "slo.toml", *words, code=2).err
+
+
+def test_an_empty_folder_is_no_proof(certified: Place) -> None:
+    """
+    No run at all is code 3: absence is never good news.
+    """
+    (certified.path / "none").mkdir()
+
+    found = certified.run("admit", "slo.toml", "--runs", "none", "--json", code=3).document
+
+    assert ("no_run", None) == (found["reason"], found["run"])
+
+
+@needs_ssh
+def test_a_signed_run_is_admitted_by_its_signer(certified: Place) -> None:
+    """
+    `sign` signs the certificate with a real key, and `--signed-by` names who it was.
+    """
+    key, allowed = key_pair(certified.path, "key")
+    unsigned = asked(certified, "--signed-by", str(allowed))[:2]
+    certified.run("sign", "runs/run-1", "--key", str(key), code=0)
+
+    code, reason, document = asked(certified, "--signed-by", str(allowed))
+
+    assert ((3, "unsigned"), (0, "admitted")) == (unsigned, (code, reason))
+    assert "deploy@example.com" == document["signed_by"]
+    run = certified.path / "runs" / "run-1"
+    who = ("-I", "deploy@example.com", "-n", "gatekeeper", "-s", str(run / "certificate.intoto.json.sig"))
+    checked = subprocess.run(
+        ["ssh-keygen", "-Y", "verify", "-f", str(allowed), *who],
+        input=(run / "certificate.intoto.json").read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert 0 == checked.returncode
+
+
+@needs_ssh
+def test_another_signer_or_signature_is_refused(certified: Place) -> None:
+    """
+    A key that is not allowed, a signature made for something else, and one that is no signature: unsigned.
+    """
+    key, allowed = key_pair(certified.path, "key")
+    stranger, _ = key_pair(certified.path, "stranger")
+    run = certified.path / "runs" / "run-1"
+    seen = []
+    certified.run("sign", "runs/run-1", "--key", str(stranger), code=0)
+    seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+    for namespace, content in (("file", (run / "certificate.intoto.json").read_bytes()), ("gatekeeper", b"else")):
+        argv = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", namespace]
+        made = subprocess.run(argv, input=content, capture_output=True, check=True).stdout
+        (run / "certificate.intoto.json.sig").write_bytes(made)
+        reseal(run)
+        seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+    (run / "certificate.intoto.json.sig").write_bytes(b"no signature")
+    reseal(run)
+    seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+
+    assert [(3, "unsigned")] * 4 == seen
+
+
+@needs_ssh
+def test_a_tampered_run_is_not_signed(certified: Place) -> None:
+    """
+    A signature never lends its weight to a run that is not what its records give.
+    """
+    key, _ = key_pair(certified.path, "key")
+    run = certified.path / "runs" / "run-1"
+    edit(run / "verdict.json", '"center": 2.', '"center": 9.')
+    reseal(run)
+
+    refused = certified.run("sign", "runs/run-1", "--key", str(key), code=3)
+
+    assert "not signed: verdict.json is not what the records give" in refused.err
+    assert not (run / "certificate.intoto.json.sig").exists()
+
+
+@needs_ssh
+def test_a_key_that_can_not_sign_is_said(certified: Place) -> None:
+    """
+    A missing key, and a file that is no key, are code 2 and leave the run as it was.
+    """
+    missing = certified.run("sign", "runs/run-1", "--key", "nowhere", code=2)
+    wrong = certified.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
+
+    assert "no key nowhere" in missing.err
+    assert "ssh-keygen did not sign with slo.toml" in wrong.err
+    assert 0 == asked(certified)[0]
+
+
+def test_a_missing_ssh_keygen_is_said(certified: Place) -> None:
+    """
+    Where ssh-keygen is not installed, a signature is neither made nor taken on trust: code 2, and how to install it.
+    """
+    (certified.path / "allowed").write_text("x\n")
+    run = certified.path / "runs" / "run-1"
+    (run / "certificate.intoto.json.sig").write_text("x")
+    reseal(run)
+    bare = Place(certified.path, {**certified.environment, "PATH": os.devnull})
+
+    signing = bare.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
+    asking = bare.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", "allowed", code=2)
+
+    assert ["openssh-client" in one.err for one in (signing, asking)] == [True, True]

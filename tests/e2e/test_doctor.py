@@ -1,0 +1,125 @@
+"""`gatekeeper doctor`, `--version` and `completion`: what a person asks before and beside a run."""
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.terms.metrics import ALL
+from tests.e2e.place import Place
+
+
+@pytest.fixture
+def bare(place: Place) -> Place:
+    """A place where PATH holds one server and nothing else."""
+    folder = place.path / "bin"
+    folder.mkdir()
+    (folder / "llama-server").write_text("#!/bin/sh\n")
+    (folder / "llama-server").chmod(0o755)
+    return Place(place.path, {**place.environment, "PATH": str(folder)})
+
+
+def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
+    """
+    What is there is shown with its place; what is missing with what needs it and the command that fixes it; exit 0.
+    """
+    items = bare.run("doctor", "--json", code=0).document["items"]
+
+    by_use = {one["needed_for"]: one for one in items}
+    server = by_use["backend llama-server"]
+    assert (str(bare.path / "bin" / "llama-server"), None) == (server["found"], server["fix"])
+    started = {name for name in NAMES if dialect_of(name).program}
+    assert {f"backend {name}" for name in started} <= by_use.keys()
+    assert {f"objective {one.name}" for one in ALL if one.host} <= by_use.keys()
+    assert [] == [one["what"] for one in items if (one["found"] is None) != (one["fix"] is not None)]
+    assert dialect_of("mtplx").install == by_use["backend mtplx"]["fix"]
+
+
+def test_a_mac_without_tools_hears_how_to_get_them(bare: Place) -> None:
+    """
+    Power is missing without macmon or sudo: the commands stand in the table, the objectives they serve beside them.
+    """
+    mac = Place(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "macos"})
+
+    done = mac.run("doctor", code=0)
+
+    assert "for objective power_mean, objective energy_per_token:\n      `brew install macmon`" in done.out
+    assert "missing" in next(line for line in done.out.splitlines() if "objective power_mean" in line)
+
+
+def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
+    """
+    One line each, our own first; and no heavy package is imported for it.
+    """
+    script = (
+        "import sys\nfrom gatekeeper.cli import run\n"
+        "code = run(['--version'])\n"
+        "print(code, [name for name in ('mlx', 'mlx_lm', 'numpy', 'transformers') if name in sys.modules])"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=place.environment, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    told = [line.split(" ", 1) for line in ran.stdout.splitlines()]
+    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [one[0] for one in told[:-1]]
+    assert version("numpy") == dict(told[:-1])["numpy"]
+    assert ["0", "[]"] == told[-1]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_takes_the_script(place: Place, shell: str) -> None:
+    """
+    The script names our command and its own shell reads it without a complaint.
+    """
+    done = place.run("completion", shell, code=0)
+
+    assert "gatekeeper" in done.out
+    assert f"_GATEKEEPER_COMPLETE={shell}_complete" in done.out
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"no {shell} here to read it")
+    (place.path / "script").write_text(done.out)
+    ran = subprocess.run([program, "-n", "script"], cwd=place.path, capture_output=True, timeout=30, check=False)
+    assert (0, b"") == (ran.returncode, ran.stderr)
+
+
+def test_bash_completes_commands_and_options(place: Place) -> None:
+    """
+    With the script read, the words after the cursor are our commands and their options.
+    """
+    asked = ["bash", "-c", "(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 ))"]
+    if shutil.which("bash") is None or subprocess.run(asked, check=False, timeout=30).returncode:
+        pytest.skip("no bash of 4.4 or newer; macOS ships 3.2")
+    folder = place.path / "bin"
+    folder.mkdir()
+    (folder / "gatekeeper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gatekeeper "$@"\n')
+    (folder / "gatekeeper").chmod(0o755)
+    (place.path / "script").write_text(place.run("completion", "bash", code=0).out)
+    typed = (
+        "source ./script\n"
+        'complete_it() { COMP_WORDS=(gatekeeper "$@"); COMP_CWORD=$# COMPREPLY=()\n'
+        '_gatekeeper_completion gatekeeper; echo "${COMPREPLY[*]}"; }\n'
+        "complete_it cer\ncomplete_it certify --res\n"
+    )
+
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", typed],
+        cwd=place.path,
+        env={**place.environment, "PATH": f"{folder}:{place.environment['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert ["certify", "--resume"] == ran.stdout.split(), ran.stderr
+
+
+def test_an_unknown_shell_is_named(place: Place) -> None:
+    """
+    Exit code 2, with the shells that are known.
+    """
+    assert "fish" in place.run("completion", "powershell", code=2).err

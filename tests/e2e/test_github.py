@@ -1,0 +1,372 @@
+"""The action and the workflows: valid by GitHub's own schema, least privilege, and their shell steps run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.e2e.place import ROOT, Place
+
+ACTION = ROOT / "action.yml"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
+
+
+def document(path: Path) -> dict[str, Any]:
+    read: dict[str, Any] = YAML(typ="safe").load(path)
+    return read
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """Return all steps of an action or of a workflow's jobs."""
+    read = document(path)
+    if "jobs" in read:
+        return [step for job in read["jobs"].values() for step in job["steps"]]
+    steps: list[dict[str, Any]] = read["runs"]["steps"]
+    return steps
+
+
+@pytest.mark.parametrize(("schema", "files"), [("actions", [ACTION]), ("workflows", WORKFLOWS)])
+def test_files_are_valid_by_the_published_schema(schema: str, files: list[Path]) -> None:
+    """
+    GitHub reads them: keys, types and expressions in their places.
+    """
+    pytest.importorskip("check_jsonschema", reason="the test extra is not installed")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
+
+    ran = subprocess.run([*command, *files], capture_output=True, text=True, timeout=120, check=False)
+
+    assert 0 == ran.returncode, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_take_no_more_than_they_need(path: Path) -> None:
+    """
+    Rights are named and read-only, no token stays in the checkout, every job ends by itself, and a newer run of the
+    same kind waits for the older one or ends it.
+    """
+    read = document(path)
+
+    assert {"contents": "read"} == read["permissions"]
+    assert "group" in read["concurrency"]
+    assert [] == [name for name, job in read["jobs"].items() if "timeout-minutes" not in job]
+    checkouts = [step for step in steps_of(path) if str(step.get("uses", "")).startswith("actions/checkout")]
+    assert checkouts
+    assert all(False is step["with"]["persist-credentials"] for step in checkouts)
+
+
+@pytest.mark.parametrize("path", [ACTION, *WORKFLOWS], ids=lambda path: path.stem)
+def test_scripts_are_given_values_by_their_environment(path: Path) -> None:
+    """
+    No expression is pasted into a script, where a value could become a command; bash can read every script.
+    """
+    for step in steps_of(path):
+        script = step.get("run", "")
+        assert "${{" not in script
+        ran = subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+        assert (0, "") == (ran.returncode, ran.stderr), script
+
+
+def test_self_hosted_machines_run_nothing_for_strangers() -> None:
+    """
+    A workflow that runs on our own Macs is started by hand or by a schedule, never by a pull request.
+    """
+    for path in WORKFLOWS:
+        read = document(path)
+        if any("self-hosted" in job["runs-on"] for job in read["jobs"].values()):
+            assert {"workflow_dispatch", "schedule"} >= read["on"].keys(), path
+
+
+def test_the_deploy_waits_for_the_certificate() -> None:
+    """
+    The deploy job needs the certify job and asks for admission before its own step.
+    """
+    jobs = document(ROOT / ".github" / "workflows" / "certify.yml")["jobs"]
+
+    assert ("certify", ["self-hosted", "macOS", "ARM64"]) == (jobs["deploy"]["needs"], jobs["certify"]["runs-on"])
+    modes = [step.get("with", {}).get("mode") for step in jobs["deploy"]["steps"]]
+    assert modes.index("admit") < len(modes) - 1
+    known = document(ACTION)["inputs"]
+    used = [step["with"] for job in jobs.values() for step in job["steps"] if step.get("uses") == "./"]
+    assert all(known.keys() >= one.keys() for one in used)
+
+
+@dataclass
+class Runner:
+    """Runs the action's shell steps in order, as a runner does: files for outputs, summary and PATH, an id for each."""
+
+    place: Place
+    inputs: dict[str, str]
+
+    def run(self) -> "Finished":
+        outputs: dict[str, str] = {}
+        said, code = "", 0
+        uploaded = None
+        for step in steps_of(ACTION):
+            values = self._values(outputs)
+            condition = self._condition(str(step.get("if", "true")), values)
+            if not condition or (code and "always()" not in str(step.get("if"))):
+                continue
+            if "uses" in step:
+                uploaded = filled(step["with"]["path"], values)
+                continue
+            environment = {name: filled(value, values) for name, value in step.get("env", {}).items()}
+            ran = self._bash(step["run"], environment)
+            said += ran.stdout + ran.stderr
+            code = code or ran.returncode
+            if step.get("id") == "gate":
+                outputs |= self._outputs()
+        summary = self.place.path / "summary.md"
+        return Finished(code, outputs, said, summary.read_text() if summary.exists() else "", uploaded)
+
+    def _values(self, outputs: Mapping[str, str]) -> dict[str, str]:
+        given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()} | self.inputs
+        known = {f"inputs.{name}": value for name, value in given.items()}
+        known |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
+        known |= {f"steps.gate.outputs.{name}": value for name, value in outputs.items()}
+        return known | {"runner.temp": str(self.place.path / "runner"), "github.action_path": str(ROOT)}
+
+    @staticmethod
+    def _condition(written: str, values: Mapping[str, str]) -> bool:
+        """Tell whether a condition made of `always()`, `==`, `!=` and `&&` holds."""
+        for part in written.removeprefix("${{").removesuffix("}}").split("&&"):
+            if compared := re.fullmatch(r"(\S+) (==|!=) '(.*)'", part.strip()):
+                name, sign, word = compared.groups()
+                if (values[name] == word) != (sign == "=="):
+                    return False
+            else:
+                assert part.strip() in {"always()", "true"}, part
+        return True
+
+    def _bash(self, script: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        folder = self.place.path
+        (folder / "runner").mkdir(exist_ok=True)
+        (folder / "step.sh").write_text(script)
+        files = {"GITHUB_OUTPUT": "outputs.txt", "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_PATH": "path.txt"}
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "step.sh"],
+            cwd=folder,
+            env={
+                **self.place.environment,
+                **{name: str(folder / file) for name, file in files.items()},
+                **environment,
+                "GITHUB_ACTIONS": "true",
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def _outputs(self) -> dict[str, str]:
+        lines = (self.place.path / "outputs.txt").read_text().splitlines()
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+@dataclass
+class Finished:
+    code: int
+    outputs: dict[str, str]
+    said: str
+    summary: str
+    uploaded: str | None
+
+
+def filled(text: Any, values: Mapping[str, str]) -> str:
+    """Put values into expressions; one that is not known is a mistake of the action."""
+    return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: values[found[1]], str(text))
+
+
+@pytest.fixture
+def runner(scripted: Callable[..., Place]) -> Callable[..., Runner]:
+    """Return a runner in a checkout with an SLO for a scripted subject, where `gatekeeper` is on PATH."""
+
+    def write(program: str | None = None, inputs: Mapping[str, str] | None = None, **changes: Any) -> Runner:
+        place = scripted(**changes)
+        folder = place.path / "bin"
+        folder.mkdir(exist_ok=True)
+        ours = f'exec "{sys.executable}" -m gatekeeper "$@"'
+        (folder / "gatekeeper").write_text(f"#!/bin/sh\n{program or ours}\n")
+        (folder / "gatekeeper").chmod(0o755)
+        path = f"{folder}{os.pathsep}{place.environment['PATH']}"
+        on_path = Place(place.path, {**place.environment, "PATH": path})
+        return Runner(on_path, {"slo": "slo.toml", "install": "false", **(inputs or {})})
+
+    return write
+
+
+def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
+    """
+    Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory uploaded.
+    """
+    made = runner(inputs={"run": "a run"})
+
+    done = made.run()
+
+    assert 0 == done.code, done.said
+    expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
+    assert expected == done.outputs
+    assert "scripted" in done.summary.splitlines()[0]
+    assert "a run" == done.uploaded
+    assert (made.place.path / "a run" / "SHA256SUMS").is_file()
+
+
+def test_a_broken_promise_ends_the_job(runner: Callable[..., Runner]) -> None:
+    """
+    The job fails with the verdict's own code after the summary and the upload, and says beside the SLO what broke.
+    """
+    objective = [{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}]
+    made = runner(objective=objective)
+
+    done = made.run()
+
+    assert (1, "1", "graded_back") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
+    assert "::error" in done.said
+    assert "graded back" in done.summary
+    assert "gatekeeper-run" == done.uploaded
+
+
+def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
+    """
+    A run directory that lies there already is exit code 2, and neither its policy nor its verdict is passed on.
+    """
+    made = runner()
+    assert 0 == made.run().code
+    for name in ("outputs.txt", "summary.md"):
+        (made.place.path / name).unlink()
+
+    again = made.run()
+
+    assert (2, {"exit-code": "2"}, None) == (again.code, again.outputs, again.uploaded)
+    assert "exists" in again.said
+    assert "promoted" not in again.summary
+
+
+def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
+    """
+    An SLO that can not be read ends with code 2 and a summary that points to the log.
+    """
+    done = runner(inputs={"slo": "slos/$(touch hacked).toml"}).run()
+
+    assert (2, "2") == (done.code, done.outputs["exit-code"])
+    assert "does not exist" in done.said
+    assert "before the first token" in done.summary
+
+
+def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
+    """
+    Inputs that look like shell are names of files and nothing else.
+    """
+    hostile = '"; touch hacked; $(touch hacked) `touch hacked`'
+    made = runner(inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "mode"), hostile))
+
+    done = made.run()
+
+    assert 2 == done.code
+    assert not list(made.place.path.rglob("hacked"))
+
+
+def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
+    """
+    Where gatekeeper itself is killed, its exit code is passed on; without a code at all the job ends with 4.
+    """
+    killed = runner(program="kill -9 $$").run()
+    last = steps_of(ACTION)[-1]
+    silent = runner()._bash(last["run"], {"CODE": ""})
+
+    assert (137, 4) == (killed.code, silent.returncode)
+    assert "outcome" not in killed.outputs
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({}, ["admit", "slo.toml", "--run", "gatekeeper-run"]),
+        ({"run": "a run", "max-age": "7d"}, ["admit", "slo.toml", "--run", "a run", "--max-age", "7d"]),
+        ({"runs": "all runs", "grade": "demo"}, ["admit", "slo.toml", "--runs", "all runs", "--grade", "demo"]),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_admission_is_asked_for_as_it_is_documented(
+    runner: Callable[..., Runner], inputs: dict[str, str], words: list[str], code: int
+) -> None:
+    """
+    The words reach the command one by one, what it says stands in the summary, and its exit code ends the job.
+    """
+    done = runner(program=f'printf "<%s>" "$@"; exit {code}', inputs={"mode": "admit", **inputs}).run()
+
+    assert code == done.code
+    assert {"exit-code": str(code)} == done.outputs
+    assert "".join(f"<{word}>" for word in words) in done.summary
+    assert done.uploaded is None
+
+
+@pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
+def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
+    """
+    The run of the first job is the proof of the second; a demo only where one is asked for.
+    """
+    made = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
+    assert 0 == made.run().code
+    for name in ("outputs.txt", "summary.md"):
+        (made.place.path / name).unlink()
+
+    done = Runner(made.place, {**made.inputs, "mode": "admit", "grade": grade}).run()
+
+    assert code == done.code, done.said
+    assert {"exit-code": str(code)} == done.outputs
+    assert done.summary.startswith("```\n")
+
+
+def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None:
+    """
+    The last step of the example shows the policy that was certified.
+    """
+    made = runner()
+    assert 0 == made.run().code
+    deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
+
+    ran = made._bash(deploy["run"], deploy["env"])
+
+    assert 0 == ran.returncode
+    assert "[[route]]" in ran.stdout
+
+
+@pytest.mark.slow
+def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]) -> None:
+    """
+    A fresh environment from this checkout, found by the steps that follow, and whole without the checkout.
+    """
+    made = runner(inputs={"install": "true", "python": sys.executable})
+    step = steps_of(ACTION)[0]
+    values = made._values({})
+
+    ran = made._bash(step["run"], {name: filled(value, values) for name, value in step["env"].items()})
+
+    assert 0 == ran.returncode, ran.stderr
+    folder = Path((made.place.path / "path.txt").read_text().strip())
+    bare = {name: made.place.environment[name] for name in ("PATH",)}
+    alone = {**bare, "HOME": str(made.place.path), "OLLAMA_MODELS": str(made.place.path)}
+    proposed, planned = (
+        subprocess.run(
+            [folder / "gatekeeper", *words],
+            cwd=made.place.path,
+            env=alone,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for words in (["init"], ["plan", "slos/this-host.toml"])
+    )
+    # The shipped canaries are found inside the wheel; the models are nowhere.
+    assert (3, 2) == (proposed.returncode, planned.returncode), proposed.stderr + planned.stderr
+    assert "is not on this machine" in planned.stderr or "is not installed here" in planned.stderr

@@ -1,0 +1,286 @@
+"""`gatekeeper init`: an SLO file for this machine, which `gatekeeper plan` accepts as it is."""
+
+import shutil
+import sys
+import tomllib
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gatekeeper import host, inputs, proposal
+from gatekeeper.terms import slo
+from tests import laid_out
+from tests.e2e.place import ROOT, Place
+from tests.e2e.test_m4_24gb import mac
+from tests.laid_out import MODELS
+from tools import write_gguf
+
+FILE = "slos/this-host.toml"
+needs_mlx = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="no mlx-lm here: no pair of folders is served")
+
+
+@pytest.fixture
+def home(place: Place) -> Place:
+    """A place whose home folder is its own, and so are the caches, whatever a variable of this machine names."""
+    cache = {"HF_HUB_CACHE": str(place.path / ".cache/huggingface/hub"), "OLLAMA_MODELS": str(place.path / "ollama")}
+    return Place(place.path, {**place.environment, **cache, "HOME": str(place.path)})
+
+
+@pytest.fixture
+def with_llama_server(home: Place) -> Place:
+    """The same with a llama-server on PATH; a fake one, of which only the version is asked."""
+    folder = home.path / "bin"
+    folder.mkdir()
+    fake = ROOT / "tests" / "backends" / "fake_llama_server.py"
+    program = folder / "llama-server"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{fake}" new "$@"\n')
+    program.chmod(0o755)
+    return Place(home.path, {**home.environment, "PATH": f"{folder}:{home.environment['PATH']}"})
+
+
+@needs_mlx
+def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: Place) -> None:
+    """
+    Target and drafts are found by size and token map, the alien and the damaged one are not taken, and the plan of the
+    written file has nothing to complain of but this host.
+    """
+    for name in ("little-target", "little-draft", "little-draft-lite", "little-draft-alien"):
+        laid_out.hub(home.path, f"gatekeeper/{name}", MODELS / name)
+    damaged = laid_out.hub(home.path, "gatekeeper/cut-short", MODELS / "little-draft")
+    weights = (damaged / "model.safetensors").resolve()
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+    document = home.run("init", "--json", code=0).document
+
+    pair = document["pair"]
+    assert ("mlx", "gatekeeper/little-target") == (pair["backend"], pair["target"])
+    assert ["gatekeeper/little-draft", "gatekeeper/little-draft-lite"] == pair["drafts"]
+    assert "truncated" in {one["name"]: one["left_out"] for one in document["models"]}["gatekeeper/cut-short"]
+    planned = home.run("plan", FILE, "--json")
+    assert planned.code in {0, 3}, planned.err
+    assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]
+    assert [] == planned.document["doubts"]
+    written = inputs.read(home.path / FILE)
+    assert {"json", "code", "random"} == written.canaries.keys()
+    assert all("little" in one.canaries for one in written.slo.workload)
+
+
+def test_nothing_is_overwritten_without_force(home: Place) -> None:
+    """
+    A file that exists stays as it is, exit code 2, and --force replaces it.
+    """
+    path = home.path / "mine.toml"
+    path.write_text("mine")
+
+    refused = home.run("init", "-o", "mine.toml", code=2)
+    kept = path.read_text()
+    forced = home.run("init", "-o", "mine.toml", "--force")
+
+    assert ("mine", True) == (kept, "--force" in refused.err)
+    assert 3 == forced.code
+    assert "mine" == slo.parse(path.read_text(), "mine.toml").name
+
+
+def test_without_a_pair_it_says_what_to_fetch(home: Place) -> None:
+    """
+    The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code
+    is 3: a promise about it can not be kept or broken here yet.
+    """
+    done = home.run("init", code=3)
+
+    written = slo.parse((home.path / FILE).read_text(), FILE)
+    for name in (written.subject.target, *written.subject.drafts):
+        assert f"first: hf download {name}\n" in done.out
+        assert f"#     hf download {name}\n" in (home.path / FILE).read_text()
+    assert {"json", "code", "tools", "chat"} == {one.name for one in written.workload}
+    assert False is written.sampling.thinking
+    planned = home.run("plan", FILE, code=2)
+    assert "hf download" in planned.err or "gatekeeper[mlx]" in planned.err
+
+
+def test_machines_are_listed_by_their_memory() -> None:
+    """
+    Every shipped file that is made for a machine, from the smallest on.
+    """
+    files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
+
+    assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(proposal.MACHINES)
+
+
+def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    In a checkout the folder of SLO files is its owner's, too: a broken one, or an earlier proposal, is not read.
+    """
+    for folder in ("canaries", "slos"):
+        shutil.copytree(ROOT / folder, home.path / folder)
+    monkeypatch.setattr(inputs, "shipped", lambda folder: home.path / folder)
+    (home.path / "slos" / "broken.toml").write_text("no toml")
+
+    first = home.run("init", "--json", code=3).document
+    again = home.run("init", "--json", "--force", code=3).document
+
+    assert first["pair"] == again["pair"]
+
+
+def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: Place) -> None:
+    """
+    GGUF files are paired across shelves, named where they lie, and the server is taken at its word on acceptance.
+    """
+    place = with_llama_server
+    for name in ("little-target", "little-draft"):
+        write_gguf.write(MODELS / name, place.path / f"{name}.gguf")
+    target = laid_out.lm_studio(place.path, "maker/target", place.path / "little-target.gguf")
+    draft = (place.path / "little-draft.gguf").read_bytes()
+    laid_out.ollama(place.path / "ollama", "registry.ollama.ai/library/little/draft", {"model": draft})
+
+    document = place.run("init", "--json", code=0).document
+
+    assert {"little:draft", "maker/target/little-target.gguf"} == {one["name"] for one in document["models"]}
+    assert ("llama-server", str(target)) == (document["pair"]["backend"], document["pair"]["target"])
+    written = slo.parse((place.path / FILE).read_text(), FILE)
+    assert {"acceptance_rate": "claims"} == {
+        one.metric: one.source for one in written.objective if one.source == "claims"
+    }
+    assert place.run("plan", FILE).code in {0, 3}
+
+
+def test_a_pair_without_its_server_waits_for_it(home: Place) -> None:
+    """
+    Where only the backend is missing, the file names the pair that is here and the command that installs the backend.
+    """
+    for name in ("little-target", "little-draft"):
+        write_gguf.write(MODELS / name, home.path / f"{name}.gguf")
+        laid_out.lm_studio(home.path, f"maker/{name}", home.path / f"{name}.gguf")
+    bare = Place(home.path, {**home.environment, "PATH": "/nowhere"})
+
+    document = bare.run("init", "--json", code=3).document
+
+    assert (True, "llama-server") == (document["here"], document["pair"]["backend"])
+    assert ["install llama.cpp"] == [command.partition(" (")[0] for command in document["do_first"]]
+
+
+@needs_mlx
+def test_models_that_can_not_be_drafted_for_are_left_out(home: Place) -> None:
+    """
+    Windows, foreign quantisations and folders without a tokenizer are named with the reason.
+    """
+    config = (MODELS / "little-draft" / "config.json").read_text()
+    kinds = {"windowed": '"sliding_window": 64,', "gptq": '"quantization_config": {"quant_method": "gptq"},'}
+    for name, more in kinds.items():
+        folder = Path(shutil.copytree(MODELS / "little-draft", home.path / name))
+        (folder / "config.json").write_text(config.replace("{", "{" + more, 1))
+        laid_out.hub(home.path, f"org/{name}", folder)
+    folder = Path(shutil.copytree(MODELS / "little-draft", home.path / "mute"))
+    (folder / "tokenizer.json").unlink()
+    laid_out.hub(home.path, "org/mute", folder)
+    laid_out.hub(home.path, "org/target", MODELS / "little-target")
+
+    document = home.run("init", "--json", code=3).document
+
+    reasons = {one["name"]: one["left_out"] for one in document["models"]}
+    assert "not every layer" in reasons["org/windowed"]
+    assert "gptq" in reasons["org/gptq"]
+    assert "no token map" in reasons["org/mute"]
+    assert reasons["org/target"] is None
+    assert not document["here"]
+
+
+@needs_mlx
+def test_in_a_checkout_paths_are_relative(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where the file and the shipped data lie in one checkout, they move together.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    for folder in ("canaries", "slos", "soak"):
+        shutil.copytree(ROOT / folder, home.path / folder)
+    monkeypatch.setattr(inputs, "shipped", lambda folder: home.path / folder)
+
+    home.run("init", code=0)
+
+    text = (home.path / FILE).read_text()
+    assert text.startswith("#:schema slo.schema.json\n")
+    assert {f"../canaries/little/{one}.jsonl" for one in ("json", "code", "random")} == {
+        one["canaries"] for one in tomllib.loads(text)["workload"]
+    }
+    assert home.run("plan", FILE).code in {0, 3}
+
+
+@needs_mlx
+def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
+    """
+    Chip, memory, the system's major version and mains power stand in [host]; what a Mac shows, heat included, is
+    promised. The tools are small scripts that print what those of a Mac print.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    mac(home.path / "tools")
+    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
+    mini = Place(home.path, {**home.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+
+    document = mini.run("init", "--json", code=0).document
+
+    written = tomllib.loads((home.path / FILE).read_text())
+    assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
+    assert {"throttle_time", "memory_headroom", "swap_growth"} <= {one["metric"] for one in written["objective"]}
+    assert {} == document["left_out"]
+    assert [] == mini.run("plan", FILE, "--json").document["doubts"]
+
+
+@needs_mlx
+def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What counts is the memory to be had beside what runs now; a smaller machine's pair is named instead.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    readings, lacks = host.survey()
+    full = {**readings, "memory_headroom": replace(readings["memory_headroom"], value=0.9e9)}
+    monkeypatch.setattr(host, "survey", lambda: (full, lacks))
+
+    done = home.run("init", code=3)
+
+    assert "no two of them make a pair that fits beside what runs now" in done.out
+    assert "little-target" not in (home.path / FILE).read_text()
+
+
+def test_one_odd_model_does_not_hide_the_others(home: Place) -> None:
+    """
+    Whatever lies in a cache is listed with what is wrong with it.
+    """
+    for number, (file, content) in enumerate(
+        [("chat_template.jinja", b"\xff\xfe"), ("config.json", b'{"quantization": 3}'), ("tokenizer.json", b"[]")]
+    ):
+        folder = Path(shutil.copytree(MODELS / "little-draft", home.path / f"odd{number}"))
+        (folder / file).write_bytes(content)
+        laid_out.hub(home.path, f"org/odd{number}", folder)
+    (home.path / ".cache/huggingface/hub/models--org--empty/refs").mkdir(parents=True)
+
+    models = home.run("init", "--json", code=3).document["models"]
+
+    assert ["org/odd0", "org/odd1", "org/odd2"] == [one["name"] for one in models]
+    assert all(one["left_out"] for one in models)
+
+
+def test_a_link_that_leads_nowhere_is_a_file_too(home: Place) -> None:
+    """
+    Nothing is written through a link to a place that is not there yet.
+    """
+    (home.path / "link.toml").symlink_to(home.path / "elsewhere.toml")
+
+    home.run("init", "-o", "link.toml", code=2)
+
+    assert not (home.path / "elsewhere.toml").exists()
+
+
+def test_a_place_that_can_not_be_written_is_said(home: Place) -> None:
+    """
+    Exit code 4, with the path.
+    """
+    (home.path / "file").write_text("")
+
+    done = home.run("init", "-o", "file/slo.toml", code=4)
+
+    assert "file/slo.toml" in done.err
