@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing, rounded
-from gatekeeper.terms.records import Generation
+from gatekeeper.terms.records import Generation, Role
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import sequential
 from gatekeeper.verdict.account import accounted
 from gatekeeper.verdict.choice import Choice, Seen, look
+from gatekeeper.verdict.evidence import LOST_PAIRS
 from gatekeeper.verdict.ladder import PLAIN, level
 from gatekeeper.verdict.plan import Plan
 
@@ -68,7 +69,18 @@ def answer(
         now = sequential.interval(list(seen[0].logs.values()), error)
         ratio = sequential.narrowed(before.seen.ratio if before is not None else None, now)
     word, why = _word(ratio)
+    if (failing := _failing(records[seen[0].trial.name], workload)) is not None:
+        word, why = "unclear", failing
     return Answer(word, replace(seen[0], ratio=ratio), model, why, looks, most)
+
+
+def _failing(answers: Sequence[Generation], workload: str) -> str | None:
+    """Say that a draft loses more of its answers than a ratio may: however fast the others are, it is no help."""
+    mine = [one.answer.fault for one in answers if one.workload == workload and one.role is not Role.WARMUP]
+    faults = [fault for fault in mine if fault is not None]
+    if len(faults) <= LOST_PAIRS * len(mine):
+        return None
+    return f"{len(faults)} of {len(mine)} answers with the draft were lost: {faults[0]}"
 
 
 def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:

@@ -139,7 +139,8 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "throughput_ratio": ("json", {"token": "21 ms", "acceptance": 0.99, "ratio": 1.14}),
     "answer_throughput_ratio": ("long", {"draft_prefill": "500 ms"}),
     "decode_throughput": ("json", {"token": "45 ms", "acceptance": 0.99, "ratio": 1.7}),
-    "itl_p95": ("json", {"verify": "40 ms", "noise": {"answer": 0.01, "token": 1.3}}),
+    # A long tail at a fair mean, alike at every draft length: whichever the sweep chooses breaks this one alone.
+    "itl_p95": ("json", {"verify": "13 ms", "draft_token": "7.4 ms", "noise": {"answer": 0.01, "token": 1.2}}),
     "ttft_delta": ("chat", {"draft_prefill": "60 ms"}),
     "acceptance_rate": ("json", {"acceptance": 0.6, "draft_token": "6 ms"}),
     "task_pass_delta at_least": ("code", {"quality": {"candidate": 0.9}}),
