@@ -323,7 +323,7 @@ class _Run:
 
     def _check_artifacts(self) -> None:
         """Hash the artifacts again: what was judged is what ships."""
-        _, target, drafts, _ = frozen_artifacts(self.ready.inputs)
+        _, target, drafts, _ = frozen_artifacts(self.ready.inputs, afresh=True)
         then = (self.ready.manifest.target, *self.ready.manifest.drafts)
         for before, after in zip(then, (target, *drafts), strict=True):
             if before is not None and after is not None and before.digest != after.digest:
