@@ -12,7 +12,7 @@ from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import CONDITIONS, Slo
 from gatekeeper.verdict import stats
 from gatekeeper.verdict.ladder import speculates
-from gatekeeper.verdict.plan import Plan, Trial, chosen_of, concurrency_of
+from gatekeeper.verdict.plan import NULL, Plan, Trial, chosen_of, concurrency_of
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer leave nothing to resample."""
@@ -62,12 +62,12 @@ def routing(
 
 
 def _usual(plan: Plan) -> list[Trial]:
-    """Return the trials under the default conditions: plain decoding, then the candidates."""
+    """Return the trials under the default conditions: plain decoding, the candidates; the null arm is no setting."""
     candidates = [trial for trial in plan.trials if trial.arm == "candidate"]
     if not candidates:
         return []
     usual = _conditions(candidates[0])
-    return [trial for trial in plan.trials if _conditions(trial) == usual]
+    return [trial for trial in plan.trials if _conditions(trial) == usual and trial.name != NULL]
 
 
 def _conditions(trial: Trial) -> Setting:
