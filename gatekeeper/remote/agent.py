@@ -242,6 +242,18 @@ class Agent:
         at = self._at(path)
         return {"size": at.stat().st_size, "sha256": _sha256(at)} if at.is_file() else {}
 
+    def do_link(self, path: str, to: str) -> Header:
+        """Lay a link at *path* to what is here already: a whole path of this machine, or one below the state folder."""
+        at, target = self._at(path), Path(os.path.expanduser(to))
+        target = target if target.is_absolute() else self._at(to)
+        if not target.exists():
+            raise Refusal("missing", "there is no " + str(target))
+        at.parent.mkdir(parents=True, exist_ok=True)
+        part = at.with_name(at.name[:80] + ".part-" + str(os.getpid()))
+        os.symlink(str(target), str(part))
+        os.replace(str(part), str(at))
+        return {"to": str(target)}
+
     def do_get(self, path: str, offset: int = 0) -> Items:
         """Send a file from *offset* on, then the digest of what was sent."""
         at, digest = self._at(path), hashlib.sha256()
@@ -355,16 +367,18 @@ class Agent:
         env: "Optional[Dict[str, str]]" = None,
         settings: "Optional[Dict[str, str]]" = None,
         label: "Optional[Header]" = None,
+        again: bool = False,
     ) -> Header:
         """Start `gatekeeper ARGV` detached in the job's folder.
 
-        *env* goes into the job's environment and is never written down; *settings* are no secret and are.
+        *env* goes into the job's environment and is never written down; *settings* are no secret and are. *again* goes
+        on in the folder of a job that has ended.
         """
         folder = self._named("jobs", run_id)
         place = self._environment(key, environment)
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.home / "jobs.lock", self._channel):
-            if (folder / "job.json").exists():
+            if (folder / "job.json").exists() and not (again and self._job(folder)["state"] != "running"):
                 raise Refusal("exists", "the run " + run_id + " was started here already")
             for other in self._jobs():
                 if other["state"] == "running":
