@@ -35,8 +35,8 @@ HEADER_MOST = 1 << 26
 BEAT_S = 5.0
 """A stream with nothing to say says so this often, so that a lost reader is noticed by both sides."""
 POLL_S = 0.1
-PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14", "python3", "python")
-"""The order in which a Python is chosen: those our pinned packages are known to be built for come first."""
+PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.14", "python")
+"""The order in which a Python is looked for; the first that is new enough is taken."""
 PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin")
 ELSEWHERE = (
     "~/.pyenv/versions/*/bin",
@@ -45,8 +45,12 @@ ELSEWHERE = (
 )
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 """What a run id and an environment key look like; anything else would be a path."""
-PROBE = "import sys, venv, ensurepip; print('.'.join(map(str, sys.version_info[:3])))"
-VERSION_PROBE = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+PROBE = """
+import sys
+print(".".join(map(str, sys.version_info[:3])))
+import venv, ensurepip
+print("venv")
+"""
 
 Header = Dict[str, Any]
 Items = Iterator[Tuple[Header, bytes]]
@@ -563,8 +567,10 @@ def supervise(folder: Path) -> None:
             signal.signal(number, pass_on)
         _write(folder / "pids.json", {"supervisor": os.getpid(), "gatekeeper": child.pid})
         awake = None
-        if shutil.which("caffeinate"):
-            awake = subprocess.Popen(["caffeinate", "-i", "-m", "-s", "-w", str(child.pid)], stdin=subprocess.DEVNULL)
+        if os.access("/usr/bin/caffeinate", os.X_OK):
+            awake = subprocess.Popen(
+                ["/usr/bin/caffeinate", "-i", "-m", "-s", "-w", str(child.pid)], stdin=subprocess.DEVNULL
+            )
         code = child.wait()
         if awake is not None:
             awake.terminate()
@@ -609,15 +615,14 @@ def _is_stub(path: str) -> bool:
 
 def _probe(path: str) -> "Tuple[Optional[str], bool]":
     """Return the version of a Python, if it is one, and whether it can make environments that have pip."""
-    for words, has_venv in ((PROBE, True), (VERSION_PROBE, False)):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            ran = subprocess.run(
-                [path, "-I", "-c", words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                check=True, timeout=20, env=_clean(),
-            )  # fmt: skip
-            version = ran.stdout.decode().strip()
-            if re.fullmatch(r"\d+\.\d+\.\d+", version):
-                return version, has_venv
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        ran = subprocess.run(
+            [path, "-I", "-c", PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            check=False, timeout=20, env=_clean(),
+        )  # fmt: skip
+        said = ran.stdout.decode(errors="replace").split()
+        if said and re.fullmatch(r"\d+\.\d+\.\d+", said[0]):
+            return said[0], said[1:] == ["venv"]
     return None, False
 
 
