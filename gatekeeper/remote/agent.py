@@ -399,6 +399,9 @@ class Agent:
                 _write_bytes(program, self._program)
             with (folder / "log").open("ab") as log, (folder / "supervisor.lock").open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor inherits it: from here on the job is seen to run
+                for name in ("exit.json", "pids.json", "cancel.json", "fetched.json"):
+                    with contextlib.suppress(FileNotFoundError):
+                        (folder / name).unlink()
                 _write(folder / "job.json", job)
                 supervisor = subprocess.Popen(
                     [str(place / "bin" / "python"), "-I", str(program), "supervise", str(folder)],
