@@ -67,7 +67,9 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
         told = f"run {run} was cancelled by {by.get('who') or 'somebody'} at {by.get('at')}"
         return NoProofError("cancelled", told, hint=again)
     if ended.get("signal"):
-        return NoProofError("killed", f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again)
+        return NoProofError(
+            "killed", f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again
+        )
     code = ended.get("code")
     if code in VERDICTS and not (code == 3 and not _began(job)):
         return None

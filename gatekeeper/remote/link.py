@@ -60,6 +60,8 @@ CHUNK = 1 << 18
 HEADER_MOST = 1 << 26
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f'\"`$\\;&<>|(){}*?!#]")
 """What no host name needs, and what has slipped through a user's ProxyCommand into a shell before."""
+_URI_ENCODED = re.compile(r"ssh://.*%", re.IGNORECASE)
+"""A URI may spell the same characters in another way."""
 
 
 class Link:
@@ -287,7 +289,7 @@ _HINTS = {
 
 def checked(host: str) -> str:
     """Return *host* if ssh may be given it; a name with a meaning to any shell is an InputError."""
-    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host:
+    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host or _URI_ENCODED.match(host):
         raise InputError(
             f"{host!r} is no host", hint="NAME, USER@NAME or ssh://USER@NAME:PORT; give others a name in ~/.ssh/config"
         )

@@ -166,3 +166,14 @@ def python_with(environment: Path, *, wheel: bytes) -> Path:
     here = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
     (site / "libraries.pth").write_text("\n".join(here) + "\n")
     return environment
+
+
+def stand_in(folder: Path, script: str) -> Path:
+    """Make an environment whose gatekeeper is *script*: a real process that does one thing a test needs."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "gatekeeper.py").write_text(script)
+    python = folder / "bin" / "python"
+    real, body = shlex.quote(sys.executable), shlex.quote(str(folder / "gatekeeper.py"))
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -P ]; then shift 3; exec {real} -I {body} "$@"; fi\nexec {real} "$@"\n')
+    python.chmod(0o755)
+    return folder
