@@ -91,19 +91,19 @@ def test_any_path_is_a_file_below_the_far_home_or_refused(echo: Link, name: str,
     A file of any name comes back, or the name is refused; nothing lands anywhere else.
     """
     home = Path(echo.hello["home"])
+    back, refused = io.BytesIO(), ""
     try:
         echo.put(f"parcels/{name}/x", content, sha256=hashlib.sha256(content).hexdigest())
-    except FarError as refused:
-        assert refused.kind in {"path", "os"}  # a name of more than 255 bytes
-        return
-    back = io.BytesIO()
-    echo.get(f"parcels/{name}/x", back)
+        echo.get(f"parcels/{name}/x", back)
+    except FarError as error:
+        refused = error.kind
 
-    assert content == back.getvalue()
+    assert refused in {"", "path", "os"}  # os: a name of more than 255 bytes
+    assert content == back.getvalue() or refused
     assert {"parcels"} == {path.name for path in home.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../x", "", "a\0b"])
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0b"])
 def test_a_path_out_of_the_far_home_is_refused(echo: Link, name: str) -> None:
     """
     No name leads out of the state folder.
