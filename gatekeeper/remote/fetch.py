@@ -37,7 +37,10 @@ def fetch(tether: Tether, run_id: str, out: Path, say: Say) -> int:
     try:
         part.mkdir(parents=True, exist_ok=True)
         count = tether.hold(act)
-        _move(part, out)
+        if count:
+            _move(part, out)
+        else:  # it ended before it wrote anything
+            shutil.rmtree(part)
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {error.filename or part}: {error.strerror or error}",

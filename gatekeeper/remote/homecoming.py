@@ -30,23 +30,29 @@ class Homecoming:
     text: str = ""
     """The content of verdict.json."""
     promoted: bool = False
+    document: dict[str, Any] | None = None
+    """What a sweep or a probe answers; they have no verdict."""
     trouble: GatekeeperError | None = None
     """Why the verdict does not stand: the run did not end by itself, was changed on its way, or the judges disagree."""
 
     @property
     def outcome(self) -> str:
         """Return it in one word."""
-        if self.trouble is not None or self.verdict is None:
-            return getattr(self.trouble, "reason", "unproven")
-        return self.verdict.outcome
+        if self.trouble is not None:
+            return str(getattr(self.trouble, "reason", "unproven"))
+        return self.verdict.outcome if self.verdict is not None else "finished"
 
 
-def receive(out: Path, job: Mapping[str, Any]) -> Homecoming:
-    """Judge what lies in *out* again; *job* is what the far side says of how the run ended."""
+def receive(out: Path, job: Mapping[str, Any], verb: str) -> Homecoming:
+    """Judge what lies in *out* again; *job* is what the far side says of how the run of *verb* ended."""
     trouble = ending(job)
     if trouble is None:
         try:
-            return _verified(out, int(job["exit"]["code"]))
+            if verb == "sweep":
+                return Homecoming(out, None, document=casefile.swept(out))
+            if verb == "probe":
+                return Homecoming(out, None, document=_probed(out))
+            return _verified(out, int(job["exit"]["code"]), verb)
         except NoProofError as error:
             trouble = NoProofError(error.reason, f"{out}: {error.message}", hint=error.next(None, out))
     return _partial(out, trouble)
@@ -89,7 +95,7 @@ def _last(said: str, lines: int = 12) -> str:
     return "\n".join(f"  {line}" for line in said.splitlines()[-lines:])
 
 
-def _verified(out: Path, code: int) -> Homecoming:
+def _verified(out: Path, code: int, verb: str) -> Homecoming:
     """Check the seals, judge again, and refuse what is not, byte for byte, what the far side says."""
     directory = store.RunDirectory(out)
     proof.sealed(directory)
@@ -97,13 +103,17 @@ def _verified(out: Path, code: int) -> Homecoming:
     promoted = (out / POLICY).is_file()
     if promoted:
         proof.papers(run)
-    if run.verdict.exit_code != code:
+    if verb == "certify" and run.verdict.exit_code != code:  # a soak alone ends with 0, whatever it saw
         raise NoProofError(
             "disagreement",
             f"gatekeeper there ended with {code}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
     return Homecoming(out, run.verdict, directory.read("verdict.json").decode(), promoted)
+
+
+def _probed(out: Path) -> dict[str, Any]:
+    return store.document(store.RunDirectory(out).read("probe.json"), "probe.json")
 
 
 def _partial(out: Path, trouble: GatekeeperError) -> Homecoming:

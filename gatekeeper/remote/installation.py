@@ -63,10 +63,7 @@ def _checked(link: Link, path: str, made: Wheel) -> Environment:
 
 
 def _installed(link: Link, made: Wheel, pinned: bytes, say: Callable[[str], None]) -> Environment:
-    python = _capable(link)
-    pinned_sha256 = hashlib.sha256(pinned).hexdigest()
-    told = "\n".join((made.sha256, pinned_sha256, python, link.hello["machine"]))
-    key = hashlib.sha256(told.encode()).hexdigest()[:20]
+    key, pinned_sha256 = _key(link, made, pinned), hashlib.sha256(pinned).hexdigest()
     wheel_path, lock_path = f"parcels/{made.sha256}/{made.name}", f"parcels/{pinned_sha256}/{LOCK}"
     parcels = ((wheel_path, made.content, made.sha256), (lock_path, pinned, pinned_sha256))
     for path, content, sha256 in parcels:
@@ -79,6 +76,18 @@ def _installed(link: Link, made: Wheel, pinned: bytes, say: Callable[[str], None
         if item.get("ready"):
             ready = item
     return Environment(key, "", ready["python"], tuple(ready["installed"]), made.sha256, fresh=ready["fresh"])
+
+
+def is_installed(link: Link, *, pinned: bytes | None = None) -> bool:
+    """Tell whether the environment that would be installed stands there already."""
+    key = _key(link, wheel(), pinned or lock())
+    return bool(link.ask("held", path=f"envs/{key}/ready").get("sha256"))
+
+
+def _key(link: Link, made: Wheel, pinned: bytes) -> str:
+    """Name an environment by everything it is made of."""
+    told = "\n".join((made.sha256, hashlib.sha256(pinned).hexdigest(), _capable(link), link.hello["machine"]))
+    return hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
 def _capable(link: Link) -> str:

@@ -1,16 +1,17 @@
 """The ledger: which runs this machine has under way on others, one small file each, written before they begin."""
 
+import fcntl
 import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.terms.clock import stamp
-from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.terms.errors import GatekeeperError, InputError
 
 SUFFIX = ".remote.json"
 OPEN, CLOSED = "open", "closed"
@@ -73,6 +74,28 @@ class Ledger:
         """Note that a run came home."""
         self.write(replace(entry, state=CLOSED, outcome=outcome))
 
+    @contextmanager
+    def holding(self, entry: Entry) -> Iterator[None]:
+        """Let no other process here follow the same run: two would bring it to the same place."""
+        path = self.folder / f".{entry.run_id}.lock"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"another gatekeeper on this machine follows {entry.run_id} already",
+                    hint="watch that one, or end it: the run does not mind",
+                ) from None
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def find(self, run_id: str) -> Entry | None:
+        """Return the entry of a run."""
+        return next((entry for entry in self.entries() if entry.run_id == run_id), None)
+
     def _read(self) -> Iterator[Entry]:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
@@ -86,10 +109,3 @@ class Ledger:
 def new_id(slo_name: str, now: datetime) -> str:
     """Return a run id as run directories are called."""
     return f"{now:%Y-%m-%dT%H%MZ}-{slo_name[:80]}-{secrets.token_hex(2)}"
-
-
-def opened(
-    run_id: str, host: str, command: Sequence[str], slo: Path, name: str, parcel: str, out: Path, now: datetime
-) -> Entry:
-    """Return the entry of a run that is about to begin."""
-    return Entry(run_id, host, tuple(command), str(slo), name, parcel, str(out), stamp(now))

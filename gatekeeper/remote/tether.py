@@ -22,8 +22,9 @@ HOPELESS = frozenset({"host_key_changed", "host_key_unknown", "configuration", "
 class Tether:
     """Owns the link of the moment. What is done over it may be done again from its beginning."""
 
-    def __init__(self, connect: Callable[[], Link], *, patience_s: float, say: Say) -> None:
-        self._connect, self._patience_s, self._say = connect, patience_s, say
+    def __init__(self, connect: Callable[[], Link], *, patience_s: float) -> None:
+        self._connect, self._patience_s = connect, patience_s
+        self.say: Say = lambda _about, _what: None
         self._link: Link | None = None
         self._heard = time.monotonic()
         self.goes_on = False
@@ -47,7 +48,7 @@ class Tether:
                 if self._link is None:
                     self._link = self._connect()
                     if told:
-                        self._say("connection", "connected again")
+                        self.say("connection", "connected again")
                     told = False
                 return act(self._link)
             except LinkError as error:
@@ -57,7 +58,7 @@ class Tether:
                     raise self._given_up(error) from error
                 if not told:
                     left = show_seconds(self._patience_s - waited)
-                    self._say("connection", f"lost: {error.message}; trying again for {left}")
+                    self.say("connection", f"lost: {error.message}; trying again for {left}")
                     told = True
                 time.sleep(min(pause, max(0.0, self._patience_s - waited)))
                 pause = min(LONGEST_PAUSE_S, pause * 2)

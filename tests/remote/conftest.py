@@ -1,19 +1,26 @@
 """Servers for the tests of remote runs; where there is no sshd they are skipped, and say so."""
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli_w
 
 from gatekeeper.remote.installation import Environment
 from gatekeeper.remote.installation import environment as prepared
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.trouble import FarError
 from gatekeeper.remote.wheel import wheel
+from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.place import Place
 from tests.remote.server import Server, program, python_with
+
+__all__ = ["ended", "place", "scripted", "until"]
 
 Serve = Callable[..., Server]
 
@@ -84,3 +91,37 @@ def installed(installed_once: Installed, monkeypatch: pytest.MonkeyPatch) -> Ins
     """Speak to the far side where everything is installed, as `far`."""
     monkeypatch.setenv("GATEKEEPER_SSH", installed_once.server.words)
     return installed_once
+
+
+@dataclass(frozen=True)
+class Pair:
+    """This machine, with an SLO in a folder, and the other one, which has gatekeeper already."""
+
+    place: Place
+    server: Server
+
+    @property
+    def jobs(self) -> Path:
+        return self.server.state / "jobs"
+
+    def job(self) -> Path:
+        """Return the folder of the only job there."""
+        (folder,) = self.jobs.iterdir()
+        return folder
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.place.path / "runs").glob("*.remote.json"))]
+
+
+@pytest.fixture
+def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Callable[..., Pair]:
+    """Write a scripted SLO here and start the other machine; *truth* and *changes* as of `scripted`."""
+
+    def make(truth: Mapping[str, Any] | None = None, far: Mapping[str, str] | None = None, **changes: Any) -> Pair:
+        server = serve(**(far or {}))
+        place = scripted(truth, **changes)
+        (place.path / "soak").mkdir(exist_ok=True)
+        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps({"host": {"far": {"environment": str(environment)}}}))
+        return Pair(Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words}), server)
+
+    return make
