@@ -13,10 +13,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from gatekeeper.remote.program import program
 from gatekeeper.remote.trouble import NO_PYTHON, FarError, LinkError, trouble
 from gatekeeper.terms.errors import InputError
 
@@ -60,6 +60,8 @@ CHUNK = 1 << 18
 HEADER_MOST = 1 << 26
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f'\"`$\\;&<>|(){}*?!#]")
 """What no host name needs, and what has slipped through a user's ProxyCommand into a shell before."""
+_URI_ENCODED = re.compile(r"ssh://.*%", re.IGNORECASE)
+"""A URI may spell the same characters in another way."""
 
 
 class Link:
@@ -166,9 +168,9 @@ class Link:
 
     def _greet(self, limit_s: float, home: str | None, python: str | None) -> dict[str, Any]:
         nonce = secrets.token_hex(8)
-        program = agent_program()
+        sent = program()
         end = time.monotonic() + limit_s
-        self._write(b"%d\n%s%s\n" % (len(program), program, nonce.encode()))
+        self._write(b"%d\n%s%s\n" % (len(sent), sent, nonce.encode()))
         magic, heard = b"\n" + MAGIC + nonce.encode() + b"\n", 0
         while (at := self._buffer.find(magic)) < 0:
             dropped = max(0, len(self._buffer) - len(magic))
@@ -287,7 +289,7 @@ _HINTS = {
 
 def checked(host: str) -> str:
     """Return *host* if ssh may be given it; a name with a meaning to any shell is an InputError."""
-    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host:
+    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host or _URI_ENCODED.match(host):
         raise InputError(
             f"{host!r} is no host", hint="NAME, USER@NAME or ssh://USER@NAME:PORT; give others a name in ~/.ssh/config"
         )
@@ -297,11 +299,6 @@ def checked(host: str) -> str:
 def ssh_words() -> list[str]:
     """Return the ssh program and its first options."""
     return shlex.split(os.environ.get(SSH, "")) or ["ssh"]
-
-
-def agent_program() -> bytes:
-    """Return the text of the agent as it is sent."""
-    return resources.files("gatekeeper.remote").joinpath("agent.py").read_bytes()
 
 
 def _options(connect_timeout: float) -> list[str]:

@@ -35,7 +35,7 @@ def test_the_same_files_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     """
-    pip installs it, checking its record; the installed package is complete, its data included.
+    A pip installs it, checking its record; the installed package is complete, its data included.
     """
     made = wheel()
     (tmp_path / made.name).write_bytes(made.content)
