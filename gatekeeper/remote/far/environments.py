@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 from gatekeeper.remote.far.channel import Channel, Header, Items, Refusal
 from gatekeeper.remote.far.disk import State, locked, read, sha256, write
@@ -17,7 +17,7 @@ class Environments:
 
     def __init__(self, state: State, channel: Channel) -> None:
         self._state, self._channel = state, channel
-        self.python = None  # type: Optional[str]
+        self.python: Optional[str] = None
 
     def do_install(self, key: str, wheel: str, lock: str) -> Items:
         """Make the environment *key* of a wheel and pinned requirements that were put here, or find it ready."""
@@ -53,7 +53,7 @@ class Environments:
 
     def _step(self, words: "List[str]") -> "Iterator[Header]":
         """Run one step of an installation; tell what it says, and refuse to go on where it fails."""
-        said = []  # type: List[str]
+        said: List[str] = []
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean()
         )

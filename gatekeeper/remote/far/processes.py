@@ -39,7 +39,7 @@ def alive(family: "Dict[int, str]") -> "List[int]":
 
 def _processes() -> "Dict[int, Tuple[int, int, str]]":
     """Return parent, session and start of every process that is no zombie."""
-    table = {}  # type: Dict[int, Tuple[int, int, str]]
+    table: Dict[int, Tuple[int, int, str]] = {}
     if Path("/proc/self/stat").exists():
         for at in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):
