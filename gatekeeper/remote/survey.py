@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
+from gatekeeper.host.occupancy import Owner
 from gatekeeper.remote.parcel import Wanted
 from gatekeeper.stages.freeze import host_doubts
 from gatekeeper.terms.manifest import Manifest, differences
@@ -59,9 +61,15 @@ def of_inventory(
     wanted: Sequence[Wanted],
     earlier: Manifest | None,
     ships: frozenset[str] = frozenset(),
+    *,
+    now: datetime,
 ) -> list[Remark]:
     """Judge what the gatekeeper there tells: models, the host against the SLO and against the *earlier* run there."""
     found = [*_models(inventory["models"], wanted, earlier, ships)]
+    if inventory.get("occupant"):
+        held = Owner(**inventory["occupant"]).words(now)
+        hint = "two runs would measure each other: wait for it, or end it over there"
+        found.append(Remark("stops", "host", f"it is occupied by {held}", hint))
     refused = inventory.get("refused")
     if refused is not None:
         found.append(Remark("stops", "the run", str(refused["message"]), str(refused["hint"])))

@@ -61,7 +61,7 @@ class Jobs:
                 "started_ns": int(time.time() * 1e9), "boot_id": boot_id(), "key": key, "environment": str(place),
                 "settings": settings or {}, "named": sorted(env or {}), "label": label or {},
             }  # fmt: skip
-            for name in ("exit.json", "cancel.json", "pids.json"):
+            for name in ("exit.json", "cancel.json", "pids.json", "fetched.json"):
                 with contextlib.suppress(FileNotFoundError):
                     (folder / name).unlink()
             program = self._state.home / "agents" / (hashlib.sha256(self._program).hexdigest()[:16] + ".py")
@@ -126,7 +126,7 @@ class Jobs:
             if text:
                 offset += len(text)
                 said = time.monotonic()
-                yield {"offset": offset, "lines": text.decode("utf-8", "replace").splitlines()}, b""
+                yield {"offset": offset, "lines": [line.decode("utf-8", "replace") for line in text.splitlines()]}, b""
             elif not running:
                 break
             elif time.monotonic() - said > BEAT_S:
