@@ -56,6 +56,8 @@ GREETING_S = 60.0
 """Beyond the connect timeout: a touch on a security key, slow login files, a Python that starts from a cold disk."""
 SILENCE_S = 900.0
 """An agent that says nothing for so long is given up: hashing a model of 100 GB takes minutes."""
+STREAM_SILENCE_S = 120.0
+"""A stream has something to say every few seconds, if only that there is nothing to say."""
 CHUNK = 1 << 18
 HEADER_MOST = 1 << 26
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f'\"`$\\;&<>|(){}*?!#]")
@@ -108,7 +110,7 @@ class Link:
         self._streaming = True
         try:
             while True:
-                header, content = self._receive()
+                header, content = self._receive(STREAM_SILENCE_S)
                 if header.get("end"):
                     break
                 if "item" not in header:
@@ -184,6 +186,7 @@ class Link:
                 )
             self._read(end)
         del self._buffer[: at + len(magic)]
+        self._said.clear()  # what login files complained of explains nothing that happens later
         hello = self.ask("hello", home=home, python=python)
         return hello | self._clocks()
 
@@ -200,7 +203,7 @@ class Link:
         return best
 
     def _reply(self) -> dict[str, Any]:
-        header, _ = self._receive()
+        header, _ = self._receive(SILENCE_S)
         if "reply" not in header:
             raise self._fault(header)
         reply: dict[str, Any] = header["reply"]
@@ -224,8 +227,8 @@ class Link:
         except OSError:
             raise self._lost() from None
 
-    def _receive(self) -> tuple[dict[str, Any], bytes]:
-        end = time.monotonic() + SILENCE_S
+    def _receive(self, silence_s: float) -> tuple[dict[str, Any], bytes]:
+        end = time.monotonic() + silence_s
         header_size, content_size = struct.unpack("!II", self._exactly(8, end))
         if max(header_size, content_size) > HEADER_MOST:
             self.close()

@@ -272,3 +272,37 @@ def test_any_login_shell_reads_the_command(shell: str) -> None:
     )
 
     assert b"\ngatekeeper-agent nonce\n" == ran.stdout
+
+
+def test_what_login_files_complain_of_is_not_why_a_link_broke(serve: Serve) -> None:
+    """
+    A login file that says "Permission denied" on its way does not turn a cut connection into a wrong key.
+    """
+    server = serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
+
+    with Link("far") as link:
+        server.cut()
+        with pytest.raises(LinkError) as cut:
+            link.ask("clock")
+
+    assert "permission_denied" != cut.value.reason
+
+
+def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A far process that hangs while the connection lives ends the link, and says so.
+    """
+    server = serve()
+    monkeypatch.setattr(links, "SILENCE_S", 0.5)
+
+    with Link("far") as link:
+        agents = [one for one in server.left() if "sys.stdin.buffer" in " ".join(one.cmdline())]
+        for agent in agents:
+            agent.suspend()
+        with pytest.raises(LinkError) as silent:
+            link.ask("clock")
+        for agent in agents:
+            agent.resume()
+
+    assert agents
+    assert "silent" == silent.value.reason

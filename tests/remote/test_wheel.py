@@ -39,7 +39,7 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     """
     made = wheel()
     (tmp_path / made.name).write_bytes(made.content)
-    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", tmp_path / "site"]
+    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
     ask = "import gatekeeper.inputs as i; print(i.shipped('slos')); import gatekeeper.cli"
 

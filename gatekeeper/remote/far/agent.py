@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from gatekeeper.remote.far.channel import Channel, Gone, Header, Refusal
 from gatekeeper.remote.far.disk import State
@@ -64,7 +64,7 @@ class Agent:
 
     def _verb(self, verb: str) -> "Callable[..., Any]":
         for part in self._parts:
-            call = getattr(part, "do_" + verb, None)  # type: Optional[Callable[..., Any]]
+            call: Optional[Callable[..., Any]] = getattr(part, "do_" + verb, None)
             if call is not None:
                 return call
         raise Refusal("verb", "the agent does not know how to " + repr(verb))
@@ -75,7 +75,7 @@ class Agent:
     def do_hello(self, home: "Optional[str]" = None, python: "Optional[str]" = None) -> Header:
         """Say what this machine is; *home* is where everything is kept, *python* what environments are made with."""
         self._state.settle(home)
-        tried = {}  # type: Dict[str, str]
+        tried: Dict[str, str] = {}
         capable = None
         lacking = []
         for path in [os.path.expanduser(python)] if python else pythons():

@@ -51,8 +51,8 @@ class State:
 
 
 @contextlib.contextmanager
-def locked(path: Path, channel: Channel) -> "Iterator[None]":
-    """Hold a lock; wait for it as long as the near side does."""
+def locked(path: Path, channel: Channel) -> "Iterator[int]":
+    """Hold a lock, and give its descriptor; wait for it as long as the near side does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         while True:
@@ -61,7 +61,7 @@ def locked(path: Path, channel: Channel) -> "Iterator[None]":
                 break
             except BlockingIOError:
                 channel.check(POLL_S)
-        yield
+        yield file.fileno()
 
 
 def held(path: Path) -> bool:

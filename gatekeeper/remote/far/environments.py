@@ -4,12 +4,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 from gatekeeper.remote.far.channel import Channel, Header, Items, Refusal
 from gatekeeper.remote.far.disk import State, locked, read, sha256, write
 from gatekeeper.remote.far.machine import probe
 from gatekeeper.remote.far.processes import clean, lines
+
+KEPT = 3
+"""Environments that stay: the one of now, and what a return to the last versions would need."""
 
 
 class Environments:
@@ -17,15 +20,16 @@ class Environments:
 
     def __init__(self, state: State, channel: Channel) -> None:
         self._state, self._channel = state, channel
-        self.python = None  # type: Optional[str]
+        self.python: Optional[str] = None
 
     def do_install(self, key: str, wheel: str, lock: str) -> Items:
         """Make the environment *key* of a wheel and pinned requirements that were put here, or find it ready."""
         folder = self._state.named("envs", key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.parent / (key + ".lock"), self._channel):
+        with locked(folder.parent / (key + ".lock"), self._channel) as lock_held:
             ready = folder / "ready"
             if ready.is_file():
+                os.utime(str(ready))
                 yield dict(read(ready), ready=True, fresh=False), b""
                 return
             if self.python is None:
@@ -37,7 +41,7 @@ class Environments:
                 [*_pip(folder), "install", "--require-hashes", "--no-deps", "-r", str(self._state.at(lock))],
                 [*_pip(folder), "install", "--no-deps", "--no-index", str(self._state.at(wheel))],
             ):
-                for item in self._step(words):
+                for item in self._step(words, lock_held):
                     yield item, b""
             frozen = subprocess.run(
                 [*_pip(folder), "freeze", "--all"],
@@ -49,13 +53,30 @@ class Environments:
             (folder / "installed.txt").write_text(frozen)
             made = {"key": key, "python": probe(str(folder / "bin" / "python"))[0], "installed": frozen.splitlines()}
             write(ready, made)
+            self._make_room(key)
         yield dict(made, ready=True, fresh=True), b""
 
-    def _step(self, words: "List[str]") -> "Iterator[Header]":
-        """Run one step of an installation; tell what it says, and refuse to go on where it fails."""
-        said = []  # type: List[str]
+    def _make_room(self, key: str) -> None:
+        """Remove environments of the past, half a gigabyte each: all but the last used that no job lives in."""
+        used = [read(job).get("environment") for job in (self._state.home / "jobs").glob("*/job.json")]
+        ready = sorted((self._state.home / "envs").glob("*/ready"), key=lambda at: at.stat().st_mtime, reverse=True)
+        for old in [at.parent for at in ready if at.parent.name != key][KEPT - 1 :]:
+            if str(old) not in used:
+                shutil.rmtree(str(old), ignore_errors=True)
+
+    def _step(self, words: "List[str]", lock_held: int) -> "Iterator[Header]":
+        """Run one step of an installation; tell what it says, and refuse to go on where it fails.
+
+        The step holds the lock as well: were this agent killed, nobody may build in the same folder meanwhile.
+        """
+        said: List[str] = []
         child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean()
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=clean(),
+            pass_fds=[lock_held],
         )
         try:
             for line in lines(child, self._channel):

@@ -68,7 +68,8 @@ class Jobs:
             if not program.is_file():
                 program.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(program, self._program)
-            with (folder / "log").open("ab") as log, (folder / "supervisor.lock").open("ab") as lock:
+            said, mine = folder / "log", folder / "supervisor.lock"
+            with said.open("ab") as log, mine.open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor inherits it: from here on the job is seen to run
                 write(folder / "job.json", job)
                 supervisor = subprocess.Popen(

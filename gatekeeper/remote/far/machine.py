@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from gatekeeper.remote.far.processes import clean
 
@@ -43,7 +43,7 @@ def pythons() -> "List[str]":
     folders = [*os.environ.get("PATH", "").split(os.pathsep), *PLACES]
     for pattern in ELSEWHERE:
         folders += sorted(glob.glob(os.path.expanduser(pattern)), reverse=True)
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     for name in PYTHONS:
         for folder in folders:
             path = os.path.join(os.path.expanduser(folder), name)

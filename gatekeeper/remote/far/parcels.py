@@ -1,6 +1,7 @@
 """Parcels: files that go to the far side and come back."""
 
 import contextlib
+import glob
 import hashlib
 import os
 from pathlib import Path
@@ -23,7 +24,8 @@ class Parcels:
             try:
                 target = self._state.at(path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                part = target.with_name(target.name[:80] + ".part-" + str(os.getpid()))
+                _sweep(target)
+                part = _part(target)
                 sink = part.open("wb")
             except (OSError, Refusal):
                 self._drain()
@@ -75,7 +77,7 @@ class Parcels:
         if not target.exists():
             raise Refusal("missing", "there is no " + str(target))
         at.parent.mkdir(parents=True, exist_ok=True)
-        part = at.with_name(at.name[:80] + ".part-" + str(os.getpid()))
+        part = _part(at)
         os.symlink(str(target), str(part))
         os.replace(str(part), str(at))
         return {"to": str(target)}
@@ -91,3 +93,18 @@ class Parcels:
                 digest.update(content)
                 yield {}, content
         yield {"sha256": digest.hexdigest()}, b""
+
+
+def _part(target: Path) -> Path:
+    """Return where a file stands until it is whole."""
+    return target.with_name(target.name[:80] + ".part-" + str(os.getpid()))
+
+
+def _sweep(target: Path) -> None:
+    """Remove what agents left of this file whose connection was cut; it may be a model of many gigabytes."""
+    for left in target.parent.glob(glob.escape(target.name[:80]) + ".part-*"):
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                os.kill(int(left.name.rpartition("-")[2]), 0)
+            except ProcessLookupError:
+                left.unlink()

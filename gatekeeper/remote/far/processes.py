@@ -39,22 +39,36 @@ def alive(family: "Dict[int, str]") -> "List[int]":
 
 def _processes() -> "Dict[int, Tuple[int, int, str]]":
     """Return parent, session and start of every process that is no zombie."""
-    table = {}  # type: Dict[int, Tuple[int, int, str]]
-    if Path("/proc/self/stat").exists():
-        for at in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = at.read_text(errors="replace").rpartition(")")[2].split()
-                if fields[0] not in "ZX":
-                    table[int(at.parent.name)] = (int(fields[1]), int(fields[3]), fields[19])
-        return table
-    asked = ["/bin/ps", "-A", "-o", "pid=,ppid=,stat=,lstart="]
+    return _by_files() if os.path.exists("/proc/self/stat") else _by_ps()
+
+
+def _by_files() -> "Dict[int, Tuple[int, int, str]]":
+    table: Dict[int, Tuple[int, int, str]] = {}
+    for at in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = at.read_text(errors="replace").rpartition(")")[2].split()
+            if fields[0] not in "ZX":
+                table[int(at.parent.name)] = (int(fields[1]), int(fields[3]), fields[19])
+    return table
+
+
+def _by_ps() -> "Dict[int, Tuple[int, int, str]]":
+    table: Dict[int, Tuple[int, int, str]] = {}
+    # One -o each: elsewhere than on Linux a comma belongs to the heading that follows an equals sign.
+    asked = ["/bin/ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "lstart="]
     listed = subprocess.run(asked, stdout=subprocess.PIPE, check=True, env=dict(os.environ, LC_ALL="C")).stdout
     for line in listed.decode(errors="replace").splitlines():
         pid, parent, state, started = line.split(None, 3)
-        with contextlib.suppress(OSError):
-            if not state.startswith("Z"):
-                table[int(pid)] = (int(parent), os.getsid(int(pid)), started)
+        if not state.startswith("Z"):
+            table[int(pid)] = (int(parent), _session(int(pid)), started.strip())
     return table
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
 
 
 def clean() -> "Dict[str, str]":

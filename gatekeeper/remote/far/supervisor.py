@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 from gatekeeper.remote.far.disk import read, stamp, write
 from gatekeeper.remote.far.machine import boot_id
@@ -21,9 +21,10 @@ def supervise(folder: Path) -> None:
     job = read(folder / "job.json")
     reserve = folder / "reserve"
     reserve.write_bytes(b"\0" * RESERVE)
-    with (folder / "gatekeeper.lock").open("ab") as theirs:
+    lock = folder / "gatekeeper.lock"
+    with lock.open("ab") as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)  # gatekeeper inherits it, and may outlive this process
-        told = []  # type: List[int]
+        told: List[int] = []
         child = subprocess.Popen(
             gatekeeper(Path(job["environment"]), job["argv"]),
             stdin=subprocess.DEVNULL, cwd=str(folder), start_new_session=True, pass_fds=[theirs.fileno()],
