@@ -289,7 +289,9 @@ def _tell_telemetry(trouble: str | None, run: Path) -> None:
 
 
 def _observers(observer: "Observer | None") -> "list[Observer]":
-    return [] if observer is None else [observer]
+    from gatekeeper import progress  # noqa: PLC0415
+
+    return [one for one in (observer, progress.wanted()) if one is not None]
 
 
 def _knobs(written: Sequence[str]) -> dict[str, Any]:
