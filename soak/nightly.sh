@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # One night: certify an SLO here or on another machine, rotate old runs, and say in one line how it ended.
 #
-#   soak/nightly.sh SLO.toml [--on HOST] [--runs DIR] [--keep N]
+#   soak/nightly.sh SLO.toml [--on HOST] [--runs DIR] [--keep N] [-- WORDS]
 #
 #   --on HOST    measure there, by `gatekeeper remote certify`; without it, here
 #   --runs DIR   where run directories, logs and last.txt go [default: runs]; give each host a folder of its own
 #   --keep N     how many of the newest runs and logs stay [default: 14]; `gatekeeper prune --help` says what else stays
+#   -- WORDS     the rest of the line goes to gatekeeper as it is
 #
 # Everything gatekeeper says goes to DIR/nightly-TIME-SLO.log. Standard output gets one line, which is also what
 # DIR/last.txt holds: outcome, figures or reason, host, run directory. The exit code is gatekeeper's own.
@@ -72,6 +73,10 @@ while [ $# -gt 0 ]; do
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
+  --)
+    shift
+    break
+    ;;
   -*) give_up 2 "there is no option $1; --help says which there are" ;;
   *)
     if [ -n "$slo" ]; then give_up 2 "one SLO file, and not also $1"; fi
@@ -115,9 +120,9 @@ tell "$name: began at $stamp and has not ended; on $where; $run" || give_up 4 "n
 
 trap stop TERM INT HUP
 if [ -n "$host" ]; then
-  set -- remote certify "$slo" --on "$host" --out "$run"
+  set -- remote certify "$slo" --on "$host" --out "$run" "$@"
 else
-  set -- certify "$slo" --out "$run"
+  set -- certify "$slo" --out "$run" "$@"
 fi
 "$program" "$@" </dev/null >>"$log" 2>&1 &
 child=$!
