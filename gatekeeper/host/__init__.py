@@ -1,6 +1,6 @@
 """The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
 
-from gatekeeper.host.awake import keep_awake
+from gatekeeper.host.awake import keep_awake, sleeps_after
 from gatekeeper.host.conditions import conditions
 from gatekeeper.host.load import background
 from gatekeeper.host.occupancy import OWNER, occupant, occupied, this_owner
@@ -22,6 +22,7 @@ __all__ = [
     "occupant",
     "occupied",
     "remedy",
+    "sleeps_after",
     "survey",
     "this_owner",
     "watch",

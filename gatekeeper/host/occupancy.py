@@ -8,7 +8,7 @@ import socket
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,10 @@ class Owner:
             return cls(str(said["who"]), str(said["run"]), int(said["pid"]), str(said["since"]))
         except (ValueError, TypeError, LookupError):
             return None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self)
 
     def words(self, now: datetime) -> str:
         """Name the owner and how long ago it began."""

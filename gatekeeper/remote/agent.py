@@ -35,8 +35,8 @@ HEADER_MOST = 1 << 26
 BEAT_S = 5.0
 """A stream with nothing to say says so this often, so that a lost reader is noticed by both sides."""
 POLL_S = 0.1
-PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14", "python3", "python")
-"""The order in which a Python is chosen: those our pinned packages are known to be built for come first."""
+PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.14", "python")
+"""The order in which a Python is looked for; the first that is new enough is taken."""
 PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin")
 ELSEWHERE = (
     "~/.pyenv/versions/*/bin",
@@ -45,8 +45,12 @@ ELSEWHERE = (
 )
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 """What a run id and an environment key look like; anything else would be a path."""
-PROBE = "import sys, venv, ensurepip; print('.'.join(map(str, sys.version_info[:3])))"
-VERSION_PROBE = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+PROBE = """
+import sys
+print(".".join(map(str, sys.version_info[:3])))
+import venv, ensurepip
+print("venv")
+"""
 
 Header = Dict[str, Any]
 Items = Iterator[Tuple[Header, bytes]]
@@ -242,6 +246,18 @@ class Agent:
         at = self._at(path)
         return {"size": at.stat().st_size, "sha256": _sha256(at)} if at.is_file() else {}
 
+    def do_link(self, path: str, to: str) -> Header:
+        """Lay a link at *path* to what is here already: a whole path of this machine, or one below the state folder."""
+        at, target = self._at(path), Path(os.path.expanduser(to))
+        target = target if target.is_absolute() else self._at(to)
+        if not target.exists():
+            raise Refusal("missing", "there is no " + str(target))
+        at.parent.mkdir(parents=True, exist_ok=True)
+        part = at.with_name(at.name[:80] + ".part-" + str(os.getpid()))
+        os.symlink(str(target), str(part))
+        os.replace(str(part), str(at))
+        return {"to": str(target)}
+
     def do_get(self, path: str, offset: int = 0) -> Items:
         """Send a file from *offset* on, then the digest of what was sent."""
         at, digest = self._at(path), hashlib.sha256()
@@ -355,16 +371,18 @@ class Agent:
         env: "Optional[Dict[str, str]]" = None,
         settings: "Optional[Dict[str, str]]" = None,
         label: "Optional[Header]" = None,
+        again: bool = False,
     ) -> Header:
         """Start `gatekeeper ARGV` detached in the job's folder.
 
-        *env* goes into the job's environment and is never written down; *settings* are no secret and are.
+        *env* goes into the job's environment and is never written down; *settings* are no secret and are. *again* goes
+        on in the folder of a job that has ended.
         """
         folder = self._named("jobs", run_id)
         place = self._environment(key, environment)
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.home / "jobs.lock", self._channel):
-            if (folder / "job.json").exists():
+            if (folder / "job.json").exists() and not (again and self._job(folder)["state"] != "running"):
                 raise Refusal("exists", "the run " + run_id + " was started here already")
             for other in self._jobs():
                 if other["state"] == "running":
@@ -549,8 +567,10 @@ def supervise(folder: Path) -> None:
             signal.signal(number, pass_on)
         _write(folder / "pids.json", {"supervisor": os.getpid(), "gatekeeper": child.pid})
         awake = None
-        if shutil.which("caffeinate"):
-            awake = subprocess.Popen(["caffeinate", "-i", "-m", "-s", "-w", str(child.pid)], stdin=subprocess.DEVNULL)
+        if os.access("/usr/bin/caffeinate", os.X_OK):
+            awake = subprocess.Popen(
+                ["/usr/bin/caffeinate", "-i", "-m", "-s", "-w", str(child.pid)], stdin=subprocess.DEVNULL
+            )
         code = child.wait()
         if awake is not None:
             awake.terminate()
@@ -595,15 +615,14 @@ def _is_stub(path: str) -> bool:
 
 def _probe(path: str) -> "Tuple[Optional[str], bool]":
     """Return the version of a Python, if it is one, and whether it can make environments that have pip."""
-    for words, has_venv in ((PROBE, True), (VERSION_PROBE, False)):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            ran = subprocess.run(
-                [path, "-I", "-c", words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                check=True, timeout=20, env=_clean(),
-            )  # fmt: skip
-            version = ran.stdout.decode().strip()
-            if re.fullmatch(r"\d+\.\d+\.\d+", version):
-                return version, has_venv
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        ran = subprocess.run(
+            [path, "-I", "-c", PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            check=False, timeout=20, env=_clean(),
+        )  # fmt: skip
+        said = ran.stdout.decode(errors="replace").split()
+        if said and re.fullmatch(r"\d+\.\d+\.\d+", said[0]):
+            return said[0], said[1:] == ["venv"]
     return None, False
 
 

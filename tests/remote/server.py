@@ -98,7 +98,9 @@ class Server:
             time.sleep(0.02)
 
     def _configure(self) -> None:
-        environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], **self.environment}
+        lock = str(self.root / "host.lock")  # the host of another test is another host
+        environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GATEKEEPER_HOST_LOCK": lock}
+        environment |= self.environment
         written = " ".join(f'"{name}={value}"' for name, value in environment.items())
         lines = [
             *self.options,  # the first value counts
