@@ -20,6 +20,8 @@ from gatekeeper.verdict.retention import Rules, Stored, retain
 GOING = ".gatekeeper-going-"
 """A run on its way out has this before its name: no command takes it for a run, and the next rotation ends what a
 killed one had begun."""
+LEDGER = ".remote.json"
+"""How the name of a ledger's entry ends, which lies beside the run it is about."""
 LOCK = "lock"
 FOLDERS = ("inputs", "logs")
 KINDS = frozenset({".json", ".jsonl", ".toml", ".xml", ".html"})
@@ -175,12 +177,22 @@ def _take_away(entry: _Entry, done: Rotation) -> None:
             # Renamed first: half a run under its own name would look like a damaged one, and admit refuses for that.
             going = path.rename(path.with_name(f"{GOING}{path.name}"))
             shutil.rmtree(going)
+        _forget(path)
     except InputError as error:  # somebody writes it
         done.left.append({"run": str(path), "because": error.message})
     except (GatekeeperError, OSError) as error:
         done.failed.append({"run": str(path), "because": str(error)})
     else:
         done.removed.append(document)
+
+
+def _forget(path: Path) -> None:
+    """Remove the entries of a ledger that say only that this run came home from another machine."""
+    for file in path.parent.glob(f"*{LEDGER}"):
+        with suppress(OSError, ValueError, AttributeError):
+            said = json.loads(file.read_bytes())
+            if said.get("state") == "closed" and Path(str(said.get("out"))).name == path.name:
+                file.unlink()
 
 
 def _foreign(path: Path) -> list[str]:

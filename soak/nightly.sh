@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # One night: certify an SLO here or on another machine, rotate old runs, and say in one line how it ended.
 #
-#   soak/nightly.sh SLO.toml [--on HOST] [--runs DIR] [--keep N] [-- WORDS]
+#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- WORDS]
 #
 #   --on HOST    measure there, by `gatekeeper remote certify`; without it, here
+#   --hosts FILE where HOST is looked up [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
 #   --runs DIR   where run directories, logs and last.txt go [default: runs]; give each host a folder of its own
 #   --keep N     how many of the newest runs and logs stay [default: 14]; `gatekeeper prune --help` says what else stays
 #   -- WORDS     the rest of the line goes to gatekeeper as it is
@@ -15,7 +16,7 @@ set -euo pipefail
 # Written for the bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. But for the line above, any
 # POSIX shell runs it, and a test has one do so.
 
-slo='' host='' runs=runs keep=14
+slo='' host='' hosts='' runs=runs keep=14
 name=nightly where='' run='' log='' line='' child='' signals=0
 code=4 # until gatekeeper has said otherwise: what fails here is never taken for a verdict
 
@@ -59,10 +60,11 @@ trap at_end EXIT
 
 while [ $# -gt 0 ]; do
   case "$1" in
-  --on | --runs | --keep)
+  --on | --hosts | --runs | --keep)
     if [ $# -lt 2 ] || [ -z "$2" ]; then give_up 2 "$1 needs a value"; fi
     case "$1" in
     --on) host=$2 ;;
+    --hosts) hosts=$2 ;;
     --runs) runs=$2 ;;
     --keep) keep=$2 ;;
     esac
@@ -120,7 +122,7 @@ tell "$name: began at $stamp and has not ended; on $where; $run" || give_up 4 "n
 
 trap stop TERM INT HUP
 if [ -n "$host" ]; then
-  set -- remote certify "$slo" --on "$host" --out "$run" "$@"
+  set -- remote certify "$slo" --on "$host" ${hosts:+--hosts "$hosts"} --out "$run" "$@"
 else
   set -- certify "$slo" --out "$run" "$@"
 fi
@@ -154,9 +156,12 @@ case "$line" in
 esac
 
 if [ "$signals" = 0 ]; then
-  if ! "$program" prune "$runs" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1; then
-    line="$line; old runs were not rotated, see $log"
+  rotated=yes
+  "$program" prune "$runs" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1 || rotated=''
+  if [ -n "$host" ] && [ -f "$run/SHA256SUMS" ]; then
+    "$program" remote prune --on "$host" ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
   fi
+  if [ -z "$rotated" ]; then line="$line; old runs were not rotated, see $log"; fi
   set -- "$runs"/nightly-*.log # in the order of their times
   while [ $# -gt "$keep" ]; do
     rm -f -- "$1" || true

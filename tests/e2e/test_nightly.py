@@ -184,7 +184,7 @@ def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
     done = night(program="touch called").run("--help")
 
     assert (0, "") == (done.code, done.err)
-    assert "soak/nightly.sh SLO.toml [--on HOST] [--runs DIR] [--keep N] [-- WORDS]" in done.out
+    assert "soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- WORDS]" in done.out
     assert "set -e" not in done.out
 
 
@@ -355,11 +355,13 @@ def test_another_host_is_asked_over_ssh(night: Callable[..., Night]) -> None:
     made = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
     (made.place.path / "my slo.toml").write_text("")
 
-    done = made.run("my slo.toml", "--on", host, "--", "--send-env", "A KEY")
+    done = made.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
 
     called = (made.place.path / "calls.txt").read_text().splitlines()
     run = str(made.logs()[0]).replace("nightly-", "").removesuffix(".log")
-    assert f"<remote><certify><my slo.toml><--on><{host}><--out><{run}><--send-env><A KEY>" == called[0]
+    assert (
+        f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
+    )
     assert called[1].startswith(f"<prune><{made.runs}><--keep><14>")
     assert (3, "") == (done.code, done.err)
     assert the_line(done).startswith(f"my slo: unproven (exit code 3): no route to it (wake it); on {host}; ")

@@ -141,6 +141,23 @@ def test_what_is_no_run_is_left_alone(runs: Place, night: Callable[..., Path]) -
     assert "notes.md" in left["night 4"]
 
 
+def test_the_ledger_forgets_what_went(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    The entry of a run that came home from another machine goes with it; one that is open, or of another run, stays.
+    """
+    night("new", 1)
+    old = night("old", 9)
+    entries = {"a": ("closed", "old"), "b": ("open", "old"), "c": ("closed", "new")}
+    for name, (state, run) in entries.items():
+        entry = {"schema": 1, "state": state, "out": str(old.with_name(run))}
+        (old.parent / f"{name}.remote.json").write_text(json.dumps(entry))
+    (old.parent / "d.remote.json").write_text("[]")
+
+    runs.run("prune", "all runs", "--keep", "1", code=0)
+
+    assert ["b.remote.json", "c.remote.json", "d.remote.json", "new"] == here(runs)
+
+
 def test_an_unfinished_run_goes_only_when_it_is_old(runs: Place, night: Callable[..., Path]) -> None:
     """
     Without --unfinished none goes; with it, those that are older go, and a strange file in one keeps it.
