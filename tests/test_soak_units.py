@@ -132,7 +132,7 @@ def test_systemd_reads_every_unit(tmp_path: Path) -> None:
     }
 
     for unit in UNITS:
-        command = [
+        command: list[str | Path] = [
             "systemd-analyze",
             "--user",
             "verify",

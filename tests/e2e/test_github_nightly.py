@@ -143,7 +143,7 @@ def key(tmp_path: Path) -> str:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")
     made = tmp_path / "made"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f", made]
+    command: list[str | Path] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f", made]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return made.read_text()
 

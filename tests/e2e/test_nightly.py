@@ -16,7 +16,17 @@ from tests.e2e.test_interruptions import REAL_TIME
 
 OURS = f'exec "{sys.executable}" -m gatekeeper "$@"'
 NIGHTLY = ROOT / "soak" / "nightly.sh"
-EASY = {"workload": [{"name": "easy", "canaries": "easy.jsonl"}]}
+EASY = {
+    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "sweep": {"repeats": 1, "num_draft_tokens": [4]},
+    "fallback": {"ladder": ["autoregressive"]},
+}
+QUICK = """case "$1" in
+certify) mkdir -p "$4" && touch "$4/SHA256SUMS" && echo said && exit ${CODE:-0} ;;
+report) echo "made: promoted (exit code 0): so" ;;
+prune) exit ${PRUNED:-0} ;;
+esac"""
+"""A gatekeeper that is done at once, for what only the script decides; its run is a promotion."""
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the script")
 
 
@@ -107,6 +117,7 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     (log,) = made.logs()
     assert f"nightly-{run}.log" == log.name
     assert "scripted: promoted" in log.read_text()
+    assert "kept  " in log.read_text()
 
 
 def test_a_broken_promise_is_exit_code_1(night: Callable[..., Night]) -> None:
@@ -325,22 +336,20 @@ def test_a_folder_that_can_not_be_made_is_exit_code_4(night: Callable[..., Night
     assert "mine" == made.runs.read_text()
 
 
-def test_old_runs_and_logs_go(night: Callable[..., Night]) -> None:
+def test_old_logs_go(night: Callable[..., Night]) -> None:
     """
-    So many of each stay as were asked for, and what else lies there stays as well.
+    So many logs stay as runs do, the newest, and what else lies there stays as well.
     """
-    made = night()
+    made = night(program=QUICK)
     made.runs.mkdir()
     for number in range(4):
         (made.runs / f"nightly-2020-01-0{number + 1}T000000Z-slo.log").write_text("old")
     (made.runs / "notes.log").write_text("mine")
+
     assert 0 == made.run("slo.toml", "--keep", "2").code
-    first = made.written()
 
-    kept = [path.name for path in made.logs()]
-
-    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{first[0]}.log"] == kept
-    assert "kept  " in made.logs()[-1].read_text()
+    (run,) = made.written()
+    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{run}.log"] == [path.name for path in made.logs()]
     assert (made.runs / "notes.log").exists()
 
 
@@ -383,9 +392,7 @@ def test_a_code_that_is_not_the_runs_is_not_good_news(night: Callable[..., Night
     """
     A run that promotes, and a gatekeeper that does not stand by it: the line never says promoted.
     """
-    doubting = f'"{sys.executable}" -m gatekeeper "$@" || exit; if [ "$1" = certify ]; then exit 3; fi'
-
-    done = night(program=doubting).run("slo.toml")
+    done = night(program=f"CODE=3\n{QUICK}").run("slo.toml")
 
     assert 3 == done.code
     assert "promoted" not in the_line(done)
@@ -395,7 +402,7 @@ def test_a_rotation_that_fails_is_said(night: Callable[..., Night]) -> None:
     """
     The night's code stays, and the line says that old runs were not rotated.
     """
-    done = night(program=f'[ "$1" != prune ] || exit 4; {OURS}').run("slo.toml")
+    done = night(program=f"PRUNED=4\n{QUICK}").run("slo.toml")
 
     assert 0 == done.code
     assert "old runs were not rotated" in the_line(done)
@@ -408,7 +415,7 @@ def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
     dash = shutil.which("dash")
     if dash is None:
         pytest.skip("dash is not installed")
-    made = night(interpreter=dash)
+    made = night(interpreter=dash, program=QUICK)
     script = made.place.path / "a soak" / "nightly.sh"
     text = script.read_text()
     assert 1 == text.count("set -euo pipefail")
@@ -417,7 +424,7 @@ def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
     done = made.run("slo.toml")
 
     assert (0, "") == (done.code, done.err)
-    assert the_line(done).startswith("scripted: promoted (exit code 0, demo)")
+    assert the_line(done).startswith("made: promoted (exit code 0): so; on ")
 
 
 def test_the_script_has_no_slips() -> None:
