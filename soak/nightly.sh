@@ -96,15 +96,6 @@ name=${name%.toml}
 here=$(uname -n)
 where=${host:-$here}
 
-program=${GATEKEEPER:-}
-if [ -z "$program" ]; then
-  beside=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)/.venv/bin/gatekeeper
-  if command -v gatekeeper >/dev/null 2>&1; then program=gatekeeper; else program=$beside; fi
-fi
-if ! command -v "$program" >/dev/null 2>&1; then
-  give_up 2 "no gatekeeper on PATH; GATEKEEPER=/path/to/gatekeeper names one"
-fi
-
 if ! mkdir -p -- "$runs" 2>/dev/null || ! runs=$(CDPATH='' cd -- "$runs" 2>/dev/null && pwd); then
   give_up 4 "the folder $runs can not be made"
 fi
@@ -119,6 +110,15 @@ run="$runs/$stamp-$name$try"
 log="$runs/nightly-$stamp-$name$try.log"
 # What a power cut leaves must not be the last night's good news.
 tell "$name: began at $stamp and has not ended; on $where; $run" || give_up 4 "nothing can be written into $runs"
+
+program=${GATEKEEPER:-}
+if [ -z "$program" ]; then
+  beside=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)/.venv/bin/gatekeeper
+  if command -v gatekeeper >/dev/null 2>&1; then program=gatekeeper; else program=$beside; fi
+fi
+if ! command -v "$program" >/dev/null 2>&1; then
+  give_up 2 "no gatekeeper on PATH; GATEKEEPER=/path/to/gatekeeper names one"
+fi
 
 trap stop TERM INT HUP
 if [ -n "$host" ]; then

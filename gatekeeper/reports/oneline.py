@@ -21,7 +21,7 @@ def render(verdict: Verdict) -> str:
 
 def _part(one: WorkloadVerdict) -> str:
     if one.outcome == "promoted":
-        return f"{one.name} {against_plain(one)} of plain decoding"
+        return f"{one.name} {against_plain(one)} times plain decoding"
     if one.outcome == "graded_back" and not one.required:
         return f"{one.name} decodes plainly"
     return f"{one.name} {one.outcome.replace('_', ' ')}: {_short(one.because)}"

@@ -16,7 +16,7 @@ def render(document: Mapping[str, Any]) -> str:
     lines += [f"can not be removed  {one['run']}: {one['because']}" for one in document["failed"]]
     gone = f"{counted(len(document['removed']), 'run')}, {show(document['bytes'], 'B')}"
     rest = counted(len(document["kept"]) + len(document["left"]) + len(document["failed"]), "run")
-    lines.append(f"{document['runs']}: {'would remove' if dry else 'removed'} {gone}; {rest} stay")
+    lines.append(f"{document['runs']}: {'would remove' if dry else 'removed'} {gone}; {rest} kept")
     return "\n".join(lines) + "\n"
 
 

@@ -201,15 +201,18 @@ def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
 
 def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> None:
     """
-    A PATH such as cron's, without gatekeeper on it: the line says so.
+    A PATH such as cron's, without gatekeeper on it: the line says so, and last.txt is not yesterday's good news.
     """
     made = night()
+    made.runs.mkdir()
+    (made.runs / "last.txt").write_text("promoted")
     bare = Night(Place(made.place.path, {**made.place.environment, "PATH": "/usr/bin:/bin"}))
 
     done = bare.run("slo.toml")
 
     assert (2, "") == (done.code, done.err)
     assert "no gatekeeper on PATH" in the_line(done)
+    assert done.out == made.last()
 
 
 SHORT = {"soak": {"duration": "3 s", "sentinel_drift": 0.9}}

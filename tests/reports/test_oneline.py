@@ -28,7 +28,7 @@ def test_a_promotion_says_how_fast() -> None:
     verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
 
     assert (
-        "made: promoted (exit code 0, demo): easy 1.31 [1.22, 1.38] of plain decoding; hard decodes plainly\n"
+        "made: promoted (exit code 0, demo): easy 1.31 [1.22, 1.38] times plain decoding; hard decodes plainly\n"
     ) == oneline.render(verdict)
 
 
