@@ -64,7 +64,7 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     said = str(job.get("log") or "").strip()
     log = f"; its last words:\n{_last(said)}" if said else ""
     run = str(job.get("run_id"))
-    again = "what was measured came home and is judged below; go on with it by --resume, or run the same command anew"
+    again = "what was measured came home; go on with it there by --resume, or run the same command anew"
     if state in LOST:
         since = f" (started {job.get('started')})"
         return NoProofError(state, f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)

@@ -46,7 +46,7 @@ def environment(
     *say* is told each line of the installation. *pinned* replaces the requirements that are shipped with gatekeeper.
     """
     made = wheel()
-    return _checked(link, path, made) if path else _installed(link, made, pinned or lock(), say)
+    return _checked(link, path, made) if path else _installed(link, made, lock() if pinned is None else pinned, say)
 
 
 def _checked(link: Link, path: str, made: Wheel) -> Environment:

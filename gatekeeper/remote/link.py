@@ -13,10 +13,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from gatekeeper.remote.program import program
 from gatekeeper.remote.trouble import NO_PYTHON, FarError, LinkError, trouble
 from gatekeeper.terms.errors import InputError
 
@@ -56,10 +56,14 @@ GREETING_S = 60.0
 """Beyond the connect timeout: a touch on a security key, slow login files, a Python that starts from a cold disk."""
 SILENCE_S = 900.0
 """An agent that says nothing for so long is given up: hashing a model of 100 GB takes minutes."""
+STREAM_SILENCE_S = 120.0
+"""A stream has something to say every few seconds, if only that there is nothing to say."""
 CHUNK = 1 << 18
 HEADER_MOST = 1 << 26
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f'\"`$\\;&<>|(){}*?!#]")
 """What no host name needs, and what has slipped through a user's ProxyCommand into a shell before."""
+_URI_ENCODED = re.compile(r"ssh://.*%", re.IGNORECASE)
+"""A URI may spell the same characters in another way."""
 
 
 class Link:
@@ -106,7 +110,7 @@ class Link:
         self._streaming = True
         try:
             while True:
-                header, content = self._receive()
+                header, content = self._receive(STREAM_SILENCE_S)
                 if header.get("end"):
                     break
                 if "item" not in header:
@@ -166,9 +170,9 @@ class Link:
 
     def _greet(self, limit_s: float, home: str | None, python: str | None) -> dict[str, Any]:
         nonce = secrets.token_hex(8)
-        program = agent_program()
+        sent = program()
         end = time.monotonic() + limit_s
-        self._write(b"%d\n%s%s\n" % (len(program), program, nonce.encode()))
+        self._write(b"%d\n%s%s\n" % (len(sent), sent, nonce.encode()))
         magic, heard = b"\n" + MAGIC + nonce.encode() + b"\n", 0
         while (at := self._buffer.find(magic)) < 0:
             dropped = max(0, len(self._buffer) - len(magic))
@@ -182,6 +186,7 @@ class Link:
                 )
             self._read(end)
         del self._buffer[: at + len(magic)]
+        self._said.clear()  # what login files complained of explains nothing that happens later
         hello = self.ask("hello", home=home, python=python)
         return hello | self._clocks()
 
@@ -198,7 +203,7 @@ class Link:
         return best
 
     def _reply(self) -> dict[str, Any]:
-        header, _ = self._receive()
+        header, _ = self._receive(SILENCE_S)
         if "reply" not in header:
             raise self._fault(header)
         reply: dict[str, Any] = header["reply"]
@@ -222,8 +227,8 @@ class Link:
         except OSError:
             raise self._lost() from None
 
-    def _receive(self) -> tuple[dict[str, Any], bytes]:
-        end = time.monotonic() + SILENCE_S
+    def _receive(self, silence_s: float) -> tuple[dict[str, Any], bytes]:
+        end = time.monotonic() + silence_s
         header_size, content_size = struct.unpack("!II", self._exactly(8, end))
         if max(header_size, content_size) > HEADER_MOST:
             self.close()
@@ -287,7 +292,7 @@ _HINTS = {
 
 def checked(host: str) -> str:
     """Return *host* if ssh may be given it; a name with a meaning to any shell is an InputError."""
-    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host:
+    if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host or _URI_ENCODED.match(host):
         raise InputError(
             f"{host!r} is no host", hint="NAME, USER@NAME or ssh://USER@NAME:PORT; give others a name in ~/.ssh/config"
         )
@@ -297,11 +302,6 @@ def checked(host: str) -> str:
 def ssh_words() -> list[str]:
     """Return the ssh program and its first options."""
     return shlex.split(os.environ.get(SSH, "")) or ["ssh"]
-
-
-def agent_program() -> bytes:
-    """Return the text of the agent as it is sent."""
-    return resources.files("gatekeeper.remote").joinpath("agent.py").read_bytes()
 
 
 def _options(connect_timeout: float) -> list[str]:

@@ -181,7 +181,7 @@ class Courier:
         able = frozenset(one.name for one in ships)
         earlier = _earlier(ledger, self.far.name, parcel)
         try:
-            self._heed(of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able))
+            self._heed(of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able, now=_now()))
         except HostLacksError:
             if not order.resume:
                 hold(lambda link: link.ask("remove", run_id=entry.run_id))
@@ -235,7 +235,7 @@ class Courier:
         except FarError as error:
             if error.kind == "busy":
                 raise _occupied(self.far.name, error.more["job"]) from error
-            if error.kind != "exists":  # the answer to the first try was lost with its connection
+            if error.kind != "exists" or order.resume:  # else the answer to the first try was lost with its connection
                 raise
 
     def _heed(self, remarks: Sequence[Remark]) -> None:

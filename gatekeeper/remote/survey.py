@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
+from gatekeeper.host.occupancy import Owner
 from gatekeeper.remote.parcel import Wanted
 from gatekeeper.stages.freeze import host_doubts
 from gatekeeper.terms.manifest import Manifest, differences
@@ -35,7 +37,9 @@ def of_link(hello: Mapping[str, Any], *, installed: bool, ships_bytes: float = 0
     found = []
     skew, off = float(hello.get("skew_s", 0.0)), float(hello.get("round_trip_s", 0.0)) / 2
     if abs(skew) - off > SKEW_NOTED_S:
-        apart = f"its clock is {show_seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+        apart = (
+            f"its clock is {show_seconds(round(abs(skew), 1))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+        )
         stops = abs(skew) - off > SKEW_MOST_S
         hint = "set it by the network on both machines (macOS: sudo sntp -sS time.apple.com): certificates expire by it"
         found.append(Remark("stops" if stops else "note", "clock", apart, hint))
@@ -59,9 +63,15 @@ def of_inventory(
     wanted: Sequence[Wanted],
     earlier: Manifest | None,
     ships: frozenset[str] = frozenset(),
+    *,
+    now: datetime,
 ) -> list[Remark]:
     """Judge what the gatekeeper there tells: models, the host against the SLO and against the *earlier* run there."""
     found = [*_models(inventory["models"], wanted, earlier, ships)]
+    if inventory.get("occupant"):
+        held = Owner(**inventory["occupant"]).words(now)
+        hint = "two runs would measure each other: wait for it, or end it over there"
+        found.append(Remark("stops", "host", f"it is occupied by {held}", hint))
     refused = inventory.get("refused")
     if refused is not None:
         found.append(Remark("stops", "the run", str(refused["message"]), str(refused["hint"])))

@@ -105,12 +105,16 @@ SIGNS = (
     ),
 )
 """In the order they are looked for: a changed host key is also one whose verification failed."""
+SSH_FAILED = 255
 NO_PYTHON = "gatekeeper: no python3"
 """What the constant command line of the far side says where it finds none."""
 
 
 def trouble(host: str, code: int | None, stderr: str) -> LinkError:
-    """Return what happened to a connection that ended with *code* after ssh wrote *stderr*."""
+    """Return what happened to a connection that ended with *code* after ssh wrote *stderr*.
+
+    Only 255 is ssh's own; any other code is that of the command there, whatever words its login files wrote.
+    """
     said = _last_line(stderr)
     if NO_PYTHON in stderr:
         return LinkError(
@@ -118,7 +122,7 @@ def trouble(host: str, code: int | None, stderr: str) -> LinkError:
             f"{host} has no Python 3",
             hint="gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python",
         )
-    for sign in SIGNS:
+    for sign in SIGNS if code in {SSH_FAILED, None} else ():
         if re.search(sign.pattern, stderr):
             told = f"{sign.message.format(host=host)} (ssh: {said})" if said else sign.message.format(host=host)
             return LinkError(sign.reason, told, hint=sign.hint.replace("{host}", host))

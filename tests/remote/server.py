@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -135,17 +136,24 @@ class Server:
         """Cut every connection there is, as a lost network would; the server goes on listening. Return how many."""
         assert self.process is not None
         sessions = psutil.Process(self.process.pid).children(recursive=True)
-        ours = [one for one in sessions if one.name().startswith("sshd")]
-        for session in ours:
+        count = 0
+        for session in sessions:
             with contextlib.suppress(psutil.NoSuchProcess):
-                session.kill()
-        return len(ours)
+                if session.name().startswith("sshd"):
+                    session.kill()
+                    count += 1
+        return count
 
-    def close(self) -> None:
-        self.cut()
-        if self.process is not None:
+    def stop(self) -> None:
+        """Be gone for the network, sessions and all; jobs live on, and `start` brings the server back."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # no new session while the old ones are ended
+            self.cut()
             self.process.kill()
             self.process.wait(10)
+
+    def close(self) -> None:
+        self.stop()
         for one in self.left():
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -168,3 +176,14 @@ def python_with(environment: Path, *, wheel: bytes) -> Path:
     here = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
     (site / "libraries.pth").write_text("\n".join(here) + "\n")
     return environment
+
+
+def stand_in(folder: Path, script: str) -> Path:
+    """Make an environment whose gatekeeper is *script*: a real process that does one thing a test needs."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "gatekeeper.py").write_text(script)
+    python = folder / "bin" / "python"
+    real, body = shlex.quote(sys.executable), shlex.quote(str(folder / "gatekeeper.py"))
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -P ]; then shift 3; exec {real} -I {body} "$@"; fi\nexec {real} "$@"\n')
+    python.chmod(0o755)
+    return folder

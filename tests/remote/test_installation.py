@@ -1,12 +1,19 @@
 """The far environment: the same gatekeeper, pinned libraries, and no other taken for it."""
 
+import io
+import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.remote import installation
+from gatekeeper.remote.far.channel import Channel
+from gatekeeper.remote.far.disk import State
+from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.link import Link
+from gatekeeper.remote.trouble import LinkError
 from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
 from tests.remote.conftest import Installed, Serve
@@ -60,3 +67,48 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
             installation.environment(link, path=str(environment))
     finally:
         changed.write_bytes(before)
+
+
+def test_an_installation_that_was_cut_is_made_anew(serve: Serve) -> None:
+    """
+    A half-made environment is never used: the same command makes it again, and what pip left behind is gone.
+    """
+    server = serve()
+    reached: list[str] = []
+
+    def cut(line: str) -> None:
+        reached.append(line)
+        server.cut()
+
+    with Link("far") as link, pytest.raises(LinkError):
+        installation.environment(link, pinned=b"", say=cut)
+    half = [path.name for path in (server.state / "envs").iterdir() if path.is_dir()]
+    (server.state / "envs" / half[0] / "left").touch()
+    with Link("far") as link:
+        made = installation.environment(link, pinned=b"")
+        told = list(link.stream("run", argv=["--help"], **made.words()))
+
+    assert reached
+    assert ([made.key], True) == (half, made.fresh)
+    assert not (server.state / "envs" / made.key / "left").exists()
+    assert 0 != told[-1]["code"]  # its libraries were left out
+
+
+def test_old_environments_make_room(tmp_path: Path) -> None:
+    """
+    Of many environments the last used stay, and those of jobs that lie there; nothing else is removed.
+    """
+    for age, name in enumerate(("oldest", "of-a-job", "older", "recent", "newest", "of-now")):
+        (tmp_path / "envs" / name).mkdir(parents=True)
+        (tmp_path / "envs" / name / "ready").write_text("{}")
+        os.utime(tmp_path / "envs" / name / "ready", (1000 + age, 1000 + age))
+    (tmp_path / "jobs" / "one").mkdir(parents=True)
+    (tmp_path / "jobs" / "one" / "job.json").write_text(
+        json.dumps({"environment": str(tmp_path / "envs" / "of-a-job")})
+    )
+    state = State()
+    state.settle(str(tmp_path))
+
+    Environments(state, Channel(io.BytesIO(), io.BytesIO()))._make_room("of-now")
+
+    assert {"of-a-job", "recent", "newest", "of-now"} == {path.name for path in (tmp_path / "envs").iterdir()}

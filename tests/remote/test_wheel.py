@@ -35,11 +35,11 @@ def test_the_same_files_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     """
-    pip installs it, checking its record; the installed package is complete, its data included.
+    A pip installs it, checking its record; the installed package is complete, its data included.
     """
     made = wheel()
     (tmp_path / made.name).write_bytes(made.content)
-    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", tmp_path / "site"]
+    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
     ask = "import gatekeeper.inputs as i; print(i.shipped('slos')); import gatekeeper.cli"
 
