@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.terms.errors import InputError
+
 if TYPE_CHECKING:
     from gatekeeper.terms.outcome import Verdict
 
@@ -33,3 +35,16 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
 
     file, text = written_at(run_dir, slo)
     sys.stderr.write(annotations.render(verdict, parse(text, str(file)), text, str(file)))
+
+
+def seconds(written: str | None, option: str) -> float | None:
+    """Read a duration such as 7d; None stays None."""
+    from gatekeeper.terms.units import SECONDS, parse  # noqa: PLC0415
+
+    try:
+        found = None if written is None else parse(written, SECONDS)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}", hint=f"for example {option} 7d") from error
+    if found is not None and found <= 0:
+        raise InputError(f"{option} {written}: nothing is that young", hint=f"for example {option} 7d")
+    return found

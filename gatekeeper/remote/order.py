@@ -31,8 +31,6 @@ from gatekeeper.terms.records import Event
 from gatekeeper.terms.units import show_seconds
 
 RUNS = Path("runs")
-KEPT = 20
-"""Runs of ours that stay over there after they came home: two weeks of nights, to be looked at on the spot."""
 FETCHED = "fetched.json"
 """Beside a job: it came home, and nobody has to be told of it again."""
 
@@ -122,16 +120,7 @@ class Courier:
         place = f"{delivery.folder(entry.run_id)}/{FETCHED}"
         self.tether.hold(lambda link: link.put(place, told, sha256=sha256(told)))
         ledger.close(entry, came.outcome)
-        self.tether.hold(self._clear_away)
         return came
-
-    def _clear_away(self, link: Link) -> None:
-        """Remove our own old runs over there, but for the newest, once they are home."""
-        ours = [one for one in link.ask("jobs")["jobs"] if one["owner"] == self.owner and one["state"] != "running"]
-        for job in sorted(ours, key=lambda one: str(one["started"]))[:-KEPT]:
-            fetched = f"{delivery.folder(str(job['run_id']))}/{FETCHED}"
-            if link.ask("held", path=fetched).get("sha256"):
-                link.ask("remove", run_id=job["run_id"])
 
     def _find(
         self, link: Link, order: Order, parcel: Parcel, ledger: Ledger
