@@ -116,6 +116,9 @@ class Courier:
         self._tell("stage", {"stage": "bringing the run home"})
         files = fetch(self.tether, entry.run_id, out, self.say)
         came = homecoming.receive(out, job, entry.command[0])
+        if came.verdict is not None and came.trouble is None:
+            agree = "the same verdict, byte for byte" if came.exact else "the same outcomes, by another version"
+            self.say("home", f"{files} files, each as it was sealed; judged again here: {agree}")
         told = json.dumps({"by": self.owner, "at": stamp(_now()), "files": files, "outcome": came.outcome}).encode()
         place = f"{delivery.folder(entry.run_id)}/{FETCHED}"
         self.tether.hold(lambda link: link.put(place, told, sha256=sha256(told)))
