@@ -1,5 +1,7 @@
 """The commands that work on another machine, and those that ask what became of runs there."""
 
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -141,8 +143,23 @@ def probe(slo: Path, *, seconds: float, as_json: bool, **how: Any) -> int:
     came = _carried_out(("probe", "--seconds", f"{seconds:g}"), slo, **how)
     _complain(came)
     assert came.document is not None
-    show(came.document, forecast.probe(came.document), as_json=as_json)
+    document = came.document
+    if how["out"] is None:  # as here: a probe keeps its records only where it is told to
+        shutil.rmtree(came.path)
+        document = document | {"run": None}
+    document = _said_from_here(document, slo, how["name"])
+    show(document, forecast.probe(document), as_json=as_json)
     return 0
+
+
+def _said_from_here(document: dict[str, Any], slo: Path, name: str) -> dict[str, Any]:
+    """Have the next steps of a probe name the command that was given, and not the one it became over there."""
+    there, here = re.compile(r"gatekeeper probe \S.*?\.toml"), f"gatekeeper remote probe {slo} --on {name}"
+    workloads = {
+        workload: found | {"next": there.sub(lambda _: here, str(found.get("next", "")))}
+        for workload, found in document["workloads"].items()
+    }
+    return document | {"workloads": workloads}
 
 
 def _there(verb: str, says: str) -> click.Command:

@@ -48,7 +48,7 @@ def deliver(link: Link, parcel: Parcel, run_id: str, mapped: Mapping[str, str]) 
         digest = sha256(content)
         at = f"{folder(run_id)}/{place}"
         if link.ask("held", path=at).get("sha256") != digest:
-            link.put(at, content, sha256=digest)
+            link.put(at, content, sha256=digest, mode=0o755 if place in parcel.programs else 0o644)
     for one in parcel.models:
         if one.name in mapped and one.place is not None:
             link.ask("link", path=f"{folder(run_id)}/{one.place}", to=mapped[one.name])

@@ -1,5 +1,6 @@
 """The parcel: all that a run is made from, laid out so that every path in the SLO means the same on another machine."""
 
+import os
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class Parcel:
     files: Mapping[str, bytes]
     """By their place in the job's folder."""
     models: tuple[Wanted, ...]
+    programs: frozenset[str] = frozenset()
+    """Which of the files may be executed."""
 
     @property
     def sha256(self) -> str:
@@ -76,7 +79,9 @@ def pack(slo_path: Path) -> Parcel:
         if files.get(place, content) != content:
             raise InputError(f"{slo_path}: two files would lie at {place}", hint="give one of them another name")
         files[place] = content
-    return Parcel(given, slo, files, tuple(_models(given, base)))
+    places = {posixpath.normpath(posixpath.join(base, name)): given.base / name for name in wanted}
+    programs = frozenset(place for place, path in places.items() if os.access(path, os.X_OK))
+    return Parcel(given, slo, files, tuple(_models(given, base)), programs)
 
 
 def _named(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:

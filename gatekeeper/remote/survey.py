@@ -37,7 +37,9 @@ def of_link(hello: Mapping[str, Any], *, installed: bool, ships_bytes: float = 0
     found = []
     skew, off = float(hello.get("skew_s", 0.0)), float(hello.get("round_trip_s", 0.0)) / 2
     if abs(skew) - off > SKEW_NOTED_S:
-        apart = f"its clock is {show_seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+        apart = (
+            f"its clock is {show_seconds(round(abs(skew), 1))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+        )
         stops = abs(skew) - off > SKEW_MOST_S
         hint = "set it by the network on both machines (macOS: sudo sntp -sS time.apple.com): certificates expire by it"
         found.append(Remark("stops" if stops else "note", "clock", apart, hint))

@@ -23,6 +23,7 @@ from tests.remote.server import Server, program, python_with
 __all__ = ["ended", "place", "scripted", "until"]
 
 Serve = Callable[..., Server]
+Make = Callable[..., "Pair"]
 
 
 def need_sshd() -> None:

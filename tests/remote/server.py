@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -148,11 +149,16 @@ class Server:
                     count += 1
         return count
 
-    def close(self) -> None:
-        if self.process is not None:
+    def stop(self) -> None:
+        """Be gone for the network, sessions and all; jobs live on, and `start` brings the server back."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # no new session while the old ones are ended
             self.cut()
             self.process.kill()
             self.process.wait(10)
+
+    def close(self) -> None:
+        self.stop()
         for one in self.left():
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
