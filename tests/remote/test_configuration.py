@@ -55,7 +55,8 @@ def test_a_shared_connection_is_shared(serve: Serve) -> None:
         pytest.skip("the path of a socket would be too long here")
     server.prefer("ControlMaster auto", f"ControlPath {socket}", "ControlPersist 60")
     with ExitStack() as stack:
-        stack.callback(subprocess.run, ["ssh", "-F", server.config, "-O", "exit", "far"], check=False, timeout=30)
+        leave = ["ssh", "-F", str(server.config), "-O", "exit", "far"]
+        stack.callback(lambda: subprocess.run(leave, check=False, timeout=30))
 
         for _ in range(2):
             with Link("far") as link:
