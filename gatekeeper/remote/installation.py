@@ -24,7 +24,7 @@ class Environment:
     """Of one that somebody else made; empty for one that was installed from here."""
     python: str
     installed: tuple[str, ...]
-    """`name==version` of every package; empty where somebody else chose them."""
+    """`name==version` of every package: what was pinned, or what somebody else chose."""
     wheel_sha256: str
     fresh: bool
 
@@ -59,7 +59,7 @@ def _checked(link: Link, path: str, made: Wheel) -> Environment:
             f"{link.host}: the gatekeeper in {path} is not the one that runs here: {shown} differ",
             hint="install the same one there, or leave `environment` out of hosts.toml to have it installed",
         )
-    return Environment("", path, found["python"], (), made.sha256, fresh=False)
+    return Environment("", path, found["python"], tuple(found["installed"]), made.sha256, fresh=False)
 
 
 def _installed(link: Link, made: Wheel, pinned: bytes, say: Callable[[str], None]) -> Environment:

@@ -227,7 +227,8 @@ class Courier:
         ready: Environment,
         environ: Mapping[str, str],
     ) -> None:
-        label = {"command": list(order.command), "slo": entry.slo_name, "parcel": parcel.sha256}
+        label: dict[str, Any] = {"command": list(order.command), "slo": entry.slo_name, "parcel": parcel.sha256}
+        label["installed"] = list(ready.installed)
         try:
             link.ask(
                 "start",

@@ -127,6 +127,11 @@ class Server:
             f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
         )
 
+    def prefer(self, *lines: str) -> None:
+        """Put further lines before those of the client's configuration: the first value counts."""
+        further = "".join(f"  {line}\n" for line in lines)
+        self.config.write_text(self.config.read_text().replace("Host far\n", f"Host far\n{further}"))
+
     def trust(self, public: Path | None) -> None:
         """Have the client know this host key alone; none at all for None."""
         kind_and_key = " ".join(public.read_text().split()[:2]) if public else ""

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) 
 
 def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Path) -> None:
     """
-    A host that has this very gatekeeper needs no installation.
+    A host that has this very gatekeeper needs no installation; the versions beside it are recorded.
     """
     serve()
 
@@ -52,6 +53,7 @@ def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Pa
         found = installation.environment(link, path=str(environment))
 
     assert (str(environment), wheel().sha256) == (found.path, found.wheel_sha256)
+    assert f"numpy=={version('numpy')}" in found.installed
 
 
 def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:

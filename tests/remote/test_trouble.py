@@ -22,7 +22,7 @@ from gatekeeper.remote.program import program as agent_program
 from gatekeeper.remote.trouble import LinkError
 from gatekeeper.terms.errors import InputError
 from tests.remote.conftest import Serve
-from tests.remote.server import Server, free_port, key
+from tests.remote.server import free_port, key
 
 MOST_S = 60.0
 
@@ -37,17 +37,11 @@ def refusal(host: str = "far", *, connect_timeout: float = 10.0) -> LinkError:
     return refused.value
 
 
-def reconfigured(server: Server, *lines: str) -> None:
-    """Put further lines before those of the client's configuration: the first value counts."""
-    further = "".join(f"  {line}\n" for line in lines)
-    server.config.write_text(server.config.read_text().replace("Host far\n", f"Host far\n{further}"))
-
-
 def test_refused(serve: Serve) -> None:
     """
     A machine without an ssh server says so itself.
     """
-    reconfigured(serve(), f"Port {free_port()}")
+    serve().prefer(f"Port {free_port()}")
 
     assert "refused" == refusal().reason
 
@@ -56,7 +50,7 @@ def test_a_name_nobody_knows(serve: Serve) -> None:
     """
     A misspelt name is told from a machine that is down.
     """
-    reconfigured(serve(), "HostName no-such-mac.invalid")
+    serve().prefer("HostName no-such-mac.invalid")
 
     assert "unresolvable" == refusal().reason
 
@@ -80,7 +74,7 @@ def test_a_machine_that_hangs(serve: Serve) -> None:
     """
     server = serve()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        reconfigured(server, f"Port {deaf.getsockname()[1]}")
+        server.prefer(f"Port {deaf.getsockname()[1]}")
 
         assert "timed_out" == refusal(connect_timeout=1).reason
 

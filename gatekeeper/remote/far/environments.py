@@ -14,6 +14,14 @@ from gatekeeper.remote.far.processes import clean, lines
 KEPT = 3
 """Environments that stay: the one of now, and what a return to the last versions would need."""
 
+FIND = """
+import importlib.metadata, importlib.util
+print(importlib.util.find_spec("gatekeeper").origin)
+versions = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
+print("\\n".join(sorted(f"{name}=={version}" for name, version in versions.items())))
+"""
+"""Run by the Python of the environment: where its gatekeeper is, and what else is installed, without importing it."""
+
 
 class Environments:
     """Makes and checks environments; `python` is what they are made with."""
@@ -99,19 +107,19 @@ class Environments:
         if version is None:
             raise Refusal("environment", "no Python at " + str(python))
         found = subprocess.run(
-            [str(python), "-I", "-c", "import importlib.util as u; print(u.find_spec('gatekeeper').origin)"],
+            [str(python), "-I", "-c", FIND],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, env=clean(),
         )  # fmt: skip
-        origin = found.stdout.decode().strip()
-        if found.returncode != 0 or not origin:
+        if found.returncode != 0:
             raise Refusal("environment", "no gatekeeper in " + environment)
+        origin, *installed = found.stdout.decode().splitlines()
         root = Path(origin).parent
         differing = [
             name
             for name, digest in sorted(package.items())
             if not (root / name).is_file() or sha256(root / name) != digest
         ]
-        return {"python": version, "root": str(root), "differing": differing}
+        return {"python": version, "root": str(root), "differing": differing, "installed": installed}
 
     def place(self, key: str, environment: str) -> Path:
         """Return the folder of an environment that is ready."""
