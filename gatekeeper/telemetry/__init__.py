@@ -15,7 +15,7 @@ from typing import Any
 
 from gatekeeper import casefile, store
 from gatekeeper.telemetry.destination import Destination, RefusedError, destination
-from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.slo import Telemetry
 
@@ -107,6 +107,25 @@ def export_stored(path: Path) -> Sent:
     outcome = {name: concluded.get(name) for name in ("outcome", "exit_code", "grade")}
     said = _send_part(to, path, {"outcome": outcome})
     return Sent(to.shown, said["spans"], said["points"])
+
+
+def transition(
+    asked: Telemetry, attributes: Mapping[str, str | int | float | bool | None], at_ns: int, manifest_sha256: str
+) -> str | None:
+    """Tell the collector, if anybody named one, of a change of what is served; return why it does not know, else None.
+
+    It is a span without length at *at_ns*, nanoseconds since 1970, with an event, both named `gatekeeper.transition`,
+    and *attributes* under `gatekeeper.`; it links to the run of that manifest. Takes at most `asked.timeout` seconds
+    and raises nothing.
+    """
+    try:
+        to = destination(asked, os.environ)
+        if to is not None and "traces" in to.signals:
+            said = {"attributes": dict(attributes), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
+            _send(to, {"transition": said})
+    except GatekeeperError as error:
+        return error.message
+    return None
 
 
 def _send_part(to: Destination, path: Path, part: Mapping[str, Any]) -> dict[str, Any]:
