@@ -135,7 +135,8 @@ def _send_part(to: Destination, path: Path, part: Mapping[str, Any]) -> dict[str
 
 def _send(to: Destination, what: Mapping[str, Any]) -> dict[str, Any]:
     """Have a process of its own send something; raise RefusedError where the collector does not have all of it."""
-    way = {"signals": dict(to.signals), "shown": to.shown, "seconds": to.limit}
+    begun_ns = time.monotonic_ns()  # one clock for the whole system, so the other process ends just before its limit
+    way = {"signals": dict(to.signals), "shown": to.shown, "seconds": to.limit, "begun_ns": begun_ns}
     text = json.dumps({"way": way, **what})
     try:
         done = subprocess.run(

@@ -31,7 +31,7 @@ from gatekeeper.terms.records import Generation
 SPANS = 500
 """In one request: under a megabyte, round events apart."""
 NOT_ANSWERS = ("host.jsonl", "events.jsonl")
-RESERVE_S = 0.3
+RESERVE_S = 0.5
 """Kept back from the time limit, so that what went wrong can still be said."""
 
 
@@ -42,14 +42,20 @@ class Way:
     signals: Mapping[Signal, Protocol]
     shown: str
     seconds: float
-    begun_ns: int = field(default_factory=time.monotonic_ns)
+    begun_ns: int
+    """The monotonic instant that the seconds count from."""
+
+    @property
+    def left(self) -> float:
+        """Return how many seconds are left, a moment at least."""
+        return max(0.1, self.seconds - (time.monotonic_ns() - self.begun_ns) / 1e9)
 
     def open(self, signal: Signal) -> Wire:
-        """Open the wire of a signal for what is left of the time."""
-        left = self.seconds - RESERVE_S - (time.monotonic_ns() - self.begun_ns) / 1e9
+        """Open the wire of a signal; each request may take what is left of the time, or OTEL_EXPORTER_OTLP_TIMEOUT."""
         named = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT")
         own = any(name in os.environ for name in named)
-        return Wire(signal, self.signals[signal], self.shown, None if own else max(0.1, left))
+        seconds = None if own else lambda: max(0.1, self.left - RESERVE_S)
+        return Wire(signal, self.signals[signal], self.shown, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +153,8 @@ def _send_metrics(frame: Frame, found: Sequence[sdk.Metric], way: Way) -> int:
     return sum(len(one.data.data_points) for one in found)
 
 
-def answer(asked: Mapping[str, Any], begun_ns: int) -> Mapping[str, Any]:
+def answer(asked: Mapping[str, Any], way: Way) -> Mapping[str, Any]:
     """Send what was asked for: a part of a run, or a transition."""
-    way = Way(**asked["way"], begun_ns=begun_ns)
     if "transition" in asked:
         return {"spans": send_spans([spans.transition(**asked["transition"])], way)}
     return asdict(export(Path(asked["run"]), Part(**asked["part"]), way))
@@ -157,12 +162,12 @@ def answer(asked: Mapping[str, Any], begun_ns: int) -> Mapping[str, Any]:
 
 def main() -> int:
     """Serve one request: {way, run, part} or {way, transition}."""
-    begun_ns = time.monotonic_ns()
     asked = json.load(sys.stdin)
-    setitimer(ITIMER_REAL, float(asked["way"]["seconds"]))  # should whoever started us be killed, we still end
+    way = Way(**asked["way"])
+    setitimer(ITIMER_REAL, way.left + RESERVE_S)  # should whoever started us be killed before it ends us, we still end
     logging.disable()  # what the exporters log may quote headers; what matters of it is an error here
     try:
-        sent = answer(asked, begun_ns)
+        sent = answer(asked, way)
     except GatekeeperError as error:
         sys.stdout.write(json.dumps({"because": error.message}))
         return 1
@@ -171,4 +176,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # nothing is open any more, and taking all these modules down costs the run a part of its limit

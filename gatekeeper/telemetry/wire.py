@@ -4,6 +4,7 @@ By themselves they take any answer below 400 for consent, never look at what it 
 long as their time allows. Here no request is sent twice: the export at the end of the run is the second try.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,10 +19,10 @@ SHOWN = 200
 class Wire:
     """Sends one signal; whoever opens it closes it.
 
-    Each request may take *seconds*; None leaves them to OTEL_EXPORTER_OTLP_TIMEOUT.
+    Each request may take *seconds*, asked for when all is loaded; None leaves them to OTEL_EXPORTER_OTLP_TIMEOUT.
     """
 
-    def __init__(self, signal: Signal, protocol: Protocol, shown: str, seconds: float | None) -> None:
+    def __init__(self, signal: Signal, protocol: Protocol, shown: str, seconds: Callable[[], float] | None) -> None:
         self._shown, self._taken = shown, 0
         self._trouble: RefusedError | None = None
         try:
@@ -29,7 +30,7 @@ class Wire:
                 from gatekeeper.telemetry import over_grpc as over  # noqa: PLC0415 (of no use over HTTP)
             else:
                 from gatekeeper.telemetry import over_http as over  # type: ignore[no-redef]  # noqa: PLC0415
-            self._exporter: Any = over.exporter(signal, seconds, self)
+            self._exporter: Any = over.exporter(signal, seconds() if seconds is not None else None, self)
         except Exception as error:  # whatever a variable can hold that an exporter does not take
             raise self.refuse(line(f"{type(error).__name__}: {error}")) from error
 

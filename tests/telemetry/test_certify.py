@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -220,7 +221,9 @@ def test_a_long_run_goes_out_in_many_requests(
     monkeypatch.setattr(f"gatekeeper.telemetry.{serve.__name__}.POINTS", 10)
     with serve() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        sent = export(told.run, Part(), Way({"traces": protocol, "metrics": protocol}, "there", 60))
+        sent = export(
+            told.run, Part(), Way({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns())
+        )
 
     sizes = [len(found(request)) for request in receiver.requests]
     assert sent.spans + sent.points == sum(sizes)

@@ -1,6 +1,7 @@
 """Collectors that are down, slow or unwilling: they cost the run a time limit and never its verdict."""
 
 import socket
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypa
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
 
         with pytest.raises(RefusedError, match="did not send it"):
-            send_spans(found, Way({"traces": "grpc"}, "there", 10))
+            send_spans(found, Way({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
