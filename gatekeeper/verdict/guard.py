@@ -103,7 +103,7 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
         check, newest = _paired_passes(guard, evidence, error, terms.confidence)
     else:
         trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
-        check, newest = _crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
+        check, newest = crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
         newest = None if trace.missing else newest
         check = _by_census(guard, route.measured, evidence, check)
     if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
@@ -154,7 +154,7 @@ def _over(guard: Guard, terms: Terms) -> float:
     return guard.over or (terms.interval or watch.interval if guard.of.host else watch.window)
 
 
-def _crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
+def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
     """Look for a crossing in the latest values, then in ever longer stretches: a change is not diluted by what was."""
     metric, bound, limit = guard.of, guard.bound, guard.threshold
     if trace.missing:
@@ -215,7 +215,7 @@ def _by_counters(guard: Guard, seen: Seen, terms: Terms, error: float) -> Check 
     if guard.threshold > min(floors) or not moved:
         return None
     trace = tallied((one.at_ns, one.accepted / one.drafted) for one in moved)
-    check = _crossed_or_kept(guard, trace, error, terms.confidence)
+    check = crossed_or_kept(guard, trace, error, terms.confidence)
     return check if check.outcome is Outcome.FAIL else None
 
 

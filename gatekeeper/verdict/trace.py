@@ -7,6 +7,7 @@ less than free draws would, and an interval for free draws then errs to undecide
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing
@@ -17,6 +18,9 @@ from gatekeeper.verdict.claims import NOTE, counted_or_claimed
 from gatekeeper.verdict.evidence import BURST, Evidence, lost_too_many, paired_ratios, plain_gap, sound
 from gatekeeper.verdict.quality import grade
 from gatekeeper.verdict.timing import acceptance, decode_rate
+
+SHARES = 8
+"""The shortest stretch of which a share is judged: one failed answer is none."""
 
 Bounded = Callable[[Sequence[float], float], Estimate | Missing]
 
@@ -114,7 +118,7 @@ def census(evidence: Evidence, kind: str | None) -> float | None:
 
 def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
     """Return acceptance by the server's own counters, look by look."""
-    return Trace(*_split(list(shares)), bounded=_median, least=_median_needs, notes=("by the server's counters",))
+    return Trace(*_split(list(shares)), bounded=median_bounds, least=median_needs, notes=("by the server's counters",))
 
 
 def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
@@ -128,28 +132,35 @@ def _medians(
 ) -> Trace:
     read_off = [(_ended((one,)), read(one.answer)) for one in sound(answers)]
     values = [(at, value) for at, value in read_off if value is not None]
-    return Trace(*_split(values), bounded=_median, least=_median_needs, notes=notes)
+    return Trace(*_split(values), bounded=median_bounds, least=median_needs, notes=notes)
 
 
 def _shares(values: Iterable[tuple[int, bool]]) -> Trace:
     counted = [(at, float(value)) for at, value in values]
-    return Trace(*_split(counted), bounded=_share, least=lambda _: 1)
+    return Trace(*_split(counted), bounded=share_bounds, least=lambda _: SHARES)
 
 
-def _median(values: Sequence[float], error: float) -> Estimate | Missing:
+def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the median by order statistics, each side with *error*."""
     return stats.quantile(values, 0.5, 1 - error)
 
 
-def _median_needs(error: float) -> int:
+def median_needs(error: float) -> int:
+    """Return the fewest values whose median can be bounded."""
     return stats.samples_needed(0.5, 1 - error)
 
 
-def _share(values: Sequence[float], error: float) -> Estimate | Missing:
+def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the share of ones exactly, each side with *error*."""
     n, many = len(values), round(math.fsum(values))
     if not n:
         return Missing("no answer shows it")
-    lo, hi = stats.proportion_bounds(many, n, 1 - error)
-    return Estimate(many / n, lo, hi, n)
+    return Estimate(many / n, *_proportion(many, n, 1 - error), n)
+
+
+@lru_cache(maxsize=4096)
+def _proportion(many: int, n: int, level: float) -> tuple[float, float]:
+    return stats.proportion_bounds(many, n, level)
 
 
 def _split(values: Sequence[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
