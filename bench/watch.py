@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -41,6 +42,11 @@ ACCEPTED_NOISE = 0.10
 """Deviation of one answer's acceptance: canaries differ."""
 
 
+HARD = 0.25
+SOAKED = 24
+"""Canaries of the soak."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """How noisy production is, and how seldom a canary may be asked."""
@@ -52,12 +58,20 @@ class Condition:
     """Seconds from pair to pair of a workload: what a pair costs, over the duty."""
     tails: float = math.inf
     """Degrees of freedom of Student's t, scaled to the same deviation; infinite for normal noise."""
+    hard: float = 0.0
+    """A quarter of the canaries gain so much less (log ratio) than the rest."""
+
+    @property
+    def differ(self) -> float:
+        """Return the deviation of the canaries' own log ratios."""
+        return self.hard * math.sqrt(HARD * (1 - HARD))
 
 
 CONDITIONS = (
     Condition("noise 7%, a pair a minute", 0.07, 60.0),
     Condition("noise 15%, a pair a minute", 0.15, 60.0),
     Condition("noise 15%, heavy tails", 0.15, 60.0, tails=3.0),
+    Condition("noise 7%, a quarter is hard", 0.07, 60.0, hard=0.4),
     Condition("noise 15%, a pair in 10 min", 0.15, 600.0),
 )
 
@@ -89,8 +103,11 @@ LOSSES = (
 )
 
 
-def policy() -> Policy:
-    """Return a policy with the guards above, of a month."""
+def policy(condition: Condition) -> Policy:
+    """Return a policy with the guards above, of a month, and with what a soak measures of so different canaries."""
+    center, half = CERTIFIED["throughput_ratio"], stats.student_quantile(0.95, SOAKED - 1) * condition.differ
+    factor = math.exp(half / math.sqrt(SOAKED))
+    ratio = {"center": center, "lo": center / factor, "hi": center * factor, "n": SOAKED}
     sides = {"throughput_ratio": "at_least", "acceptance_rate": "at_least", "error_rate": "at_most"}
     return Policy.model_validate(
         {
@@ -102,7 +119,14 @@ def policy() -> Policy:
             "issued": 0,
             "expires": MONTH_S,
             "watch": {"interval": LOOK_S},
-            "route": [{"workload": "w", "speculation": True, "setting": {"draft": "d"}}],
+            "route": [
+                {
+                    "workload": "w",
+                    "speculation": True,
+                    "setting": {"draft": "d"},
+                    "measured": {"throughput_ratio": ratio},
+                }
+            ],
             "guard": [{"metric": name, sides[name]: bound, "for": 120.0} for name, bound in BOUNDS.items()],
         }
     )
@@ -132,29 +156,32 @@ def drawn(truths: Sequence[tuple[Truth, int]], condition: Condition, random: np.
     noise = random.standard_normal(count)
     if math.isfinite(condition.tails):
         noise = random.standard_t(condition.tails, count) * math.sqrt((condition.tails - 2) / condition.tails)
-    logs = np.log(ratio) + condition.noise * noise
+    easier = np.where(random.random(count) < HARD, HARD - 1, HARD) * condition.hard
+    logs = np.log(ratio) + easier + condition.noise * noise
     accepted = np.clip(acceptance + ACCEPTED_NOISE * random.standard_normal(count), 0.0, 1.0)
     failed = random.random(count) < errors
     return Drawn(np.where(failed, np.nan, logs), np.where(failed, np.nan, accepted), failed.astype(np.float64))
 
 
-def crossed(metric: str, values: Floats, error: float) -> Flags:
+def crossed(metric: str, values: Floats, error: float, differ: float = 0.0) -> Flags:
     """Return after each of *values* whether its guard is crossed: in the latest ones, or in any longer stretch."""
-    bound, found = BOUNDS[metric], np.zeros(len(values), dtype=bool)
+    found = np.zeros(len(values), dtype=bool)
     count = {"throughput_ratio": sequential.LEAST, "acceptance_rate": median_needs(error), "error_rate": SHARES}[metric]
     for _ in range(STRETCHES):
         if count > len(values):
             break
-        found[count - 1 :] |= _beyond(metric, values, count, bound, error)
+        found[count - 1 :] |= _beyond(metric, values, count, error, differ)
         count *= 2
     return found
 
 
-def _beyond(metric: str, values: Floats, count: int, bound: float, error: float) -> Flags:
+def _beyond(metric: str, values: Floats, count: int, error: float, differ: float) -> Flags:
+    bound = BOUNDS[metric]
     if metric == "throughput_ratio":
         mean = _rolling(values, count) / count
         spread = np.sqrt(np.maximum(0.0, _rolling(values**2, count) - count * mean**2) / (count - 1))
-        half = stats.student_quantile(1 - error, count - 1) * spread / math.sqrt(count)
+        half = _student(1 - error, count - 1) * spread / math.sqrt(count)
+        half = np.maximum(half, _student(1 - error, SOAKED - 1) * differ / math.sqrt(count))
         beyond: Flags = mean + half < math.log(bound)
         return beyond
     if metric == "acceptance_rate":
@@ -169,6 +196,12 @@ def _beyond(metric: str, values: Floats, count: int, bound: float, error: float)
     return high
 
 
+@cache
+def _student(level: float, degrees: int) -> float:
+    return stats.student_quantile(level, degrees)
+
+
+@cache
 def _share_lo(many: int, count: int, error: float) -> float:
     seen = share_bounds([1.0] * many + [0.0] * (count - many), error)
     assert isinstance(seen, stats.Estimate)
@@ -185,17 +218,17 @@ def first_down(one: Drawn, known: Policy, condition: Condition, error: float) ->
     """Return after which pair the route first goes down: any guard crossed for as long as it says."""
     found = [len(one.failed)]
     for guard in known.guard:
-        held = _held(_flags(guard, one, error), guard, condition)
+        held = _held(_flags(guard, one, error, condition), guard, condition)
         if held.any():
             found.append(int(np.argmax(held)))
     return min(found) if min(found) < len(one.failed) else None
 
 
-def _flags(guard: Guard, one: Drawn, error: float) -> Flags:
+def _flags(guard: Guard, one: Drawn, error: float, condition: Condition) -> Flags:
     """Return by pair whether a guard is crossed; a pair that failed changes nothing about speed and acceptance."""
     values = {"throughput_ratio": one.logs, "acceptance_rate": one.accepted, "error_rate": one.failed}[guard.metric]
     known = np.isfinite(values)
-    flags = crossed(guard.metric, values[known], error)
+    flags = crossed(guard.metric, values[known], error, condition.differ)
     at = np.cumsum(known) - 1
     out: Flags = np.where(at >= 0, flags[np.maximum(at, 0)] if len(flags) else False, False)
     return out
@@ -228,7 +261,7 @@ class Row:
 
 def months(condition: Condition, truth: Truth, runs: int, seed: int) -> Row:
     """Watch a healthy route for 30 days, *runs* times."""
-    known = policy()
+    known = policy(condition)
     error, count = error_of(known), int(MONTH_S / condition.every_s)
     random = np.random.default_rng([seed, round(1e4 * truth.ratio), round(condition.every_s)])
     downs = [first_down(drawn([(truth, count)], condition, random), known, condition, error) for _ in range(runs)]
@@ -244,7 +277,7 @@ AFTER = 3000
 
 def losses(condition: Condition, truth: Truth, runs: int, seed: int) -> Row:
     """Watch a route that was healthy lose so much, *runs* times."""
-    known = policy()
+    known = policy(condition)
     error = error_of(known)
     random = np.random.default_rng([seed, 1, round(1e4 * truth.ratio), round(condition.every_s)])
     waits = []
@@ -284,11 +317,16 @@ def main() -> None:
     lost = [losses(one, truth, given.runs, given.seed) for one in CONDITIONS for truth in LOSSES]
     if given.json:
         told: dict[str, Any] = {"healthy": [asdict(row) for row in healthy], "losses": [asdict(row) for row in lost]}
-        print(json.dumps({"runs": given.runs, "seed": given.seed, "error": error_of(policy()), **told}, indent=1))
+        print(
+            json.dumps(
+                {"runs": given.runs, "seed": given.seed, "error": error_of(policy(CONDITIONS[0])), **told}, indent=1
+            )
+        )
         return
     print_months(healthy)
     print_losses(lost)
-    print(f"{given.runs} runs a row, error {error_of(policy()):.2g} a look, in {time.perf_counter() - begun:.0f} s")
+    error, took = error_of(policy(CONDITIONS[0])), time.perf_counter() - begun
+    print(f"{given.runs} runs a row, error {error:.2g} a look, in {took:.0f} s")
 
 
 if __name__ == "__main__":

@@ -64,8 +64,6 @@ class Terms:
     """Seconds between two host samples."""
     confidence: float = 0.95
     """Of a bound that is kept: what takes a route up again."""
-    interval: float | None = None
-    """Seconds from look to look where it is not the policy's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def look_error(terms: Terms, workload: str) -> float:
     policy = terms.policy
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
-    looks = max(1.0, policy.life / (terms.interval or policy.watch.interval))
+    looks = max(1.0, policy.life / policy.watch.interval)
     return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
 
 
@@ -151,7 +149,7 @@ def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Sett
 def _over(guard: Guard, terms: Terms) -> float:
     """Return the seconds a guard looks back."""
     watch = terms.policy.watch
-    return guard.over or (terms.interval or watch.interval if guard.of.host else watch.window)
+    return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
 def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:

@@ -1,17 +1,17 @@
 """The trace of a metric in production: its values answer by answer, and the gate's own bound for them.
 
-A canary set is frozen and asked in rotation, so each answer counts as one draw from it: whole rounds of the set scatter
-less than free draws would, and an interval for free draws then errs to undecided.
+A canary set is frozen and asked in a shuffled rotation, so each answer counts as one draw from it: whole rounds of the
+set scatter less than free draws would, and an interval for free draws then errs to undecided.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing
-from gatekeeper.terms.policy import Measured
+from gatekeeper.terms.policy import Figure, Measured
 from gatekeeper.terms.records import Answer, Generation
 from gatekeeper.verdict import sequential, stats
 from gatekeeper.verdict.claims import NOTE, counted_or_claimed
@@ -58,11 +58,23 @@ def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
         values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
     return Trace(
         *_split(values),
-        bounded=sequential.interval,
+        bounded=partial(sequential.interval, known=spread(measured.throughput_ratio)),
         least=lambda _: sequential.LEAST,
         notes=("against plain twins",),
         missing=lost_too_many(lost, evidence) or "",
     )
+
+
+def spread(certified: Figure | None) -> sequential.Known | None:
+    """Return how much the canaries differ, by the width of the certified interval; None where that tells nothing.
+
+    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. Read at 95 %, which widens it
+    where the run split its error over rungs.
+    """
+    if certified is None or certified.n < 2 or not 0 < certified.lo < certified.hi:
+        return None
+    half, degrees = math.log(certified.hi / certified.lo) / 2, certified.n - 1
+    return sequential.Known(half * math.sqrt(certified.n) / stats.student_quantile(0.95, degrees), degrees)
 
 
 def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:
