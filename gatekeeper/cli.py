@@ -14,6 +14,7 @@ import click
 from gatekeeper import aftercare, outset
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO
 from gatekeeper.options import show as _print
+from gatekeeper.remote.commands import remote
 from gatekeeper.reports import FORMATS
 from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
 
@@ -28,6 +29,7 @@ AFTER_INTERRUPT = {
     "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
     "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
     "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "remote": "a run that was begun there goes on: the same command attaches to it, gatekeeper remote cancel ends it",
     "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command; the others have nothing to keep."""
@@ -266,7 +268,7 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-for _command in (*outset.COMMANDS, *aftercare.COMMANDS):
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS, remote):
     gatekeeper.add_command(_command)
 
 
@@ -289,7 +291,9 @@ def _tell_telemetry(trouble: str | None, run: Path) -> None:
 
 
 def _observers(observer: "Observer | None") -> "list[Observer]":
-    return [] if observer is None else [observer]
+    from gatekeeper import progress  # noqa: PLC0415
+
+    return [one for one in (observer, progress.wanted()) if one is not None]
 
 
 def _knobs(written: Sequence[str]) -> dict[str, Any]:
