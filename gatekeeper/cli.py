@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper import aftercare, outset
+from gatekeeper import aftercare, outset, upkeep
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO
 from gatekeeper.options import show as _print
 from gatekeeper.remote.commands import remote
@@ -268,7 +268,7 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-for _command in (*outset.COMMANDS, *aftercare.COMMANDS, remote):
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *upkeep.COMMANDS, remote):
     gatekeeper.add_command(_command)
 
 

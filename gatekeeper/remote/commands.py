@@ -236,6 +236,22 @@ def cancel(
     return 0
 
 
+@remote.command()
+@_where
+@click.option(
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Keep the newest N that came home."
+)
+@click.option("--dry-run", "-n", is_flag=True, help="Say what would be removed, and remove nothing.")
+@AS_JSON
+def prune(name: str, hosts: Path | None, python: str | None, *, keep: int, dry_run: bool, as_json: bool) -> int:
+    """Remove old runs of yours from that machine, once they came home; nothing else is touched."""
+    from gatekeeper.remote import clearance  # noqa: PLC0415
+
+    document = clearance.clear(_far(name, hosts, python), keep, dry_run=dry_run)
+    show(document, clearance.render(document), as_json=as_json)
+    return 0
+
+
 @remote.command(hidden=True)
 @SLO
 def inventory(slo: Path) -> int:
