@@ -233,7 +233,7 @@ def report(run_dir: Path, form: str, output: Path | None) -> int:
 @AS_JSON
 def export(run_dir: Path, *, as_json: bool) -> int:
     """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
-    from gatekeeper.telemetry.export import export_stored  # noqa: PLC0415
+    from gatekeeper.telemetry import export_stored  # noqa: PLC0415
 
     sent = export_stored(run_dir)
     document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
