@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gatekeeper.options import AS_JSON, OUT, QUIET, SLO, show
+from gatekeeper.options import AS_JSON, OUT, QUIET, SLO, annotate, show
 from gatekeeper.terms.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def certify(slo: Path, *, resume: bool, as_json: bool, **how: Any) -> int:
 
     came = _carried_out(("certify",), slo, resume=resume, **how)
     if came.verdict is not None:
+        annotate(came.verdict, came.path, slo)
         if as_json:
             sys.stdout.write(came.text)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.tether import Say, Tether
 from gatekeeper.remote.trouble import LinkError
-from gatekeeper.terms.errors import GatekeeperError, NoProofError
+from gatekeeper.terms.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.terms.units import show_bytes
 
 ATTEMPTS = 4
@@ -83,6 +83,14 @@ def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
 
 
 def _move(part: Path, out: Path) -> None:
+    """Put the run in its place; only an earlier part of the same run is replaced there."""
+    frozen = [folder / "manifest.json" for folder in (part, out)]
+    same = all(path.is_file() for path in frozen) and frozen[0].read_bytes() == frozen[1].read_bytes()
+    if out.exists() and not same and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(
+            f"{out} is not empty, and holds no part of this run",
+            hint=f"choose another --out: gatekeeper remote fetch brings it there; what came lies in {part}",
+        )
     old = out.with_name(out.name + ".old")
     if out.exists():
         shutil.rmtree(old, ignore_errors=True)

@@ -60,9 +60,6 @@ def bring(courier: Courier, run_id: str | None, out: Path | None, state: str) ->
     entry = ledger.find(name) or _entry(job, courier.far.name, name)
     if out is not None and Path(entry.out) != out:
         entry = _entry(job, courier.far.name, name, out)
-    place = Path(entry.out)
-    if place.exists() and not (place / "manifest.json").is_file() and any(place.iterdir()):
-        raise InputError(f"{place} is not empty", hint="choose another --out")
     with ledger.holding(entry):
         return entry.command[0], courier.bring(entry, ledger)
 

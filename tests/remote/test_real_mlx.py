@@ -1,24 +1,20 @@
 """The quickstart on another machine that had nothing but Python: real mlx-lm, models and environment brought there."""
 
 import json
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.place import ROOT, Done, Place
+from tests.e2e.place import ROOT, Place
 from tests.remote.conftest import Installed
 
 Until = Callable[[Callable[[], bool]], None]
-Ended = Callable[[subprocess.Popen[str]], Done]
 
 
 @pytest.mark.mlx
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_quickstart_elsewhere_with_the_connection_cut(
-    installed: Installed, place: Place, until: Until, ended: Ended
-) -> None:
+def test_the_quickstart_elsewhere_with_the_connection_cut(installed: Installed, place: Place, until: Until) -> None:
     """
     The models travel, the run begins there, every session is cut in its sweep, and it ends as if nothing had been: the
     same verdict by the same bytes, of models that are the same by digest.
