@@ -46,7 +46,7 @@ class Seen:
     since_ns: int
     """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
     answers: tuple[Generation, ...] = ()
-    """Of both arms; arm `candidate` with the setting they were asked with, a plain twin with the pair of its mate."""
+    """Of both arms, in the order of `verdict.rotation`, with the setting each was asked with; twins share a pair."""
     samples: tuple[HostSample, ...] = ()
     tallies: tuple[Tally, ...] = ()
     """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
