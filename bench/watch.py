@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from statistics import median
+from statistics import NormalDist, median
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,7 @@ def _beyond(metric: str, values: Floats, count: int, error: float, differ: float
         mean = _rolling(values, count) / count
         spread = np.sqrt(np.maximum(0.0, _rolling(values**2, count) - count * mean**2) / (count - 1))
         half = _student(1 - error, count - 1) * spread / math.sqrt(count)
-        half = np.maximum(half, _student(1 - error, SOAKED - 1) * differ / math.sqrt(count))
+        half = np.maximum(half, -NormalDist().inv_cdf(error) * differ / math.sqrt(count))
         beyond: Flags = mean + half < math.log(bound)
         return beyond
     if metric == "acceptance_rate":

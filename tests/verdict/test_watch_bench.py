@@ -35,7 +35,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     laid = watch.crossed(metric, values, error, condition.differ)
 
     bounded, least = HOW[metric]
-    bounded = partial(bounded, known=differ) if metric == "throughput_ratio" else bounded
+    bounded = partial(bounded, least_spread=differ) if metric == "throughput_ratio" else bounded
     looks = [
         crossed_or_kept(guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, 0.95).outcome
         for count in range(1, len(values) + 1)
