@@ -14,7 +14,7 @@ from gatekeeper import host, inputs, store
 from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
-from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
+from gatekeeper.prepare import Prepared, forecast, frozen_artifacts, prepare
 from gatekeeper.proof import certificate_of
 from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
@@ -38,6 +38,9 @@ from gatekeeper.verdict.ladder import PLAIN
 from gatekeeper.verdict.scene import scene
 from gatekeeper.verdict.swept import choices_of
 from gatekeeper.verdict.witness import host_segment
+
+PASSING = frozenset({"answer", "sample", "tie"})
+"""Events for those who look on; each is a record of its own in another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +181,9 @@ class _Run:
         self._desk: Desk | None = None
 
     def observe(self, kind: str, detail: dict[str, Any]) -> None:
-        """Tell every observer; events.jsonl keeps all but single answers."""
+        """Tell every observer; events.jsonl keeps what no record file has."""
         event = Event(stamp(self.backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind not in PASSING:
             self._events(event)
         for observer in self._observers:
             observer(event)
@@ -192,6 +195,7 @@ class _Run:
                 self._begin()
                 try:
                     self._measure()
+                    self.observe("stage", {"stage": "judge"})
                     self._check_artifacts()
                     self._telemetry.close(lambda: conclude(self._load()).verdict)
                 except KeyboardInterrupt:
@@ -204,7 +208,7 @@ class _Run:
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
         with self._open:
-            self._begin()
+            self._begin(alone="sweep")
             with Desk(self.backend, self.observe, self.segment) as desk, host.keep_awake():
                 self._sweep(desk)
             self._telemetry.close()
@@ -215,8 +219,12 @@ class _Run:
         ready = self.ready
         return load_case(self.directory, ready.inputs, ready.manifest, ready.text, live=live)
 
-    def _begin(self) -> None:
-        self.observe("begin", {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)})
+    def _begin(self, *, alone: str | None = None) -> None:
+        told = {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)}
+        expected = {one.name: one.seconds for one in forecast(self.ready) if alone in {None, one.name}}
+        workloads = [one.name for one in self.slo.workload]
+        realtime = self.backend.realtime
+        self.observe("begin", {**told, "expected": expected, "workloads": workloads, "realtime": realtime})
         for doubt in self.ready.manifest.doubts:
             self.observe("doubt", {"because": doubt})
         for complaint in self.ready.complaints:
@@ -246,8 +254,12 @@ class _Run:
 
     @contextmanager
     def _sampling(self, desk: Desk, samples: store.Appender[HostSample]) -> Iterator[None]:
+        def keep(sample: HostSample) -> None:
+            samples(sample)
+            self.observe("sample", {"values": sample.values})
+
         self._sampler = host.Sampler(
-            None, clock=self.backend.clock, pids=desk.pids, record=samples, interval=SAMPLE_S, phase=""
+            None, clock=self.backend.clock, pids=desk.pids, record=keep, interval=SAMPLE_S, phase=""
         )
         with self._sampler:
             yield

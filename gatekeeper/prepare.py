@@ -155,15 +155,7 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         }
         for trial in plan.trials
     ]
-    backend, target = ready.backend, ready.manifest.target
-    speed = _assumed_speed(ready.manifest)
-    assumed = duration.Assumed(
-        speed,
-        target.vocabulary if target is not None else None,
-        backend.shares_process,
-        Sight.LOGITS in backend.sight,
-    )
-    stages = duration.stages(slo, plan, given.canaries, assumed)
+    speed, stages = _assumed_speed(ready.manifest), forecast(ready)
     weights = {one.weight for one in ready.complaints}
     document = {
         "schema": 1,
@@ -188,6 +180,18 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         ],
     }
     return document, 2 if "never" in weights else 3 if "not-here" in weights or ready.manifest.doubts else 0
+
+
+def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:
+    """Return the stages of the run and how long each takes, if plain decoding is as fast as is assumed."""
+    backend, target = ready.backend, ready.manifest.target
+    assumed = duration.Assumed(
+        _assumed_speed(ready.manifest),
+        target.vocabulary if target is not None else None,
+        backend.shares_process,
+        Sight.LOGITS in backend.sight,
+    )
+    return duration.stages(ready.inputs.slo, ready.plan, ready.inputs.canaries, assumed)
 
 
 def _assumed_speed(manifest: Manifest) -> float:

@@ -143,7 +143,8 @@ class _Probe:
             stack.callback(file.close)
         self._found: dict[str, probing.Answer] = {}
         self._begun = self._backend.clock.now_ns()
-        self._observe("stage", {"stage": "probe", "settings": {"default": dict(self._setting)}})
+        settings = {"default": dict(self._setting)}
+        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": seconds})
         with Desk(self._backend, self._observe) as desk, host.keep_awake():
             self._ask(desk)
         self._took = self._elapsed()
@@ -160,7 +161,7 @@ class _Probe:
 
     def _observe(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(self._backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind != "answer":  # each is a record of its own
             self._events(event)
         for observer in self._observers:
             observer(event)
