@@ -338,6 +338,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True)
+    color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:
-        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True)
+        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)
