@@ -129,7 +129,7 @@ def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
-            line = clean(", ".join(_summed(told.moment())))
+            line = clean("; ".join(_summed(told.moment())))
         if line is not None:
             last = now
             with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
@@ -141,14 +141,14 @@ def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.
 
 def _summed(now: Moment) -> list[str]:
     """Write a moment as one line."""
-    words = [": ".join(filter(None, (now.stage, now.part, _answers(now)))), *_times(now)]
+    words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
     for row in now.rows:
         if row.answered:
-            speeds = [_speed(row.drafting) + " drafting"] if row.drafting is not None else []
-            speeds += [_speed(row.plain) + " plain"] if row.plain is not None else []
-            speeds += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
-            words.append(f"{row.workload} {' '.join(speeds)}")
-    return [*words, *(gauge.says for gauge in now.host)]
+            figures = [f"{_speed(row.drafting)} drafting"] if row.drafting is not None else []
+            figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
+            figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
+            words.append(f"{row.workload} {', '.join(figures)}")
+    return [*words, ", ".join(gauge.says for gauge in now.host)] if now.host else words
 
 
 def _answers(now: Moment) -> str:
