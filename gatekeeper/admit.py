@@ -158,7 +158,7 @@ def _candidate(directory: store.RunDirectory, given: Inputs, present: Present) -
     """Read what a run is of; refuse it where it is surely of something else."""
     try:
         manifest = proof.read_manifest(directory)
-        text = directory.read(inputs.SLO_NAME).decode()
+        text = directory.text(inputs.SLO_NAME)
         proof.about(directory, manifest, text)
         frozen = promises.parse(text, inputs.SLO_NAME)
     except NoProofError as error:
