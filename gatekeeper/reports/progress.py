@@ -139,7 +139,7 @@ class _Part:
         if self.seconds is not None:
             return max(0.0, self.seconds - (now - self.begun)) or None
         each = self.each(now)
-        return None if each is None or not self.of else max(0.0, each * (self.of - self.answered))
+        return None if each is None or not self.of else max(0.0, each * (self.of - self.answered)) or None
 
 
 class Progress:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -309,7 +309,10 @@ def _table(verdict: Verdict, console: Console) -> Table:
     while True:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in shown:
-            table.add_column(name, no_wrap=True, overflow="ellipsis")
+            side: JustifyMethod = (
+                "right" if name == shown[-1] else "left"
+            )  # nothing follows: no spaces at the ends of lines
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
         for workload in verdict.workloads:
             cells = _cells(workload)
             table.add_row(*(cells[name] for name in shown))
