@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from gatekeeper.reports.plaintext import clean
+
 SLO = click.argument("slo", type=click.Path(path_type=Path))
 RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
 OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
@@ -16,4 +18,4 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))

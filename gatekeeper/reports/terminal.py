@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.reports import plaintext
+from gatekeeper.reports.plaintext import clean
 from gatekeeper.reports.progress import Moment, Progress, Row
 from gatekeeper.reports.region import CLOSED, Line, Region
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
@@ -79,11 +80,6 @@ def _settings(detail: Mapping[str, Any]) -> str:
     if not isinstance(settings, Mapping):
         return ""
     return ": " + "; ".join(f"{name} {plaintext.setting(knobs)}" for name, knobs in settings.items())
-
-
-def clean(text: str) -> str:
-    """Return *text* without what would steer a terminal: a subject's words may hold anything."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 @contextmanager
