@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.reports import plaintext
+from gatekeeper.reports.moment import Moment, Progress, Row
 from gatekeeper.reports.plaintext import clean
-from gatekeeper.reports.progress import Moment, Progress, Row
 from gatekeeper.reports.region import CLOSED, Line, Region
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.ports import Observer

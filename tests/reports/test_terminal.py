@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gatekeeper.reports.progress import Progress
+from gatekeeper.reports.moment import Progress
 from gatekeeper.reports.terminal import plain_lines, print_summary, view
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.records import Event, Reading
 from tests.e2e.place import ROOT, canary_lines
 from tests.reports.drawn import VERDICT
 from tests.reports.staged import like_golden
-from tests.reports.test_progress import DRAFTING, begin, event, generation, swept
+from tests.reports.test_moment import DRAFTING, begin, event, generation, swept
 
 LIMIT_S = 120
 COLOURED = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|38|48)[0-9;]*m")

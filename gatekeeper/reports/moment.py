@@ -1,4 +1,4 @@
-"""The progress of a run, folded from its events: the stage, the speed, the host, and the time that is left.
+"""The moment of a run, folded from its events: the stage, the speed, the host, and the time that is left.
 
 Time is the events' own, so a run on another machine, or one that is looked at late, is told as if seen on the spot.
 """

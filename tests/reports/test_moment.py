@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from gatekeeper.reports.progress import Gauge, Moment, Progress
+from gatekeeper.reports.moment import Gauge, Moment, Progress
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.records import Answer, Event, Generation, Reading, Role, Rounds, setting
 
