@@ -14,7 +14,7 @@ from gatekeeper import host, inputs, store
 from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
-from gatekeeper.prepare import Prepared, forecast, frozen_artifacts, prepare
+from gatekeeper.prepare import Prepared, frozen_artifacts, outlook, prepare
 from gatekeeper.proof import certificate_of
 from gatekeeper.reports import junit, machine, page
 from gatekeeper.stages.promote import POLICY, promote
@@ -26,7 +26,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
+from gatekeeper.terms.records import PASSING, Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import certificate
 from gatekeeper.verdict import plan as planning
@@ -38,9 +38,6 @@ from gatekeeper.verdict.ladder import PLAIN
 from gatekeeper.verdict.scene import scene
 from gatekeeper.verdict.swept import choices_of
 from gatekeeper.verdict.witness import host_segment
-
-PASSING = frozenset({"answer", "sample", "tie"})
-"""Events for those who look on; each is a record of its own in another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +218,7 @@ class _Run:
 
     def _begin(self, *, alone: str | None = None) -> None:
         told = {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)}
-        expected = {one.name: one.seconds for one in forecast(self.ready) if alone in {None, one.name}}
-        workloads = [one.name for one in self.slo.workload]
-        realtime = self.backend.realtime
-        self.observe("begin", {**told, "expected": expected, "workloads": workloads, "realtime": realtime})
+        self.observe("begin", told | outlook(self.ready, alone))
         for doubt in self.ready.manifest.doubts:
             self.observe("doubt", {"because": doubt})
         for complaint in self.ready.complaints:

@@ -194,6 +194,15 @@ def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:
     return duration.stages(ready.inputs.slo, ready.plan, ready.inputs.canaries, assumed)
 
 
+def outlook(ready: Prepared, alone: str | None = None) -> dict[str, Any]:
+    """Return what somebody who looks on needs to know of the run ahead, or of the one stage that is run *alone*."""
+    return {
+        "expected": {one.name: one.seconds for one in forecast(ready) if alone in {None, one.name}},
+        "workloads": [one.name for one in ready.inputs.slo.workload],
+        "realtime": ready.backend.realtime,
+    }
+
+
 def _assumed_speed(manifest: Manifest) -> float:
     """Assume plain decoding at the speed memory can stream the weights, within reason."""
     size = manifest.target.bytes if manifest.target is not None else 0

@@ -19,7 +19,7 @@ from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import InputError, UnprovableError
 from gatekeeper.terms.manifest import seed_of
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation
+from gatekeeper.terms.records import PASSING, Event, Generation
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict import probing
@@ -161,7 +161,7 @@ class _Probe:
 
     def _observe(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(self._backend.clock.wall()), kind, detail)
-        if kind != "answer":  # each is a record of its own
+        if kind not in PASSING:
             self._events(event)
         for observer in self._observers:
             observer(event)

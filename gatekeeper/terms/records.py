@@ -185,3 +185,7 @@ class Event:
     at: str
     kind: str
     detail: dict[str, Any]
+
+
+PASSING = frozenset({"answer", "sample", "tie"})
+"""Kinds of events for those who look on: what they tell is a record of its own in another file."""
