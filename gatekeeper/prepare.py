@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gatekeeper import __version__, artifacts, host, inputs
+from gatekeeper import __version__, artifacts, digests, host, inputs
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.casefile import lay_plan
 from gatekeeper.desk import Desk
@@ -122,7 +122,7 @@ def frozen_artifacts(
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}, None, [], []
-    hashes = artifacts.HashCache(None if afresh else artifacts.user_cache())
+    hashes = digests.HashCache(None if afresh else digests.user_cache())
     names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
     models = {name: artifacts.find(name, given.base, subject.backend) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
