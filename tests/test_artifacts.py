@@ -253,7 +253,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(_: Path) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(artifacts, "_hash", refuse)
+    monkeypatch.setattr(digests, "_hash", refuse)
 
     assert sha256("weights") == digest == digests.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 
