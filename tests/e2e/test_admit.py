@@ -145,6 +145,10 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
 
     assert ((0, "admitted"), (3, "other_slo")) == (remarked, asked(certified)[:2])
 
+    edit(slo, 'name = "scripted"', 'name = "another"')
+
+    assert "it is a run of the SLO 'scripted'" == asked(certified)[2]["because"]
+
 
 def test_other_inputs_are_refused(certified: Place) -> None:
     """
