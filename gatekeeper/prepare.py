@@ -10,6 +10,7 @@ import numpy as np
 
 from gatekeeper import __version__, artifacts, digests, host, inputs
 from gatekeeper.backends import open_backend, own_drafts
+from gatekeeper.backends.script import read_script
 from gatekeeper.casefile import lay_plan
 from gatekeeper.desk import Desk
 from gatekeeper.inputs import Inputs
@@ -106,6 +107,14 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
     return Prepared(given, backend, models, manifest, text, plan, found, memory)
 
 
+def takes_real_time(given: Inputs) -> bool:
+    """Tell whether a run of these inputs measures a real clock, and so wants the host for itself."""
+    subject = given.slo.subject
+    if subject.backend != "scripted" or subject.script is None:
+        return True
+    return read_script(given.base / subject.script).time == "real"
+
+
 def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
     """Ask the subject twice; return what it shows, and what is odd already."""
     seen = glance(given.slo, given.canaries, backend, lambda: Desk(backend, lambda *_: None))
@@ -197,6 +206,7 @@ def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:
 def outlook(ready: Prepared, alone: str | None = None) -> dict[str, Any]:
     """Return what somebody who looks on needs to know of the run ahead, or of the one stage that is run *alone*."""
     return {
+        "slo": ready.inputs.slo.name,
         "expected": {one.name: one.seconds for one in forecast(ready) if alone in {None, one.name}},
         "workloads": [one.name for one in ready.inputs.slo.workload],
         "realtime": ready.backend.realtime,

@@ -187,5 +187,5 @@ class Event:
     detail: dict[str, Any]
 
 
-PASSING = frozenset({"answer", "sample", "tie"})
-"""Kinds of events for those who look on: what they tell is a record of its own in another file."""
+RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie"})
+"""Kinds of events for those who look on; events.jsonl need not hold them."""
