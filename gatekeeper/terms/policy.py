@@ -60,6 +60,8 @@ class Measured(Written):
     decode_throughput: Figure | None = None
     acceptance_rate: Figure | None = None
     canary_pass_rate: Figure | None = None
+    json_pass_rate: Figure | None = None
+    tool_call_pass_rate: Figure | None = None
 
 
 class Lower(Chosen):
@@ -170,7 +172,7 @@ class Watch(Written):
     interval: Seconds = Field(default=60.0, gt=0, description="from look to look")
     duty: float = Field(default=0.02, gt=0, le=0.5, description="largest share of the time spent on canaries")
     canaries: int = Field(default=4, ge=1, description="canaries a look may ask of one workload, at most")
-    window: Seconds = Field(default=6 * 3600.0, gt=0, description="older answers are forgotten")
+    window: Seconds = Field(default=86400.0, gt=0, description="older answers are forgotten")
     missing_for: Seconds = Field(default=3600.0, gt=0, description="without evidence for longer, speculation is off")
     quiet_for: Seconds = Field(default=3600.0, gt=0, description="quiet time before a rung up; doubled by each relapse")
     quiet_most: Seconds = Field(default=86400.0, gt=0, description="the doubling ends here")

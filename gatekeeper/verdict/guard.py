@@ -4,13 +4,28 @@ A bound is *crossed* (FAIL) when the whole interval lies beyond it, *kept* (PASS
 lies between is undecided: the certificate stands while evidence flows, and it is not enough to come back on.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.outcome import Check, Outcome
-from gatekeeper.terms.policy import Guard, Policy, Route
+from gatekeeper.terms.metrics import PASS_DELTAS
+from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome
+from gatekeeper.terms.policy import Figure, Guard, Measured, Policy, Route
 from gatekeeper.terms.records import Generation, HostSample, Setting
+from gatekeeper.terms.units import show_seconds
+from gatekeeper.verdict import memory
+from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.evidence import Evidence, gather
+from gatekeeper.verdict.judge import against
+from gatekeeper.verdict.ladder import shown, speculates
+from gatekeeper.verdict.trace import Trace, acceptances, faults, passes, ratios, speeds, tallied
+
+SECOND = 1_000_000_000
+STRETCHES = 6
+"""How many stretches a crossing is looked for in, each twice as long as the last."""
+AWAKE = frozenset({"error_rate", "canary_pass_rate"})
+"""What is judged of plain answers as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,23 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
 
     With plain *knobs* a guard of speculation is asleep; errors, the canaries' pass rate and the host are judged.
     """
-    raise NotImplementedError
+    if guard.of.host:
+        return _of_host(guard, route.workload, seen, terms)
+    if not speculates(knobs) and guard.metric not in AWAKE:
+        check = against(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
+        return Judgement(guard, route.workload, check, None, asleep=True)
+    error = look_error(terms, route.workload)
+    evidence = _evidence(guard, route.workload, seen, terms, knobs)
+    if guard.metric in PASS_DELTAS and evidence.plain:
+        check, newest = _paired_passes(guard, evidence, error, terms.confidence)
+    else:
+        trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
+        check, newest = _crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
+        newest = None if trace.missing else newest
+    if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
+        check = _by_counters(guard, seen, terms, error) or check
+    thin = check.center is None and seen.now_ns - seen.since_ns >= _over(guard, terms) * SECOND
+    return Judgement(guard, route.workload, check, None if thin else newest)
 
 
 def judgements(workload: str, seen: Seen, terms: Terms, knobs: Setting) -> tuple[Judgement, ...]:
@@ -87,5 +118,154 @@ def judgements(workload: str, seen: Seen, terms: Terms, knobs: Setting) -> tuple
 
 
 def look_error(terms: Terms, workload: str) -> float:
-    """Return the error each look of each guard may spend, so that a whole life of looks wrongly steps down seldom."""
-    raise NotImplementedError
+    """Return the error each bound at each look may spend, so that a whole life of looks wrongly steps down seldom.
+
+    It is split over all looks, guards and stretches (Bonferroni). They overlap, so together they spend less.
+    """
+    policy = terms.policy
+    sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
+    sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
+    looks = max(1.0, policy.life / (terms.interval or policy.watch.interval))
+    return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
+
+
+def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Setting) -> Evidence:
+    """Gather the answers of one setting, and the plain ones beside them, no older than the guard looks back."""
+    oldest = seen.now_ns - _over(guard, terms) * SECOND
+    recent = [one for one in seen.answers if one.workload == workload and one.answer.ended_ns >= oldest]
+    wanted = shown(knobs)
+    return gather(
+        Evidence(
+            workload,
+            terms.canaries.get(workload, {}),
+            answers=tuple(one for one in recent if shown(one.setting) == wanted),
+            plain=tuple(one for one in recent if speculates(knobs) and not speculates(one.setting)),
+            level=terms.confidence,
+            seed=0,
+            greedy=terms.greedy,
+        )
+    )
+
+
+def _over(guard: Guard, terms: Terms) -> float:
+    """Return the seconds a guard looks back."""
+    watch = terms.policy.watch
+    return guard.over or (terms.interval or watch.interval if guard.of.host else watch.window)
+
+
+def _crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
+    """Look for a crossing in the latest values, then in ever longer stretches: a change is not diluted by what was."""
+    metric, bound, limit = guard.of, guard.bound, guard.threshold
+    if trace.missing:
+        return against(metric, bound, limit, Missing(trace.missing, len(trace.values)), why=guard.why)
+    count = trace.least(error)
+    for _ in range(STRETCHES):
+        if count > len(trace.values):
+            break
+        seen = _noted(trace.bounded(trace.values[-count:], error), f"the last {count}", *trace.notes)
+        check = against(metric, bound, limit * (1 - trace.slack), seen, why=guard.why)
+        if check.outcome is Outcome.FAIL:
+            return check
+        count *= 2
+    seen = _noted(trace.bounded(trace.values, 1 - confidence), *trace.notes)
+    return _not_yet(against(metric, bound, limit, seen, why=guard.why))
+
+
+def _not_yet(check: Check) -> Check:
+    """Leave undecided what is crossed at a single look's confidence only: of so many looks some will show that."""
+    if check.outcome is not Outcome.FAIL:
+        return check
+    return replace(check, outcome=Outcome.UNPROVEN, because=f"{check.because}; among so many looks that is no proof")
+
+
+def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
+    return replace(estimate, notes=(*estimate.notes, *notes)) if isinstance(estimate, Estimate) else estimate
+
+
+def _paired_passes(guard: Guard, evidence: Evidence, error: float, confidence: float) -> tuple[Check, int | None]:
+    """Judge a difference of pass rates: as a fact once both arms gave every canary's answer twice, as the gate does."""
+    asked = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
+    both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in asked)}
+    twice = len(both) == len(evidence.canaries) and all(count[name] > 1 for count in asked for name in both)
+    known = replace(
+        evidence,
+        canaries=both,
+        answers=tuple(one for one in evidence.answers if one.canary in both),
+        plain=tuple(one for one in evidence.plain if one.canary in both),
+        frozen=twice,
+    )
+    newest = max((one.answer.ended_ns for one in known.plain), default=None)
+    for level in (1 - error, confidence):
+        seen = estimate(guard.metric, replace(known, level=level))
+        check = against(guard.of, guard.bound, guard.threshold, seen, why=guard.why)
+        if check.outcome is Outcome.FAIL and level == 1 - error:
+            return check, newest
+    return _not_yet(check), newest
+
+
+def _by_counters(guard: Guard, seen: Seen, terms: Terms, error: float) -> Check | None:
+    """Return a crossing by the server's own counters; they see the real prompts, but of all routes together.
+
+    Where all routes together lie below the lowest of their floors, so does one of them. They never speak for a route.
+    """
+    floors = [one.threshold for one in terms.policy.guard if one.metric == guard.metric]
+    oldest = seen.now_ns - _over(guard, terms) * SECOND
+    moved = [one for one in seen.tallies if one.drafted > 0 and one.at_ns >= oldest]
+    if guard.threshold > min(floors) or not moved:
+        return None
+    trace = tallied((one.at_ns, one.accepted / one.drafted) for one in moved)
+    check = _crossed_or_kept(guard, trace, error, terms.confidence)
+    return check if check.outcome is Outcome.FAIL else None
+
+
+def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement:
+    """Judge a metric of the host over its latest stretch: a fact, given enough samples."""
+    begun = max(seen.since_ns, seen.now_ns - round(_over(guard, terms) * SECOND))
+    recent = [one for one in seen.samples if one.at_ns >= begun]
+    if not recent:
+        check = against(guard.of, guard.bound, guard.threshold, Missing("the host was not sampled"), why=guard.why)
+        return Judgement(guard, workload, check, None)
+    spans = {recent[-1].segment: (begun, seen.now_ns)}
+    recent = [one for one in recent if one.segment in spans]
+    found = memory.estimate(guard.metric, recent, interval=terms.host_interval, spans=spans)
+    check = against(guard.of, guard.bound, guard.threshold, found, why=guard.why)
+    seconds = (seen.now_ns - begun) / SECOND
+    if check.outcome is Outcome.PASS and seconds < _over(guard, terms):
+        short = f"{check.because}, but only {show_seconds(seconds)} were seen"
+        check = replace(check, outcome=Outcome.UNPROVEN, because=short)
+    return Judgement(guard, workload, check, None if isinstance(found, Missing) else recent[-1].at_ns)
+
+
+def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Evidence, Measured, float], Trace]:
+    """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
+
+    def read(evidence: Evidence, measured: Measured, _: float) -> Trace:
+        certified: Figure | None = getattr(measured, figure)
+        trace = passes(evidence, kind)
+        if certified is None:
+            return replace(
+                trace, missing="no plain decoding is at hand, and the policy has no pass rate to compare with"
+            )
+
+        def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
+            seen = trace.bounded(values, error)
+            if isinstance(seen, Missing):
+                return seen
+            shift = certified.center
+            return replace(seen, center=seen.center - shift, lo=seen.lo - shift, hi=seen.hi - shift)
+
+        return replace(trace, bounded=bounded, notes=("against the certified pass rate",))
+
+    return read
+
+
+_TRACES: dict[str, Callable[[Evidence, Measured, float], Trace]] = {
+    "throughput_ratio": ratios,
+    "decode_throughput": lambda evidence, _measured, _slack: speeds(evidence),
+    "acceptance_rate": lambda evidence, _measured, _slack: acceptances(evidence),
+    "error_rate": lambda evidence, _measured, _slack: faults(evidence),
+    "canary_pass_rate": lambda evidence, _measured, _slack: passes(evidence),
+    "task_pass_delta": _passes_against_certified(None, "canary_pass_rate"),
+    "json_pass_delta": _passes_against_certified("json", "json_pass_rate"),
+    "tool_call_pass_delta": _passes_against_certified("tool", "tool_call_pass_rate"),
+}

@@ -1,0 +1,148 @@
+"""The trace of a metric in production: its values answer by answer, and the gate's own bound for them.
+
+A canary set is frozen and asked in rotation, so each answer counts as one draw from it: whole rounds of the set scatter
+less than free draws would, and an interval for free draws then errs to undecided.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gatekeeper.terms.canary import Canary
+from gatekeeper.terms.outcome import Estimate, Missing
+from gatekeeper.terms.policy import Measured
+from gatekeeper.terms.records import Answer, Generation
+from gatekeeper.verdict import sequential, stats
+from gatekeeper.verdict.claims import NOTE, counted_or_claimed
+from gatekeeper.verdict.evidence import BURST, Evidence, lost_too_many, paired_ratios, plain_gap, sound
+from gatekeeper.verdict.quality import grade
+from gatekeeper.verdict.timing import acceptance, decode_rate
+
+Bounded = Callable[[Sequence[float], float], Estimate | Missing]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side."""
+
+    values: tuple[float, ...]
+    newest_ns: int | None
+    """When the newest value came."""
+    bounded: Bounded
+    least: Callable[[float], int]
+    """The fewest values that can be bounded at an error."""
+    notes: tuple[str, ...] = ()
+    slack: float = 0.0
+    """Beyond the bound by less than this share is no evidence."""
+    missing: str = ""
+    """Why the values are not to be trusted, or can not be had."""
+
+
+def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+    """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
+
+    The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
+    """
+    if not evidence.plain:
+        return _against_certified(evidence, measured, slack)
+    together = BURST * plain_gap(evidence)
+    values: list[tuple[int, float]] = []
+    lost = 0
+    for pair in evidence.pairs:
+        found, gone = paired_ratios((pair,), lambda answer: decode_rate(answer, together), greedy=evidence.greedy)
+        lost += gone
+        values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
+    return Trace(
+        *_split(values),
+        bounded=sequential.interval,
+        least=lambda _: sequential.LEAST,
+        notes=("against plain twins",),
+        missing=lost_too_many(lost, evidence) or "",
+    )
+
+
+def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+    speed, ratio = measured.decode_throughput, measured.throughput_ratio
+    seen = speeds(evidence)
+    if speed is None or ratio is None or speed.center <= 0:
+        why = "no plain decoding is at hand, and the policy has no measured speed to compare with"
+        return Trace((), None, seen.bounded, seen.least, missing=why)
+    certified = ratio.center / speed.center
+    note = f"against the certified speed, no plain decoding being at hand; {slack:.0%} is allowed for what slows both"
+    scaled = tuple(value * certified for value in seen.values)
+    return Trace(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
+
+
+def speeds(evidence: Evidence) -> Trace:
+    """Return decode tokens per second, answer by answer."""
+    return _medians(evidence.answers, decode_rate)
+
+
+def acceptances(evidence: Evidence) -> Trace:
+    """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
+    answers, claimed = counted_or_claimed(evidence.answers)
+    return _medians(answers, acceptance, notes=(NOTE,) if claimed else ())
+
+
+def faults(evidence: Evidence) -> Trace:
+    """Return 1 for each answer that failed, else 0."""
+    return _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
+
+
+def passes(evidence: Evidence, kind: str | None = None) -> Trace:
+    """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
+    values = []
+    for one in evidence.answers:
+        marks = grade(canary, one.answer) if (canary := _of_kind(evidence.canaries, one.canary, kind)) else None
+        if marks is not None:
+            values.append((_ended((one,)), marks.strict))
+    return _shares(values)
+
+
+def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
+    """Return acceptance by the server's own counters, look by look."""
+    return Trace(*_split(list(shares)), bounded=_median, least=_median_needs, notes=("by the server's counters",))
+
+
+def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
+    canary = canaries.get(name)
+    expects = canary is not None and canary.expect is not None and kind in {None, canary.expect.kind}
+    return canary if expects else None
+
+
+def _medians(
+    answers: Iterable[Generation], read: Callable[[Answer], float | None], notes: tuple[str, ...] = ()
+) -> Trace:
+    read_off = [(_ended((one,)), read(one.answer)) for one in sound(answers)]
+    values = [(at, value) for at, value in read_off if value is not None]
+    return Trace(*_split(values), bounded=_median, least=_median_needs, notes=notes)
+
+
+def _shares(values: Iterable[tuple[int, bool]]) -> Trace:
+    counted = [(at, float(value)) for at, value in values]
+    return Trace(*_split(counted), bounded=_share, least=lambda _: 1)
+
+
+def _median(values: Sequence[float], error: float) -> Estimate | Missing:
+    return stats.quantile(values, 0.5, 1 - error)
+
+
+def _median_needs(error: float) -> int:
+    return stats.samples_needed(0.5, 1 - error)
+
+
+def _share(values: Sequence[float], error: float) -> Estimate | Missing:
+    n, many = len(values), round(math.fsum(values))
+    if not n:
+        return Missing("no answer shows it")
+    lo, hi = stats.proportion_bounds(many, n, 1 - error)
+    return Estimate(many / n, lo, hi, n)
+
+
+def _split(values: Sequence[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
+    ordered = sorted(values, key=lambda one: one[0])
+    return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
+
+
+def _ended(answers: Iterable[Generation]) -> int:
+    return max(one.answer.ended_ns for one in answers)
