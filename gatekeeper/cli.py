@@ -28,6 +28,7 @@ AFTER_INTERRUPT = {
     "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
     "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
     "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "watch": "the overlay tells until when it counts; the same command goes on from watch.jsonl",
     "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command; the others have nothing to keep."""

@@ -2,9 +2,10 @@
 
 import threading
 from collections import deque
+from dataclasses import replace
 
 from gatekeeper.terms.records import Generation, HostSample
-from gatekeeper.verdict.guard import Seen, Tally
+from gatekeeper.verdict.guard import Tally
 
 ANSWERS = 2000
 """Most answers that are kept of a workload."""
@@ -58,7 +59,7 @@ class Host:
     def sampled(self, sample: HostSample) -> None:
         """Keep one more sample."""
         with self._lock:
-            self._samples.append(sample)
+            self._samples.append(replace(sample, segment=self.segment))
 
     def counted(self, tally: Tally) -> None:
         """Keep what the server's counters gained."""
@@ -71,19 +72,16 @@ class Host:
         self._tallies.clear()
         self.segment += 1
 
-    def of(self, now_ns: int, window: float) -> tuple[tuple[HostSample, ...], tuple[Tally, ...]]:
-        """Return what is not older than *window* seconds, and drop the rest."""
+    def samples(self, now_ns: int, window: float) -> tuple[HostSample, ...]:
+        """Return the samples not older than *window* seconds, and drop the rest."""
         oldest = now_ns - round(window * 1e9)
         with self._lock:
             while self._samples and self._samples[0].at_ns < oldest:
                 self._samples.popleft()
-            samples = tuple(self._samples)
-        while self._tallies and self._tallies[0].at_ns < oldest:
+            return tuple(self._samples)
+
+    def tallies(self, now_ns: int, window: float) -> tuple[Tally, ...]:
+        """Return the counters' gains not older than *window* seconds, and drop the rest."""
+        while self._tallies and (now_ns - self._tallies[0].at_ns) / 1e9 > window:
             self._tallies.popleft()
-        return samples, tuple(self._tallies)
-
-
-def seen(answers: Answers, host: Host, now_ns: int, window: float) -> Seen:
-    """Return what may be judged of one workload now."""
-    samples, tallies = host.of(now_ns, window)
-    return Seen(now_ns, answers.since_ns, answers.of(now_ns, window), samples, tallies)
+        return tuple(self._tallies)

@@ -36,7 +36,7 @@ def behind(url: str, known: Behind | None = None) -> Behind | None:
     """
     where = urlsplit(url)
     port = where.port or (443 if where.scheme == "https" else 80)
-    if not _local(where.hostname or ""):
+    if not is_local(where.hostname or ""):
         return None
     if known is not None and (still := _listener(known.pid, port)) is not None and still.begun == known.begun:
         return still
@@ -46,7 +46,8 @@ def behind(url: str, known: Behind | None = None) -> Behind | None:
     return None
 
 
-def _local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Tell whether *host* is this machine, as far as its name says."""
     return host in {"localhost", "::1", "0.0.0.0", socket.gethostname()} or host.startswith("127.")  # noqa: S104 (read, not bound)
 
 

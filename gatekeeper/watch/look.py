@@ -49,7 +49,8 @@ class Round:
         self._next: dict[str, int] = {}
         self._asked = 0
         self._cold: set[str] = set(canaries)
-        self._first = set(canaries)
+        self._costs: dict[str, float] = {}
+        """What the last turn of a workload took; it has none before its first."""
 
     def restarted(self) -> None:
         """Take the server for one that has just begun: its first answers load and compile."""
@@ -63,10 +64,12 @@ class Round:
         waiting = sorted(wishes, key=lambda wish: self._next.get(wish.workload, 0))
         for _ in range(most):
             for wish in waiting:
-                if not pace.may(self._clock.now_ns()) and wish.workload not in self._first:
+                cost = self._costs.get(wish.workload)
+                if cost is not None and not pace.may(cost, self._clock.now_ns()):
                     return
-                self._first.discard(wish.workload)
+                before = pace.spent
                 yield from self._turn(wish, pace)
+                self._costs[wish.workload] = pace.spent - before
 
     def _turn(self, wish: Wish, pace: Pace) -> Iterator[Asked]:
         canaries, number = self._canaries[wish.workload], self._next.get(wish.workload, 0)
@@ -98,7 +101,7 @@ class Round:
             canary=canary.id,
             arm=arm,
             setting=knobs,
-            role=Role.MEASURED if arm == "candidate" else Role.SENTINEL,
+            role=Role.SENTINEL if pair and arm == "plain" else Role.MEASURED,
             repeat=0,
             pair=pair,
             concurrency=1,

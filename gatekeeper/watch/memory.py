@@ -27,14 +27,14 @@ def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapp
 def restored(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, rules: Mapping[str, Rules]) -> Standings:
     """Return where each route stands after *entries*, oldest first.
 
-    A route that no entry of this certificate tells of begins as certified. An entry that can not be read is passed over.
+    A route that no entry of this certificate tells of begins as certified; what can not be read is passed over.
     """
     known: dict[str, tuple[Standing, tuple[Setting, ...]]] = {}
     for entry in entries:
         if entry["kind"] in SNAPSHOTS:
             known = _told(entry) if entry.get("verdict_sha256") == verdict_sha256 else {}
         elif entry["kind"] == CHANGE:
-            _follow(entry, known, rules)
+            _follow(entry, known)
     return {
         name: moved(known[name][0], known[name][1], one) if name in known else Standing(name)
         for name, one in rules.items()
@@ -54,17 +54,14 @@ def _told(entry: Mapping[str, Any]) -> dict[str, tuple[Standing, tuple[Setting, 
     return found
 
 
-def _follow(
-    entry: Mapping[str, Any], known: dict[str, tuple[Standing, tuple[Setting, ...]]], rules: Mapping[str, Rules]
-) -> None:
+def _follow(entry: Mapping[str, Any], known: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
     try:
         change = vigil.change_of(entry)
     except ValueError:
         return
-    if change.workload in known and change.workload in rules:
+    if change.workload in known:
         standing, rungs = known[change.workload]
-        then = replace(rules[change.workload], rungs=rungs)
-        known[change.workload] = vigil.fold(change.workload, [change], then, standing), rungs
+        known[change.workload] = vigil.after(standing, change), rungs
 
 
 def moved(standing: Standing, before: tuple[Setting, ...], rules: Rules) -> Standing:

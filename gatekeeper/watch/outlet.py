@@ -94,21 +94,16 @@ class Outlet:
             self.note("overlay_back")
             self.say(f"{self._publisher.path} is written again", tell.GOOD)
 
-    def changed(self, change: Change, says: tuple[str, tell.Style]) -> None:
+    def changed(self, change: Change) -> None:
         """Tell of a change, before anything is done about it."""
         self.note(memory.CHANGE, **change.document())
-        self.say(*says)
+        self.say(*tell.change(change))
 
     def act(self, change: Change, lane: Lane, commands: Sequence[Sequence[str]], limit: float) -> None:
-        """Run the commands of a change and tell the collector."""
-        told = {
-            **change.document(),
-            "at": change.at,
-            "speculation": lane.speculation,
-            "setting": dict(lane.setting),
-            "overlay": str(self._places.overlay.absolute()),
-        }
-        for argv in commands if change.before != change.after else ():
+        """Run the commands of a change and tell the collector; one that settles what is in force changes nothing."""
+        place = str(self._places.overlay.absolute())
+        told = {**change.document(), "speculation": lane.speculation, "overlay": place}
+        for argv in commands if change.kind != "settled" else ():
             ran = switch.run(argv, told, limit=limit)
             self.note("command", workload=change.workload, **ran.document())
             if ran.fault is not None:

@@ -166,18 +166,19 @@ def _told(path: Path) -> Iterator[str]:
                 yield name
 
 
-def places(certified: Certificate, slo: Path | None) -> dict[str, Path]:
-    """Return where the certified models lie on this machine; those that are not here are left out.
+def home(certified: Certificate, slo: Path | None) -> Path:
+    """Return the folder that paths in the SLO are relative to: of the file named, or of its twin in this checkout."""
+    return (slo if slo is not None else inputs.written_at(certified.run, None)[0]).parent
 
-    Paths in an SLO are relative to its file: the one named, or the same file found in this checkout.
-    """
+
+def places(certified: Certificate, base: Path) -> dict[str, Path]:
+    """Return where the certified models lie on this machine; those that are not here are left out."""
     subject = certified.given.slo.subject
     if subject.backend == "scripted":
         return {}
-    written, _ = inputs.written_at(certified.run, None) if slo is None else (slo, "")
     found: dict[str, Path] = {}
     names: Sequence[str] = (subject.target, *(one for one in subject.drafts if one not in own_drafts(subject.backend)))
     for name in names:
         with suppress(InputError):
-            found[name] = artifacts.find(name, written.parent, subject.backend)
+            found[name] = artifacts.find(name, base, subject.backend)
     return found

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gatekeeper.backends import dialects, open_backend
+from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.server import Server
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Ask, Backend, Subject
@@ -46,6 +48,7 @@ class Post:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._subjects: dict[str, Subject] = {}
+        self._counted: Counters | None = None
 
     @property
     def both_arms(self) -> bool:
@@ -72,6 +75,18 @@ class Post:
         if subject is None or not subject.alive():
             subject = self._subjects[residence] = self._backend.start(ask.setting)
         return subject
+
+    def gained(self) -> tuple[int, int] | None:
+        """Return what the server's own counters gained since this was asked last: drafted and accepted tokens.
+
+        None where it has none, they were reset, or nothing was asked before.
+        """
+        server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
+        before, self._counted = self._counted, None if server is None else server.counters()
+        if before is None or self._counted is None:
+            return None
+        gained = self._counted.since(before)
+        return None if gained.drafted is None or gained.accepted is None else (gained.drafted, gained.accepted)
 
     def close(self) -> None:
         """Let go of every server; they are not ours and go on."""

@@ -8,9 +8,9 @@ from gatekeeper.terms.outcome import Outcome
 from gatekeeper.terms.policy import Policy
 from gatekeeper.terms.records import Generation
 from gatekeeper.verdict import guard, vigil
-from gatekeeper.verdict.guard import Judgement, Terms
+from gatekeeper.verdict.guard import Judgement, Seen, Terms
 from gatekeeper.verdict.vigil import Change, Rules, Standing, State
-from gatekeeper.watch import evidence, memory
+from gatekeeper.watch import memory
 from gatekeeper.watch.evidence import Answers, Host
 from gatekeeper.watch.look import TWINNED, Wish
 from gatekeeper.watch.overlay import Lane
@@ -57,23 +57,22 @@ class Routes:
     def _speculates(self, name: str) -> bool:
         return len(self.rules[name].rungs) > 1
 
-    def edited(self, policy: Policy, now: Instant) -> None:
-        """Take up an edited policy. A route that changed keeps its setting where that is still a rung, else is off."""
+    def edited(self, policy: Policy, now: Instant) -> list[Change]:
+        """Take up an edited policy. A route whose setting is no rung any more is off; nothing is turned on by it."""
         before, states = self.rules, self.states
-        self.policy = policy
+        self.policy, self.judged = policy, {}
         self.rules = self._rules()
         self.states = {}
+        found: list[Change] = []
         for name, rules in self.rules.items():
-            if name in states and before[name].rungs == rules.rungs:
-                self.states[name] = states[name]
+            if name not in states:  # a route that is new to the file has not earned anything yet
+                self.states[name] = vigil.begin(Standing(name, rung=rules.plain), now.now_ns)
+                self._answers[name] = Answers(now.now_ns)
                 continue
-            # A route that is new to the file has not earned anything yet.
-            standing = Standing(name, rung=rules.plain)
-            if name in states:
-                standing = memory.moved(states[name].standing, before[name].rungs, rules)
-            self.states[name] = vigil.begin(standing, now.now_ns)
-            self._answers[name] = Answers(now.now_ns)
-        self.judged = {}
+            self.states[name] = states[name]
+            amended = vigil.amended(states[name], before[name], rules, now_ns=now.now_ns, at=stamp(now.wall))
+            found += self._become(name, *amended)
+        return found
 
     def woken(self, now: Instant) -> None:
         """Throw away what was seen before a gap."""
@@ -103,11 +102,18 @@ class Routes:
     def judge(self, name: str, host: Host, terms: Terms, now: Instant) -> tuple[Change, ...]:
         """Judge one route by what was lately seen, and step."""
         rules, state = self.rules[name], self.states[name]
-        watch = self.policy.watch
-        window = max([watch.window, *(one.over or 0.0 for one in self.policy.guards_of(name))])
-        seen = evidence.seen(self._answers[name], host, now.now_ns, window)
+        answers, now_ns = self._answers[name], now.now_ns
+        window, of_host = self._windows()
+        samples, tallies = host.samples(now_ns, of_host), host.tallies(now_ns, window)
+        seen = Seen(now_ns, answers.since_ns, answers.of(now_ns, window), samples, tallies)
         self.judged[name] = guard.judgements(name, seen, terms, vigil.to_judge(state, rules))
         return self._become(name, *vigil.step(state, self.judged[name], rules, now_ns=now.now_ns, at=stamp(now.wall)))
+
+    def _windows(self) -> tuple[float, float]:
+        """Return the seconds that any guard looks back, and those that any guard of the host does."""
+        guards, watch = self.policy.guard, self.policy.watch
+        window = max([watch.window, *(one.over or 0.0 for one in guards)])
+        return window, max([watch.interval, *(one.over or 0.0 for one in guards if one.of.host)])
 
     def bar(self, name: str, why: str, now: Instant) -> tuple[Change, ...]:
         """Turn one route off until another certificate."""

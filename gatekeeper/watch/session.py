@@ -1,6 +1,6 @@
 """A session: one watch from its start to its end, look after look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -79,7 +79,7 @@ class Session:
         now = Instant.of(self._clock)
         self.routes = Routes(orders.policy(desk.now.policy), switched=ports.post.both_arms, now=now)
         watch = self.routes.policy.watch
-        self.pace = Pace(watch.duty, watch.duty * watch.interval, now.now_ns)
+        self.pace = Pace(watch.duty, watch.interval, now.now_ns)
         self._outlet = Outlet(places, ears, self._clock, state=self._snapshot)
         self._round = Round(certificate.given.slo, certificate.given.canaries, ports.post, self._clock)
         self._host, self._sampling = Host(), ExitStack()
@@ -87,6 +87,7 @@ class Session:
         self._stack = ExitStack()
         self._last, self._rested, self._took = now, 0.0, 0.0
         self._greeted = False
+        self._answering: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         """Take the lock, go on from the journal, and say what is watched."""
@@ -135,10 +136,10 @@ class Session:
             terms = self._terms()
             for name in self.routes.watched:
                 now = Instant.of(self._clock)
-                self._follow(name, self.routes.judge(name, self._host, terms, now))
+                self._follow(self.routes.judge(name, self._host, terms, now))
         else:
             for name in self.routes.rules:
-                self._follow(name, self.routes.bar(name, why, Instant.of(self._clock)))
+                self._follow(self.routes.bar(name, why, Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()
@@ -167,10 +168,11 @@ class Session:
         if self._desk.now is before:
             self._outlet.note("policy_refused" if self._desk.trouble is not None else "policy_back", because=said)
             return
-        self.routes.edited(self._orders.policy(self._desk.now.policy), Instant.of(self._clock))
+        changes = self.routes.edited(self._orders.policy(self._desk.now.policy), Instant.of(self._clock))
         watch = self.routes.policy.watch
-        self.pace.duty, self.pace.most = watch.duty, watch.duty * watch.interval
+        self.pace.duty, self.pace.interval = watch.duty, watch.interval
         self._outlet.note("policy", policy_sha256=self._desk.now.sha256, because=said, **self._snapshot())
+        self._follow(changes)
 
     def _over(self, now: Instant) -> str | None:
         """Say why the policy's time is over, None while it is not."""
@@ -178,7 +180,9 @@ class Session:
         if policy.expired(now.wall):
             return f"the policy expired at {stamp(policy.expires)}"
         if now.wall < policy.issued - UNISSUED:
-            return f"the clock says {stamp(now.wall)}, long before the policy was issued: nobody knows if it has expired"
+            return (
+                f"the clock says {stamp(now.wall)}, long before the policy was issued: nobody knows if it has expired"
+            )
         return None
 
     def _identify(self) -> str | None:
@@ -187,7 +191,9 @@ class Session:
         why = witness.look()
         if witness.restarted:
             self._round.restarted()
-            self._outlet.note("server", **witness.document())
+            if (told := witness.document()) != self._answering:
+                self._outlet.note("server", **told)
+                self._answering = told
         if not self._greeted:
             self._greeted = True
             self._outlet.say(witness.told())
@@ -226,15 +232,15 @@ class Session:
         self._sampling.close()
         self._sampler = self._sampling.enter_context(self._ports.sampler(self._host.sampled))
 
-    def _follow(self, name: str, changes: tuple[Change, ...]) -> None:
+    def _follow(self, changes: Sequence[Change]) -> None:
         """Write changes down, publish them, and only then act on them."""
         for change in changes:
-            self._outlet.changed(change, tell.change(change, self.routes.rules[name]))
+            self._outlet.changed(change)
         if changes:
             self._publish()
         commands = (*self.routes.policy.watch.on_change, *self._orders.commands)
         for change in changes:
-            self._outlet.act(change, self.routes.lane(name), commands, self._orders.limit)
+            self._outlet.act(change, self.routes.lane(change.workload), commands, self._orders.limit)
 
     def _publish(self) -> None:
         policy = self.routes.policy

@@ -76,15 +76,15 @@ def _doubt(one: Judgement) -> str | None:
     return f"{check.metric}{value} is past {bound}"
 
 
-def change(one: Change, rules: Rules) -> tuple[str, Style]:
+def change(one: Change) -> tuple[str, Style]:
     """Say what changed and why, and how it is shown."""
-    before, after = (knobs(rules.rungs[min(rung, rules.plain)]) for rung in (one.before, one.after))
     step = {
-        "down": f"down from {before} to {after}",
-        "off": f"off: {before} gives way to plain decoding",
-        "try": f"tried again: from {before} to {after}",
-        "settled": f"settled on {after}",
-        "barred": "off for good",
-    }[one.kind]
+        "down": "down to",
+        "off": "off:",
+        "try": "tried again with",
+        "settled": "settled on",
+        "barred": "off for good:",
+    }
+    setting = knobs(tuple(sorted(one.setting.items())))
     style = GOOD if one.kind in {"try", "settled"} else BAD
-    return f"{one.at[11:19]}Z {one.workload}: {step}: {one.because}", style
+    return f"{one.at[11:19]}Z {one.workload}: {step[one.kind]} {setting}: {one.because}", style

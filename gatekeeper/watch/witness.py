@@ -53,7 +53,7 @@ class Witness:
         )
 
     def heard(self, name: str | None, *, sound: bool) -> str | None:
-        """Take note of the *name* an answer came under, and say if it is another one; a lost server is looked at again."""
+        """Say if the *name* an answer came under is another one; after a fault the server is looked at again."""
         self._due = self._due or not sound
         if not sound:
             return None

@@ -15,46 +15,59 @@ SECOND = 10**9
 )
 def test_the_share_is_bounded(duty: float, costs: list[float], interval: float) -> None:
     """
-    Whatever answers cost, they never take more than the duty, one turn, and what idle time may save up.
+    Whatever answers cost, they never take more than the duty of the time, and what the dearest costs beyond the rest.
     """
-    pace = Pace(duty, most=duty * interval, begun_ns=0)
-    now, pending = 0, list(costs)
+    pace = Pace(duty, interval, begun_ns=0)
+    now, pending, last = 0, list(costs), 0.0
     while pending:
-        while pending and pace.may(now):
-            cost = pending.pop()
-            now += round(cost * SECOND)
-            pace.spend(cost, now)
-        now += round(interval * SECOND)
+        while pending and pace.may(last, now):
+            last = pending.pop()
+            now += round(last * SECOND)
+            pace.spend(last, now)
+        now += round(max(interval, last / duty) * SECOND)
 
-        assert pace.spent <= duty * now / 1e9 + max(costs) + duty * interval + 1e-6
+        assert pace.spent <= duty * now / 1e9 + 2 * max(costs) + 1e-6
 
 
-def test_a_turn_is_paid_back_before_the_next() -> None:
+def test_a_steady_cost_never_exceeds_the_duty() -> None:
     """
-    One second of answers at two percent asks for fifty seconds; the answer's own second counts.
+    Once the first turn is paid for, answers of one length take at most two percent, at any time.
     """
-    pace = Pace(0.02, most=10.0, begun_ns=0)
-    assert pace.may(0)
+    pace = Pace(0.02, 60.0, begun_ns=0)
     pace.spend(1.0, SECOND)
+    for now in range(60 * SECOND, 86400 * SECOND, 7 * SECOND):
+        if pace.may(1.0, now):
+            pace.spend(1.0, now + SECOND)
+        assert pace.spent <= 0.02 * (now + SECOND) / 1e9
 
-    assert (False, False, True) == (pace.may(SECOND), pace.may(49 * SECOND), pace.may(51 * SECOND))
+    assert 0.019 < pace.share(86400 * SECOND) <= 0.02
+
+
+def test_a_turn_is_paid_for_before_it_is_asked() -> None:
+    """
+    One second of answers at two percent asks for fifty seconds, and the debt of the first for fifty more.
+    """
+    pace = Pace(0.02, 60.0, begun_ns=0)
+    pace.spend(1.0, 0)
+
+    assert [False, False, True] == [pace.may(1.0, at * SECOND) for at in (1, 99, 101)]
 
 
 def test_idle_time_is_no_licence_for_a_burst() -> None:
     """
-    After an hour without canaries no more is saved up than was allowed.
+    After an hour without canaries no more is saved up than an interval grants, or the next turn takes.
     """
-    pace = Pace(0.02, most=1.0, begun_ns=0)
+    pace = Pace(0.02, 50.0, begun_ns=0)
 
-    assert pace.may(3600 * SECOND)
-    assert 1.0 == pace.balance
+    assert [True, 1.0] == [pace.may(0.5, 3600 * SECOND), pace.balance]
+    assert [True, 2.0] == [pace.may(2.0, 7200 * SECOND), pace.balance]
 
 
-def test_the_time_to_the_next_turn_is_told() -> None:
+def test_the_first_interval_counts_as_a_whole() -> None:
     """
-    Half a second owed at five percent is ten seconds of waiting.
+    The share is told of an interval at least: the first answer is not the whole of the time.
     """
-    pace = Pace(0.05, most=1.0, begun_ns=0)
-    pace.spend(0.5, 0)
+    pace = Pace(0.02, 50.0, begun_ns=0)
+    pace.spend(1.0, SECOND)
 
-    assert 10.0 == pace.rest(0)
+    assert [0.02, 0.01] == [pace.share(SECOND), pace.share(100 * SECOND)]
