@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Pace:
     """An account of seconds: time pays `duty` into it, answers take theirs out, and a turn waits until it is paid for.
 
-    Answers are asked one at a time, so their seconds are the server's. They are never more than `duty` of the time since
-    the beginning, but for what the first look asked ahead of its time, and by how much a turn cost more than the last.
+    Answers are asked one at a time, so their seconds are the server's. They are never more than `duty` of the time so
+    far, but for what the first look asked ahead of its time, and by how much a turn cost more than the last.
     """
 
     duty: float
