@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS
-from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome
+from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.terms.policy import Figure, Guard, Measured, Policy, Route
 from gatekeeper.terms.records import Generation, HostSample, Setting
 from gatekeeper.terms.units import show_seconds
@@ -19,7 +19,7 @@ from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import Evidence, gather
 from gatekeeper.verdict.judge import against
 from gatekeeper.verdict.ladder import shown, speculates
-from gatekeeper.verdict.trace import Trace, acceptances, faults, passes, ratios, speeds, tallied
+from gatekeeper.verdict.trace import Trace, acceptances, census, faults, passes, ratios, speeds, tallied
 
 SECOND = 1_000_000_000
 STRETCHES = 6
@@ -105,6 +105,7 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
         trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
         check, newest = _crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
         newest = None if trace.missing else newest
+        check = _by_census(guard, route.measured, evidence, check)
     if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
         check = _by_counters(guard, seen, terms, error) or check
     thin = check.center is None and seen.now_ns - seen.since_ns >= _over(guard, terms) * SECOND
@@ -259,13 +260,30 @@ def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Eviden
     return read
 
 
+def _by_census(guard: Guard, measured: Measured, evidence: Evidence, check: Check) -> Check:
+    """Return a pass that the whole frozen set shows, where no interval of a bound at the very top could."""
+    known = _CERTIFIED.get(guard.metric)
+    figure: Figure | None = getattr(measured, known[1]) if known else None
+    if known is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
+        return check
+    share = census(evidence, known[0])
+    if share is None:
+        return check
+    whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
+    counted = against(guard.of, guard.bound, guard.threshold, whole, why=guard.why)
+    return counted if counted.outcome is Outcome.PASS else check
+
+
+_CERTIFIED = {
+    "task_pass_delta": (None, "canary_pass_rate"),
+    "json_pass_delta": ("json", "json_pass_rate"),
+    "tool_call_pass_delta": ("tool", "tool_call_pass_rate"),
+}
+"""The kind of canary that a difference of pass rates is about, and the certified figure it is compared with."""
 _TRACES: dict[str, Callable[[Evidence, Measured, float], Trace]] = {
     "throughput_ratio": ratios,
     "decode_throughput": lambda evidence, _measured, _slack: speeds(evidence),
     "acceptance_rate": lambda evidence, _measured, _slack: acceptances(evidence),
     "error_rate": lambda evidence, _measured, _slack: faults(evidence),
     "canary_pass_rate": lambda evidence, _measured, _slack: passes(evidence),
-    "task_pass_delta": _passes_against_certified(None, "canary_pass_rate"),
-    "json_pass_delta": _passes_against_certified("json", "json_pass_rate"),
-    "tool_call_pass_delta": _passes_against_certified("tool", "tool_call_pass_rate"),
-}
+} | {name: _passes_against_certified(kind, figure) for name, (kind, figure) in _CERTIFIED.items()}

@@ -99,6 +99,19 @@ def passes(evidence: Evidence, kind: str | None = None) -> Trace:
     return _shares(values)
 
 
+def census(evidence: Evidence, kind: str | None) -> float | None:
+    """Return the share of a frozen set that passes once every canary of a *kind* was twice marked alike, else None."""
+    marks: dict[str, list[bool]] = {
+        name: [] for name in evidence.canaries if _of_kind(evidence.canaries, name, kind) is not None
+    }
+    for one in evidence.answers:
+        if one.canary in marks and (seen := grade(evidence.canaries[one.canary], one.answer)) is not None:
+            marks[one.canary].append(seen.strict)
+    if not marks or any(len(seen) < 2 or len(set(seen)) > 1 for seen in marks.values()):
+        return None
+    return sum(seen[0] for seen in marks.values()) / len(marks)
+
+
 def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
     """Return acceptance by the server's own counters, look by look."""
     return Trace(*_split(list(shares)), bounded=_median, least=_median_needs, notes=("by the server's counters",))

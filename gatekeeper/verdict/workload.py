@@ -16,8 +16,11 @@ from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import Evidence
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import shown, speculates
+from gatekeeper.verdict.trace import passes
 
 ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
+PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pass_rate": "tool"}
+"""Shares of right answers, and the kind of expectation each counts; None counts all. Guards compare with them later."""
 
 
 def judge_workload(
@@ -66,6 +69,12 @@ def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
             if claimed and metric.startswith("acceptance"):
                 out[metric]["from"] = "claims"
+    for metric, kind in PASS_RATES.items():
+        passed = passes(evidence, kind)
+        share = passed.bounded(passed.values, 1 - evidence.level)
+        if isinstance(share, Estimate):
+            near = share.rounded()
+            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
     if chances := explain.positions(evidence.answers):
         out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out
