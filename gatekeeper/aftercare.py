@@ -143,7 +143,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
         if as_json:
             click.echo(json.dumps(entry, ensure_ascii=False))
 
-    with outfit.session(policy, options, lambda _: Ears(say, write, lambda _change: None)) as session:
+    with outfit.session(policy, options, Ears(say, write, lambda _: None)) as session:
         return session.run(1 if once else rounds)
 
 

@@ -26,6 +26,8 @@ EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
 SUMS = "SHA256SUMS"
+AFTERWARDS = ("policy.live.toml", "watch.jsonl")
+"""What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ class RunDirectory:
         path = self.path / SUMS
         if not path.is_file():
             return []
-        broken, listed = [], {SUMS, "lock"}
+        broken, listed = [], {SUMS, "lock", *AFTERWARDS}
         for line in path.read_text(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             file = self.path / name

@@ -25,11 +25,16 @@ class Journal:
     """Appends entries; each is flushed to the system before the watch goes on."""
 
     def __init__(
-        self, path: Path, *, wall: Callable[[], datetime], state: Callable[[], Mapping[str, Any]], limit: int = LIMIT
+        self,
+        path: Path,
+        *,
+        wall: Callable[[], datetime],
+        state: Callable[[], Mapping[str, Any]],
+        limit: int | None = None,
     ) -> None:
         """Write to *path*; *state* tells what a fresh file must begin with, so that the old one can be lost."""
         self.path = path
-        self._wall, self._state, self._limit = wall, state, limit
+        self._wall, self._state, self._limit = wall, state, limit or LIMIT
         self._file: IO[bytes] | None = None
 
     @property

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import artifacts, host
+from gatekeeper import artifacts, host, store
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
@@ -17,12 +17,11 @@ from gatekeeper.terms.policy import Policy, Watch
 from gatekeeper.terms.records import HostSample
 from gatekeeper.watch import identity, papers
 from gatekeeper.watch.outlet import Ears, Places
-from gatekeeper.watch.papers import Certificate, Desk
+from gatekeeper.watch.papers import Desk
 from gatekeeper.watch.post import Post, attached
 from gatekeeper.watch.session import Orders, Ports, Sampling, Session
 from gatekeeper.watch.witness import Witness
 
-OVERLAY, JOURNAL = "policy.live.toml", "watch.jsonl"
 _SAMPLES = 12
 """Samples of the host between two looks, as far as that is not more than one a second."""
 _SLOWEST_S = 10.0
@@ -49,19 +48,16 @@ class Options:
 
 
 @contextmanager
-def session(path: Path, options: Options, ears: Callable[[Certificate], Ears]) -> Iterator[Session]:
-    """Open the session that watches the policy at *path*."""
+def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None) -> Iterator[Session]:
+    """Open the session that watches the policy at *path*, by the server's own clock or another *clock*."""
     certified = papers.certificate(options.run or path.parent)
     slo = certified.given.slo
     orders = Orders(lambda policy: _as_ordered(policy, options), options.commands, options.limit)
     read = papers.read(path, certified)
     effective = orders.policy(read.policy)
-    places = Places(
-        options.overlay or path.with_name(OVERLAY),
-        options.journal or path.with_name(JOURNAL),
-        path,
-        _told_url(options, slo.subject.url),
-    )
+    url = options.url or slo.subject.url
+    overlay, journal = (path.with_name(name) for name in store.AFTERWARDS)
+    places = Places(options.overlay or overlay, options.journal or journal, path, url or "no address")
     base = papers.home(certified, options.slo)
     models = papers.places(certified, base)
     with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
@@ -73,7 +69,6 @@ def session(path: Path, options: Options, ears: Callable[[Certificate], Ears]) -
             base=base,
             logs=Path(logs),
         )
-        url = options.url or slo.subject.url
         witness = Witness(
             certified.manifest,
             url=url,
@@ -84,8 +79,8 @@ def session(path: Path, options: Options, ears: Callable[[Certificate], Ears]) -
         )
         interval = host_interval(effective.watch.interval)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
-        ports = Ports(backend.clock, Post(backend), witness, sampler, interval)
-        with Session(certified, Desk(path, certified, read), orders, ports, places, ears(certified)) as made:
+        ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval)
+        with Session(certified, Desk(path, certified, read), orders, ports, places, ears) as made:
             yield made
 
 
@@ -107,10 +102,6 @@ def _as_ordered(policy: Policy, options: Options) -> Policy:
         raise InputError(f"{names}: {message}", hint="the policy's [watch] holds the other values") from error
     guards = policy.guard if options.host is not False else tuple(one for one in policy.guard if not one.of.host)
     return policy.model_copy(update={"watch": watch, "guard": guards})
-
-
-def _told_url(options: Options, written: str | None) -> str:
-    return options.url or written or "a scripted subject"
 
 
 def _listing(url: str | None) -> str | None:

@@ -130,10 +130,8 @@ class Publisher:
         """
         fresh = self._fresh()
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                file.write(overlay.text())
-                file.flush()
-                os.fsync(file.fileno())
+            # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
+            fresh.write_text(overlay.text(), encoding="utf-8")
             fresh.replace(self.path)
         except OSError as error:
             self.trouble = f"cannot write {self.path}: {error.strerror or error}"

@@ -42,6 +42,6 @@ class Pace:
         return self.spent / max(self.interval, (now_ns - self.begun_ns) / 1e9)
 
     def _earn(self, cost: float, now_ns: int) -> None:
-        most = max(self.duty * self.interval, cost)
+        most = self.duty * self.interval + cost
         self.balance = min(max(most, self.balance), self.balance + self.duty * max(0, now_ns - self.seen_ns) / 1e9)
         self.seen_ns = now_ns
