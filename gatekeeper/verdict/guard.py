@@ -252,8 +252,9 @@ def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Eviden
             seen = trace.bounded(values, error)
             if isinstance(seen, Missing):
                 return seen
-            shift = certified.center
-            return replace(seen, center=seen.center - shift, lo=seen.lo - shift, hi=seen.hi - shift)
+            # The reference was a sample too: a bound takes the certified rate's far side.
+            center, lo, hi = seen.center - certified.center, seen.lo - certified.hi, seen.hi - certified.lo
+            return replace(seen, center=center, lo=lo, hi=hi)
 
         return replace(trace, bounded=bounded, notes=("against the certified pass rate",))
 

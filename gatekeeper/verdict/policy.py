@@ -99,14 +99,13 @@ def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
     promoted = [one for one in verdict.workloads if one.outcome == "promoted"]
     if not promoted:
         return []
-    found: dict[tuple[str, str, tuple[str, ...]], dict[str, Any]] = {}
+    found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
     for objective in slo.objective:
         guard = _promised(slo, objective, promoted)
         if guard is not None:
-            found.setdefault((guard["metric"], objective.bound, objective.workloads), guard)
-    for guard in (_errors(slo, promoted, found), *(one for name in promoted for one in _shown(slo, name, found))):
-        found.setdefault((guard["metric"], "", tuple(guard.get("workloads", ()))), guard)
-    return list(found.values())
+            found.setdefault((guard["metric"], objective.workloads), guard)
+    own = list(found.values())
+    return [*own, *_errors(slo, promoted, own), *(guard for one in promoted for guard in _shown(slo, one, own))]
 
 
 def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:
@@ -138,17 +137,24 @@ def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dic
     return out | {"why": why}
 
 
-def _errors(slo: Slo, promoted: list[WorkloadVerdict], found: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _errors(slo: Slo, promoted: list[WorkloadVerdict], own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Guard against failed answers at what the soak could show, where no promise above 0 says otherwise."""
-    if named := next((guard for guard in found.values() if guard["metric"] == "error_rate"), None):
-        return named
-    answers = min(int(one.measured.get("answers", 0)) for one in promoted)
+    bare = [one for one in promoted if not _guards(own, "error_rate", one.name)]
+    if not bare:
+        return
+    answers = min(int(one.measured.get("answers", 0)) for one in bare)
     _, most = stats.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
-    why = f"no answer may fail; the soak's {answers} answers show at most {show(most, '1')}"
-    return _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
+    why = f"no answer may fail; {answers} answers of a soak show a share of at most {show(most, '1')}"
+    guard = _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
+    yield guard if len(bare) == len(promoted) else guard | {"workloads": [one.name for one in bare]}
 
 
-def _shown(slo: Slo, workload: WorkloadVerdict, found: dict[Any, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _guards(own: list[dict[str, Any]], metric: str, workload: str) -> bool:
+    """Tell whether one of the guards watches *metric* of *workload*."""
+    return any(one["metric"] == metric and workload in one.get("workloads", [workload]) for one in own)
+
+
+def _shown(slo: Slo, workload: WorkloadVerdict, own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Guard what nobody promised of a workload at what its soak showed, with a margin."""
     seen = workload.measured
     for metric, bound, why in (
@@ -160,10 +166,8 @@ def _shown(slo: Slo, workload: WorkloadVerdict, found: dict[Any, dict[str, Any]]
         ("acceptance_rate", _below_lo(seen, "acceptance_rate"), f"{ACCEPTANCE_MARGIN:.0%} below what the soak showed"),
         ("canary_pass_rate", _pass_floor(seen), f"{PASS_MARGIN:.0%} fewer than in the soak"),
     ):
-        named = (one for one in found.values() if one["metric"] == metric)
-        if bound is None or any(workload.name in one.get("workloads", [workload.name]) for one in named):
-            continue
-        yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}
+        if bound is not None and not _guards(own, metric, workload.name):
+            yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}
 
 
 def _ratio_floor(seen: dict[str, Any]) -> float | None:
