@@ -191,13 +191,15 @@ class Answering(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Answering
 
-    def do_GET(self) -> None:  # noqa: N802 (http.server's name)
+    def do_GET(self) -> None:
         document = {"data": [{"id": self.server.model}]} if self.path == "/v1/models" else {"status": "ok"}
         self._send(json.dumps(document).encode(), "application/json")
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        pieces = [{"choices": [{"index": 0, "delta": {"content": f"word{number} "}}]} for number in range(8)]
+        pieces: list[dict[str, Any]] = [
+            {"choices": [{"index": 0, "delta": {"content": f"word{number} "}}]} for number in range(8)
+        ]
         pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         usage = {"prompt_tokens": 5, "completion_tokens": 8}
         pieces.append({"choices": [], "usage": usage, "timings": self._timings()})

@@ -12,4 +12,4 @@ def example(language: str, about: str) -> str:
         body for name, body in re.findall(r"(?ms)^```(\w+)\n(.*?)^```", README) if name == language and about in body
     ]
     assert 1 == len(found), f"{len(found)} {language} examples about {about}"
-    return found[0]
+    return str(found[0])

@@ -19,11 +19,21 @@ from tests.watch.readme import example
 NOW = datetime.now(UTC)
 OWNER = (("since", "2026-01-01T00:00:00Z"), ("policy", "policy.toml"))
 
+ASKED = {
+    "sh": "",
+    "python": """
+import sys
+may = knobs(*sys.argv[1:])
+sys.exit(1 if may is None else print("\\n".join(f"{knob}={value}" for knob, value in may.items())))
+""",
+}
+"""What the tests add to the examples: Python's is a function, the shell's a program."""
+
 Reader = Callable[[str, Path], str | None]
 """Returns the draft length to speculate with, None for plain decoding."""
 
 
-def overlay(*, seconds: float = 60.0, speculation: bool = True, ended: str | None = None) -> Overlay:
+def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | None = None) -> Overlay:
     lanes = (
         Lane("chat", speculation=False, because='an "unlucky" guard = 1\nspeculation = true'),
         Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3))),
@@ -35,7 +45,7 @@ def overlay(*, seconds: float = 60.0, speculation: bool = True, ended: str | Non
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
     """The example of the README, run as it stands there."""
     script = tmp_path / f"reader.{request.param}"
-    script.write_text(example(request.param, "next_look_before"))
+    script.write_text(example(request.param, "next_look_before") + ASKED[request.param])
     program = {"sh": "sh", "python": sys.executable}[request.param]
 
     def read(workload: str, path: Path) -> str | None:

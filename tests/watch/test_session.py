@@ -5,7 +5,7 @@ import sys
 import tomllib
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -139,8 +139,7 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
     Past its expiry, reached while watching, a policy turns everything off, and a restart changes nothing.
     """
     deployed = Deployed.scripted(tmp_path)
-    expires = {"expires": "2026-01-01T00:01:35Z"}
-    deployed.policy(**expires)
+    deployed.policy(expires="2026-01-01T00:01:35Z")
 
     code, heard = deployed.watch(20)
     again, after = deployed.watch(1)
@@ -395,7 +394,7 @@ class _Dead:
 
     fault = "OSError: no such sensor"
 
-    def __enter__(self) -> "_Dead":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -409,7 +408,8 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     note = tmp_path / "note"
     code = "import json, os, sys; told = json.load(sys.stdin); live = open(told['overlay']).read(); "
-    code += f"print(os.environ['GATEKEEPER_CHANGE'], told['speculation'], 'num_draft_tokens = 2' in live, file=open({str(note)!r}, 'a'))"
+    code += "said = os.environ['GATEKEEPER_CHANGE'], told['speculation'], 'num_draft_tokens = 2' in live; "
+    code += f"print(*said, file=open({str(note)!r}, 'a'))"
     tells = (sys.executable, "-S", "-c", code)
     hangs = (sys.executable, "-S", "-c", "import time; time.sleep(1000)")
     deployed.policy(watch={"on_change": [["false"], list(tells)]})
@@ -470,11 +470,16 @@ def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
     After the last look the overlay keeps its time limit and says why nobody looks any more.
     """
     deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with pytest.raises(KeyboardInterrupt), deployed.session(heard) as session:
-        session.run(2)
-        before = tomllib.loads(deployed.overlay)
-        raise KeyboardInterrupt
+    before: dict[str, Any] = {}
 
-    after = tomllib.loads(deployed.overlay)
-    assert {**before, "ended": "interrupted"} == after
+    def watched() -> None:
+        with deployed.session(heard) as session:
+            session.run(2)
+            before.update(tomllib.loads(deployed.overlay))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watched()
+
+    assert {**before, "ended": "interrupted"} == tomllib.loads(deployed.overlay)
     assert "interrupted" == heard.of("ended")[0]["because"]
