@@ -12,11 +12,10 @@ from gatekeeper.verdict import explain
 from gatekeeper.verdict.case import Case
 from gatekeeper.verdict.choice import Choice
 from gatekeeper.verdict.claims import as_claimed, counted_or_claimed, noted
-from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.derive import estimate, pass_rate
 from gatekeeper.verdict.evidence import Evidence
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import shown, speculates
-from gatekeeper.verdict.trace import passes
 
 ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
 PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pass_rate": "tool"}
@@ -70,9 +69,7 @@ def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
             if claimed and metric.startswith("acceptance"):
                 out[metric]["from"] = "claims"
     for metric, kind in PASS_RATES.items():
-        passed = passes(evidence, kind)
-        share = passed.bounded(passed.values, 1 - evidence.level)
-        if isinstance(share, Estimate):
+        if (share := pass_rate(evidence, kind)) is not None:
             near = share.rounded()
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
     if chances := explain.positions(evidence.answers):

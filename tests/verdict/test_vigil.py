@@ -338,7 +338,7 @@ def test_a_restart_finds_the_setting_and_not_the_number(
 # Whatever is seen
 
 WORDS = st.sampled_from(["kept", "crossed", "undecided", "missing"])
-LOOKS = st.lists(st.tuples(st.tuples(WORDS, WORDS), st.integers(1, 45)), max_size=40)
+LOOKS = st.lists(st.tuples(st.tuples(WORDS, WORDS), st.integers(1, 45)), max_size=20)
 
 
 def lived(looks: Sequence[tuple[tuple[str, str], int]], *, switched: bool = True) -> Watched:
@@ -348,7 +348,7 @@ def lived(looks: Sequence[tuple[tuple[str, str], int]], *, switched: bool = True
     return watched
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(LOOKS)
 def test_the_state_is_the_fold_of_its_journal(looks: list[tuple[tuple[str, str], int]]) -> None:
     """
@@ -364,7 +364,7 @@ def test_the_state_is_the_fold_of_its_journal(looks: list[tuple[tuple[str, str],
     assert Standing("hard") == vigil.fold("hard", read)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(LOOKS)
 def test_a_route_is_never_on_without_fresh_evidence(looks: list[tuple[tuple[str, str], int]]) -> None:
     """
@@ -380,7 +380,7 @@ def test_a_route_is_never_on_without_fresh_evidence(looks: list[tuple[tuple[str,
             assert state.standing.rung == watched.rules.plain or max(silent) <= WATCH.missing_for
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(LOOKS, st.booleans())
 def test_changes_are_bounded_by_the_quiet_time(looks: list[tuple[tuple[str, str], int]], switched: bool) -> None:
     """
@@ -394,7 +394,7 @@ def test_changes_are_bounded_by_the_quiet_time(looks: list[tuple[tuple[str, str]
     assert downs <= ups + watched.rules.plain
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["crossed", "undecided", "missing"]), st.integers(1, 60)), max_size=20))
 def test_without_a_kept_guard_it_only_goes_down(looks: list[tuple[str, int]]) -> None:
     """
@@ -407,7 +407,7 @@ def test_without_a_kept_guard_it_only_goes_down(looks: list[tuple[str, int]]) ->
     assert sorted(watched.rungs) == watched.rungs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(LOOKS, st.integers(0, 30))
 def test_a_restart_never_takes_a_route_up(looks: list[tuple[tuple[str, str], int]], cut: int) -> None:
     """
