@@ -197,10 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        pieces: list[dict[str, Any]] = [
-            {"choices": [{"index": 0, "delta": {"content": f"word{number} "}}]} for number in range(8)
-        ]
-        pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        deltas: list[dict[str, Any]] = [{"delta": {"content": f"word{number} "}} for number in range(8)]
+        deltas.append({"delta": {}, "finish_reason": "stop"})
+        pieces: list[dict[str, Any]] = [{"choices": [{"index": 0, **delta}]} for delta in deltas]
         usage = {"prompt_tokens": 5, "completion_tokens": 8}
         pieces.append({"choices": [], "usage": usage, "timings": self._timings()})
         lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **one})}\n\n" for one in pieces]
