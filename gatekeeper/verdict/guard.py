@@ -46,7 +46,7 @@ class Seen:
     since_ns: int
     """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
     answers: tuple[Generation, ...] = ()
-    """Of both arms; arm `candidate` with the setting they were asked with, a plain twin with the pair of its mate."""
+    """Of both arms, in the order of `verdict.rotation`, with the setting each was asked with; twins share a pair."""
     samples: tuple[HostSample, ...] = ()
     tallies: tuple[Tally, ...] = ()
     """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
@@ -64,8 +64,6 @@ class Terms:
     """Seconds between two host samples."""
     confidence: float = 0.95
     """Of a bound that is kept: what takes a route up again."""
-    interval: float | None = None
-    """Seconds from look to look where it is not the policy's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
         check, newest = _paired_passes(guard, evidence, error, terms.confidence)
     else:
         trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
-        check, newest = _crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
+        check, newest = crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
         newest = None if trace.missing else newest
         check = _by_census(guard, route.measured, evidence, check)
     if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
@@ -126,7 +124,7 @@ def look_error(terms: Terms, workload: str) -> float:
     policy = terms.policy
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
-    looks = max(1.0, policy.life / (terms.interval or policy.watch.interval))
+    looks = max(1.0, policy.life / policy.watch.interval)
     return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
 
 
@@ -151,10 +149,10 @@ def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Sett
 def _over(guard: Guard, terms: Terms) -> float:
     """Return the seconds a guard looks back."""
     watch = terms.policy.watch
-    return guard.over or (terms.interval or watch.interval if guard.of.host else watch.window)
+    return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
-def _crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
+def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
     """Look for a crossing in the latest values, then in ever longer stretches: a change is not diluted by what was."""
     metric, bound, limit = guard.of, guard.bound, guard.threshold
     if trace.missing:
@@ -215,7 +213,7 @@ def _by_counters(guard: Guard, seen: Seen, terms: Terms, error: float) -> Check 
     if guard.threshold > min(floors) or not moved:
         return None
     trace = tallied((one.at_ns, one.accepted / one.drafted) for one in moved)
-    check = _crossed_or_kept(guard, trace, error, terms.confidence)
+    check = crossed_or_kept(guard, trace, error, terms.confidence)
     return check if check.outcome is Outcome.FAIL else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatekeeper.terms.outcome import Outcome, Verdict, WorkloadVerdict, rounded
-from gatekeeper.terms.policy import WATCHED, Measured, Policy, Watch
+from gatekeeper.terms.policy import WATCHED, Measured, Watch
 from gatekeeper.terms.records import Setting
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.terms.units import show
@@ -180,22 +180,3 @@ def _below_lo(seen: dict[str, Any], metric: str) -> float | None:
 
 def _pass_floor(seen: dict[str, Any]) -> float | None:
     return max(0.0, seen["canary_pass_rate"]["center"] - PASS_MARGIN) if "canary_pass_rate" in seen else None
-
-
-def overreach(edited: Policy, certified: Policy) -> dict[str, str]:
-    """Return, by workload, why an edited policy turns on what the certified one does not carry.
-
-    Guards, times and ladders may be edited; a route may be turned off, or left without its lower rung.
-    """
-    found = {}
-    for one in edited.route:
-        known = certified.route_of(one.workload)
-        if edited.manifest_sha256 != certified.manifest_sha256:
-            found[one.workload] = "the policy is of another run"
-        elif one.speculation and not known.speculation:
-            found[one.workload] = f"it was not certified to speculate: {known.because}"
-        elif one.speculation and one.rungs[0] != known.rungs[0]:
-            found[one.workload] = "its setting is not the certified one"
-        elif extra := [dict(rung) for rung in one.rungs if one.speculation and rung not in known.rungs]:
-            found[one.workload] = f"its ladder has a rung that the certified one has not: {extra[0]}"
-    return found

@@ -1,22 +1,26 @@
 """The trace of a metric in production: its values answer by answer, and the gate's own bound for them.
 
-A canary set is frozen and asked in rotation, so each answer counts as one draw from it: whole rounds of the set scatter
-less than free draws would, and an interval for free draws then errs to undecided.
+A canary set is frozen and asked in a shuffled rotation, so each answer counts as one draw from it: whole rounds of the
+set scatter less than free draws would, and an interval for free draws then errs to undecided.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing
-from gatekeeper.terms.policy import Measured
+from gatekeeper.terms.policy import Figure, Measured
 from gatekeeper.terms.records import Answer, Generation
 from gatekeeper.verdict import sequential, stats
 from gatekeeper.verdict.claims import NOTE, counted_or_claimed
 from gatekeeper.verdict.evidence import BURST, Evidence, lost_too_many, paired_ratios, plain_gap, sound
 from gatekeeper.verdict.quality import grade
 from gatekeeper.verdict.timing import acceptance, decode_rate
+
+SHARES = 8
+"""The shortest stretch of which a share is judged: one failed answer is none."""
 
 Bounded = Callable[[Sequence[float], float], Estimate | Missing]
 
@@ -54,11 +58,23 @@ def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
         values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
     return Trace(
         *_split(values),
-        bounded=sequential.interval,
+        bounded=partial(sequential.interval, least_spread=spread(measured.throughput_ratio)),
         least=lambda _: sequential.LEAST,
         notes=("against plain twins",),
         missing=lost_too_many(lost, evidence) or "",
     )
+
+
+def spread(certified: Figure | None) -> float:
+    """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
+
+    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
+    at 95 %, which widens it where the run split its error over rungs.
+    """
+    if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
+        return 0.0
+    half = math.log(certified.hi / certified.lo) / 2
+    return half * math.sqrt(certified.n) / stats.student_quantile(0.95, certified.n - 1)
 
 
 def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:
@@ -114,7 +130,7 @@ def census(evidence: Evidence, kind: str | None) -> float | None:
 
 def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
     """Return acceptance by the server's own counters, look by look."""
-    return Trace(*_split(list(shares)), bounded=_median, least=_median_needs, notes=("by the server's counters",))
+    return Trace(*_split(list(shares)), bounded=median_bounds, least=median_needs, notes=("by the server's counters",))
 
 
 def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
@@ -128,28 +144,35 @@ def _medians(
 ) -> Trace:
     read_off = [(_ended((one,)), read(one.answer)) for one in sound(answers)]
     values = [(at, value) for at, value in read_off if value is not None]
-    return Trace(*_split(values), bounded=_median, least=_median_needs, notes=notes)
+    return Trace(*_split(values), bounded=median_bounds, least=median_needs, notes=notes)
 
 
 def _shares(values: Iterable[tuple[int, bool]]) -> Trace:
     counted = [(at, float(value)) for at, value in values]
-    return Trace(*_split(counted), bounded=_share, least=lambda _: 1)
+    return Trace(*_split(counted), bounded=share_bounds, least=lambda _: SHARES)
 
 
-def _median(values: Sequence[float], error: float) -> Estimate | Missing:
+def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the median by order statistics, each side with *error*."""
     return stats.quantile(values, 0.5, 1 - error)
 
 
-def _median_needs(error: float) -> int:
+def median_needs(error: float) -> int:
+    """Return the fewest values whose median can be bounded."""
     return stats.samples_needed(0.5, 1 - error)
 
 
-def _share(values: Sequence[float], error: float) -> Estimate | Missing:
+def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the share of ones exactly, each side with *error*."""
     n, many = len(values), round(math.fsum(values))
     if not n:
         return Missing("no answer shows it")
-    lo, hi = stats.proportion_bounds(many, n, 1 - error)
-    return Estimate(many / n, lo, hi, n)
+    return Estimate(many / n, *_proportion(many, n, 1 - error), n)
+
+
+@lru_cache(maxsize=4096)
+def _proportion(many: int, n: int, level: float) -> tuple[float, float]:
+    return stats.proportion_bounds(many, n, level)
 
 
 def _split(values: Sequence[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:

@@ -74,8 +74,6 @@ class Standing:
     """Why nothing but another certificate turns it on again."""
     because: str = ""
     at: str = ""
-    setting: Mapping[str, Any] = field(default_factory=dict)
-    """What was in force then; empty where nothing ever changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def rules(route: Route, watch: Watch, *, switched: bool) -> Rules:
 
 def after(standing: Standing, change: Change) -> Standing:
     """Return where a route stands after one change of its own."""
-    moved = replace(standing, rung=change.after, because=change.because, at=change.at, setting=change.setting)
+    moved = replace(standing, rung=change.after, because=change.because, at=change.at)
     if change.kind == "try":
         return replace(moved, trying=True)
     if change.kind == "settled":
@@ -137,17 +135,6 @@ def fold(workload: str, changes: Iterable[Change]) -> Standing:
         if change.workload == workload:
             standing = after(standing, change)
     return standing
-
-
-def placed(standing: Standing, rules: Rules) -> Standing:
-    """Return a standing on the rungs of now: a ladder that was edited meanwhile may have its setting elsewhere.
-
-    A setting that is gone is plain decoding.
-    """
-    if not standing.setting:
-        return standing
-    found = [number for number, rung in enumerate(rules.rungs) if shown(rung) == standing.setting]
-    return replace(standing, rung=found[0] if found else rules.plain)
 
 
 def begin(standing: Standing, now_ns: int) -> State:

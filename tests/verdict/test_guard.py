@@ -16,6 +16,7 @@ from tests.verdict.watched import (
     DAY_S,
     accepting,
     alone,
+    figure,
     guard,
     judged,
     sampled,
@@ -84,6 +85,18 @@ def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
 
     assert Outcome.UNPROVEN is found.outcome
     assert 1.17 > (found.check.hi or math.inf)
+
+
+@pytest.mark.parametrize(
+    ("certified", "outcome"), [(figure(1.5, 1.2, 1.9), Outcome.UNPROVEN), (figure(1.5, 1.48, 1.52), Outcome.FAIL)]
+)
+def test_a_few_hard_canaries_in_a_row_are_no_loss(certified: dict[str, Any], outcome: Outcome) -> None:
+    """
+    Eight pairs at 0.9 are a loss where all canaries gained alike, and may be chance where they differed widely.
+    """
+    known = terms(RATIO, measured={"throughput_ratio": certified})
+
+    assert outcome is judged(known, seen(twins(at_ratio(0.9, 8)))).outcome
 
 
 def test_pairs_of_unlike_length_carry_no_speed() -> None:

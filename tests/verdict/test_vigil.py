@@ -183,7 +183,7 @@ def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
     watched.look("kept", "kept", minutes=31)
 
     assert [("try", 0), ("settled", 0)] == watched.told[4:]
-    assert Standing("easy") == replace(watched.state.standing, because="", at="", setting={})
+    assert Standing("easy") == replace(watched.state.standing, because="", at="")
 
 
 @pytest.mark.parametrize("word", ["undecided", "missing", "crossed"])
@@ -317,22 +317,6 @@ def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
     _, changes = vigil.amended(watched.state, watched.rules, rules(rungs=rungs), now_ns=watched.now_ns, at="then")
 
     assert told == [(one.kind, one.after) for one in changes]
-
-
-@pytest.mark.parametrize(
-    ("rungs", "rung"),
-    [((CERTIFIED, LOWER, PLAIN), 1), ((CERTIFIED, PLAIN), 1), ((LOWER, PLAIN), 0), ((PLAIN,), 0)],
-)
-def test_a_restart_finds_the_setting_and_not_the_number(
-    rungs: tuple[Setting, ...], rung: int, watched: Watched
-) -> None:
-    """
-    A ladder that was edited while nobody watched has the setting elsewhere, or plain decoding in its place.
-    """
-    watched.look("crossed", minutes=3)
-
-    assert rung == vigil.placed(vigil.fold("easy", watched.changes), rules(rungs=rungs)).rung
-    assert Standing("easy") == vigil.placed(Standing("easy"), rules(rungs=rungs))
 
 
 # Whatever is seen
