@@ -20,6 +20,7 @@ from gatekeeper.verdict.case import Case, Read, Recorded
 from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.plan import Plan
 from gatekeeper.verdict.scene import Scene, scene
+from gatekeeper.verdict.swept import choices_of
 
 SAMPLE_S = 1.0
 """The host is sampled at 1 Hz."""
@@ -130,6 +131,17 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     """Derive the verdict of a stored run again from its records alone; another SLO may be laid against them."""
     case, _, _ = _stored(store.RunDirectory(path), slo_path)
     return conclude(case).verdict
+
+
+def swept(path: Path) -> dict[str, Any]:
+    """Say what the sweep of a stored run would choose, per workload, as `sweep` prints it."""
+    directory = store.RunDirectory(path)
+    text = directory.read("manifest.json").decode()
+    manifest = load_manifest(text.encode())
+    given, _ = stored_inputs(directory, manifest)
+    choices, *_ = choices_of(load_case(directory, given, manifest, text, live=True))
+    found = {name: choice.document() for name, choice in choices.items()}
+    return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
 
 
 def picture(path: Path) -> Scene:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gatekeeper import __version__, artifacts, host, inputs
 from gatekeeper.backends import open_backend, own_drafts
+from gatekeeper.backends.script import read_script
 from gatekeeper.casefile import lay_plan
 from gatekeeper.desk import Desk
 from gatekeeper.inputs import Inputs
@@ -104,6 +105,14 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
     text = manifest.text()
     plan = lay_plan(given, manifest, sha256(text), fixed)
     return Prepared(given, backend, models, manifest, text, plan, found, memory)
+
+
+def takes_real_time(given: Inputs) -> bool:
+    """Tell whether a run of these inputs measures a real clock, and so wants the host for itself."""
+    subject = given.slo.subject
+    if subject.backend != "scripted" or subject.script is None:
+        return True
+    return read_script(given.base / subject.script).time == "real"
 
 
 def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:

@@ -248,6 +248,10 @@ class RunDirectory:
         return [*broken, *(name for name in here if name not in listed and wanted(name))]
 
 
+PART = ".part"
+"""How the name of a run ends that is still being brought here from another machine."""
+
+
 def is_run(path: Path) -> bool:
     """Tell whether a folder is a run, or was one: a lost manifest does not make it disappear."""
     return any((path / name).is_file() for name in ("manifest.json", "plan.json", "verdict.json", SUMS))
@@ -257,7 +261,8 @@ def runs_in(folder: Path) -> list[Path]:
     """Return the run directories that lie in *folder*."""
     if not folder.is_dir():
         raise InputError(f"no folder {folder}", hint="name the folder that holds the run directories")
-    return sorted(path for path in folder.iterdir() if is_run(path))
+    here = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PART)
+    return sorted(path for path in here if is_run(path))
 
 
 def document(content: bytes, name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ class _State:
     stage: str = "starting"
     about: str = ""
     begun: float = field(default_factory=time.monotonic)
+    begun_at: str = ""
+    last_at: str = ""
+    """Of the latest event. What was recorded before somebody began to look has passed all the same."""
     answered: int = 0
     of: int | None = None
     seconds: float | None = None
@@ -53,7 +57,9 @@ class _State:
 
     def fold(self, event: Event) -> str | None:
         """Take an event in; return a line worth keeping, if it is one."""
-        detail = event.detail
+        detail, self.last_at = event.detail, event.at
+        if event.kind in {"stage", "soaking"}:
+            self.begun_at = event.at
         match event.kind:
             case "stage":
                 self.stage, self.about = str(detail["stage"]), str(detail.get("soak", ""))
@@ -83,11 +89,19 @@ class _State:
         """Return how much of the stage is done."""
         if self.of:
             return min(1.0, self.answered / self.of)
-        return min(1.0, (time.monotonic() - self.begun) / self.seconds) if self.seconds else None
+        return min(1.0, self.passed() / self.seconds) if self.seconds else None
+
+    def passed(self) -> float:
+        """Return the seconds of the stage, by this clock or by the record, whichever saw more of it."""
+        seen = time.monotonic() - self.begun
+        if not (self.begun_at and self.last_at):
+            return seen
+        told = datetime.fromisoformat(self.last_at) - datetime.fromisoformat(self.begun_at)
+        return max(seen, told.total_seconds())
 
     def words(self) -> list[str]:
         """Return the figures of the moment."""
-        share, passed = self.share(), time.monotonic() - self.begun
+        share, passed = self.share(), self.passed()
         left = passed * (1 - share) / share if share else None
         words = [f"{self.answered} answers" if self.of is None else f"{self.answered}/{self.of} answers"]
         words += [f"{show_seconds(left)} left"] if left is not None and share and share < 1 else []

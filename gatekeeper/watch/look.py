@@ -10,6 +10,7 @@ from gatekeeper.terms.ports import Ask
 from gatekeeper.terms.records import Generation, Role, Setting
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.plan import plain_of, sampling_for, with_conditions
+from gatekeeper.verdict.rotation import turn
 from gatekeeper.watch.pace import Pace
 from gatekeeper.watch.post import Post
 
@@ -74,7 +75,7 @@ class Round:
     def _turn(self, wish: Wish, pace: Pace) -> Iterator[Asked]:
         canaries, number = self._canaries[wish.workload], self._next.get(wish.workload, 0)
         self._next[wish.workload] = number + 1
-        canary = canaries[number % len(canaries)]
+        canary = turn(canaries, number, wish.workload)
         twin = wish.twin and self._post.both_arms and dict(wish.knobs).get("draft") is not None
         arms: tuple[Arm, ...] = ("candidate", "plain") if twin else ("candidate",)
         cold = wish.workload in self._cold

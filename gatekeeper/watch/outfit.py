@@ -4,20 +4,23 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import artifacts, host, store
+from gatekeeper import artifacts, host, store, telemetry
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.policy import Policy, Watch
 from gatekeeper.terms.records import HostSample
+from gatekeeper.verdict.vigil import Change
 from gatekeeper.watch import identity, papers
 from gatekeeper.watch.outlet import Ears, Places
-from gatekeeper.watch.papers import Desk
+from gatekeeper.watch.papers import Certificate, Desk
 from gatekeeper.watch.post import Post, attached
 from gatekeeper.watch.session import Orders, Ports, Sampling, Session
 from gatekeeper.watch.witness import Witness
@@ -79,7 +82,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
         )
         interval = host_interval(effective.watch.interval)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
-        ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval)
+        ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval, _exporter(certified))
         with Session(certified, Desk(path, certified, read), orders, ports, places, ears) as made:
             yield made
 
@@ -108,6 +111,21 @@ def _listing(url: str | None) -> str | None:
     if url is None:
         return None
     return control.fetch(url.rstrip("/").removesuffix("/v1") + "/v1/models", {})
+
+
+def _exporter(certified: Certificate) -> Callable[[Change], str | None]:
+    """Return what tells the SLO's collector of a change, linked to the run that certified."""
+    asked = certified.given.slo.telemetry
+    manifest = sha256(certified.manifest.text())
+
+    def export(change: Change) -> str | None:
+        rungs = {"from_rung": change.before, "to_rung": change.after}
+        said = {"workload": change.workload, "change": change.kind, **rungs, "because": change.because}
+        settings = {f"setting.{knob}": value for knob, value in change.setting.items()}
+        at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
+        return telemetry.transition(asked, {**said, **settings}, at_ns, manifest)
+
+    return export
 
 
 def _sampler(

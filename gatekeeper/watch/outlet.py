@@ -33,8 +33,6 @@ class Ears:
     """People, on stderr."""
     write: Callable[[Mapping[str, Any]], None]
     """Programs, on stdout: what the journal gets, entry by entry."""
-    export: Callable[[Change], str | None]
-    """A collector; returns why it was not told, None where it was, or nobody asked for it."""
 
 
 class Outlet:
@@ -43,8 +41,17 @@ class Outlet:
     Only the journal can: what can not be written down must not be done.
     """
 
-    def __init__(self, places: Places, ears: Ears, clock: Clock, *, state: Callable[[], Mapping[str, Any]]) -> None:
-        self._places, self._ears, self._clock, self._state = places, ears, clock, state
+    def __init__(
+        self,
+        places: Places,
+        ears: Ears,
+        clock: Clock,
+        *,
+        state: Callable[[], Mapping[str, Any]],
+        export: Callable[[Change], str | None],
+    ) -> None:
+        """Write with *clock*'s time; *export* tells a collector of a change, and returns why that failed."""
+        self._places, self._ears, self._clock, self._state, self._export = places, ears, clock, state, export
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
         self._failed: str | None = None
@@ -108,7 +115,7 @@ class Outlet:
             self.note("command", workload=change.workload, **ran.document())
             if ran.fault is not None:
                 self.say(f"{' '.join(argv)}: {ran.fault}", tell.WARNING)
-        failed = self._ears.export(change)
+        failed = self._export(change)
         if failed is not None:
             self.note("telemetry_failed", because=failed)
             self.say(f"telemetry was not delivered: {failed}", tell.WARNING)

@@ -26,8 +26,8 @@ from gatekeeper.watch.routes import Routes
 from gatekeeper.watch.switch import LIMIT_S
 from gatekeeper.watch.witness import Witness
 
-SLACK_S = 5.0
-"""An overlay counts for two intervals, twice what the last look took, the commands' time, and this."""
+SLACK_S = 15.0
+"""An overlay counts for two intervals, twice the last look, the commands' time, and this for a slow collector."""
 UNISSUED = timedelta(days=1)
 """A clock so far before the policy's issue tells nothing about its expiry."""
 
@@ -56,6 +56,8 @@ class Ports:
     sampler: Callable[[Callable[[HostSample], None]], Sampling] | None
     """Makes what hands over samples of the host; None: nobody wants them."""
     host_interval: float
+    export: Callable[[Change], str | None]
+    """Tells a collector of a change; returns why it was not told, None where it was, or nobody asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Session:
         self.routes = Routes(orders.policy(desk.now.policy), switched=ports.post.both_arms, now=now)
         watch = self.routes.policy.watch
         self.pace = Pace(watch.duty, watch.interval, now.now_ns)
-        self._outlet = Outlet(places, ears, self._clock, state=self._snapshot)
+        self._outlet = Outlet(places, ears, self._clock, state=self._snapshot, export=ports.export)
         self._round = Round(certificate.given.slo, certificate.given.canaries, ports.post, self._clock)
         self._host, self._sampling = Host(), ExitStack()
         self._sampler: Sampling | None = None

@@ -44,9 +44,7 @@ class Heard:
 
     @property
     def ears(self) -> Ears:
-        return Ears(
-            lambda text, _: self.said.append(text), lambda entry: self.entries.append(dict(entry)), lambda _: None
-        )
+        return Ears(lambda text, _: self.said.append(text), lambda entry: self.entries.append(dict(entry)))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [entry for entry in self.entries if entry["kind"] == kind]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gatekeeper.aftercare import watch
+from gatekeeper.lookout import watch
 from gatekeeper.terms.errors import InputError
 from tests.e2e.place import ROOT
 from tests.watch.deployed import GUARDS, Answering, Deployed, Heard
