@@ -75,6 +75,15 @@ def test_a_change_is_not_diluted_by_what_was() -> None:
     assert "the last 16" in found.check.because or "the last 8" in found.check.because
 
 
+def test_a_recovery_is_not_diluted_by_what_was() -> None:
+    """
+    A hundred bad pairs before do not hide sixteen good ones: the latest stretch that decides, decides.
+    """
+    found = judged(terms(RATIO), seen(twins([*at_ratio(0.7, 100), *at_ratio(1.5, 16)], step_s=20.0)))
+
+    assert Outcome.PASS is found.outcome
+
+
 def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
     """
     What a single look would call broken at 95 % is left undecided: of 43,200 looks many would show it by chance.

@@ -28,7 +28,9 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     known = watch.policy(condition)
     error, guard = watch.error_of(known), next(one for one in known.guard if one.metric == metric)
     differ = spread(known.route[0].measured.throughput_ratio)
-    one = watch.drawn([(watch.HEALTHY[2], 60), (WORSE, 120)], condition, np.random.default_rng(3))
+    one = watch.drawn(
+        [(watch.HEALTHY[2], 60), (WORSE, 100), (watch.HEALTHY[0], 80)], condition, np.random.default_rng(3)
+    )
     values = {"throughput_ratio": one.logs, "acceptance_rate": one.accepted, "error_rate": one.failed}[metric]
     values = values[np.isfinite(values)]
 
@@ -37,7 +39,9 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     bounded, least = HOW[metric]
     bounded = partial(bounded, least_spread=differ) if metric == "throughput_ratio" else bounded
     looks = [
-        crossed_or_kept(guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, 0.95).outcome
+        crossed_or_kept(
+            guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
+        ).outcome
         for count in range(1, len(values) + 1)
     ]
     assert [outcome is Outcome.FAIL for outcome in looks] == laid.tolist()
