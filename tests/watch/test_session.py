@@ -195,11 +195,11 @@ def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, says: str) -> N
         clock = Shifted(session._clock)
         session._clock = clock
         session.run(30)
-        before = session.routes.judged["easy"][0].check.n
+        before = len(session.routes._answers["easy"]._kept)
         clock.shift = timedelta(hours=hours)
         session._rest()
         session.look()
-        after = session.routes.judged["easy"][0].check.n
+        after = len(session.routes._answers["easy"]._kept)
         session.run(10)
 
     assert (True, []) == (before > 10 * after, heard.changes)
