@@ -14,7 +14,7 @@ from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.manifest import File, Manifest, sha256
 
 pytest.importorskip("mlx_lm")
-from bench import after_promotion  # noqa: E402 (it needs mlx-lm)
+from bench import after_promotion
 
 pytestmark = pytest.mark.mlx
 
