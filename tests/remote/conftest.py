@@ -17,7 +17,7 @@ from gatekeeper.remote.link import Link
 from gatekeeper.remote.trouble import FarError
 from gatekeeper.remote.wheel import wheel
 from tests.e2e.conftest import ended, place, scripted, until
-from tests.e2e.place import Place
+from tests.e2e.place import Done, Place
 from tests.remote.server import Server, program, python_with
 
 __all__ = ["ended", "place", "scripted", "until"]
@@ -109,6 +109,13 @@ class Pair:
         """Return the folder of the only job there."""
         (folder,) = self.jobs.iterdir()
         return folder
+
+    def home(self, done: Done, run: str = "run") -> dict[str, Any]:
+        """Return the verdict of a run that came home whole; which one it is, is this busy machine's affair."""
+        verdict = self.place.verdict(run)
+        assert "judged again here: the same verdict, byte for byte" in done.err, done.err
+        assert done.code == verdict["exit_code"]
+        return verdict
 
     def ledger(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted((self.place.path / "runs").glob("*.remote.json"))]

@@ -36,9 +36,10 @@ def test_a_full_disk_over_there_is_told_here(pair: Make, until: Until, ended: En
     there.rlimit(resource.RLIMIT_FSIZE, (6000, resource.RLIM_INFINITY))
     done = ended(process)
     partial = (made.place.path / "run/baseline.jsonl").read_text()
-    made.place.run(*CERTIFY, "--resume", code=0)
+    resumed = made.place.run(*CERTIFY, "--resume")
 
     assert 4 == done.code, done.err
+    made.home(resumed)
     assert "cannot write run/" in done.err
     assert "gatekeeper there ended with 4" in done.err
     assert (made.place.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
