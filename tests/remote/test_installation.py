@@ -14,12 +14,12 @@ from gatekeeper.remote.far.channel import Channel
 from gatekeeper.remote.far.disk import State
 from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.link import Link
-from gatekeeper.remote.trouble import LinkError
 from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
-from tests.remote.conftest import Installed, Serve
+from tests.remote.conftest import LEFT, Installed, Serve
 
 
+@pytest.mark.timeout(900)
 def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) -> None:
     """
     What was installed is exactly what is pinned, this gatekeeper among it, and both are recorded; a second time
@@ -71,29 +71,13 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
         changed.write_bytes(before)
 
 
-def test_an_installation_that_was_cut_is_made_anew(serve: Serve) -> None:
+@pytest.mark.timeout(900)
+def test_an_installation_that_was_cut_is_made_anew(installed: Installed) -> None:
     """
     A half-made environment is never used: the same command makes it again, and what pip left behind is gone.
     """
-    server = serve()
-    reached: list[str] = []
-
-    def cut(line: str) -> None:
-        reached.append(line)
-        server.cut()
-
-    with Link("far") as link, pytest.raises(LinkError):
-        installation.environment(link, pinned=b"", say=cut)
-    half = [path.name for path in (server.state / "envs").iterdir() if path.is_dir()]
-    (server.state / "envs" / half[0] / "left").touch()
-    with Link("far") as link:
-        made = installation.environment(link, pinned=b"")
-        told = list(link.stream("run", argv=["--help"], **made.words()))
-
-    assert reached
-    assert ([made.key], True) == (half, made.fresh)
-    assert not (server.state / "envs" / made.key / "left").exists()
-    assert 0 != told[-1]["code"]  # its libraries were left out
+    assert (installed.environment.key, True) == (installed.half_made, installed.environment.fresh)
+    assert not (installed.server.state / "envs" / installed.half_made / LEFT).exists()
 
 
 def test_old_environments_make_room(tmp_path: Path) -> None:
