@@ -95,8 +95,10 @@ def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install
                 made = prepared(link, say=said.append)
         except FarError as error:
             server.close()
-            if error.kind == "install" and re.search("No matching distribution|Could not find|onnection", error.hint):
-                pytest.skip(f"the packages can not be had here: {error.hint.splitlines()[-1]}")
+            if error.kind == "install" and re.search(
+                "No matching distribution|Could not find|onnection", error.message
+            ):
+                pytest.skip(f"the packages can not be had here: {error.message.splitlines()[-1]}")
             raise
     yield Installed(server, made, tuple(said), half)
     server.close()

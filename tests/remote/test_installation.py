@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from gatekeeper.remote.far.channel import Channel
 from gatekeeper.remote.far.disk import State
 from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.link import Link
+from gatekeeper.remote.trouble import FarError
 from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
+from tests.e2e.place import ROOT
 from tests.remote.conftest import LEFT, Installed, Serve
 
 
@@ -98,3 +101,40 @@ def test_old_environments_make_room(tmp_path: Path) -> None:
     Environments(state, Channel(io.BytesIO(), io.BytesIO()))._make_room("of-now")
 
     assert {"of-a-job", "recent", "newest", "of-now"} == {path.name for path in (tmp_path / "envs").iterdir()}
+
+
+def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
+    """
+    What pyproject.toml asks for is in the list that travels, in a version it allows; nothing else says where from.
+    """
+    requirements = pytest.importorskip("packaging.requirements")
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("this is no checkout")
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = installation.lock().decode()
+    blocks = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    pins: dict[str, set[str]] = {}
+    for name, version_ in re.findall(r"^([a-z0-9-]+)==([^ \n]+)", text, re.MULTILINE):
+        pins.setdefault(name, set()).add(version_)
+
+    for one in [*asked["dependencies"], *asked["optional-dependencies"]["mlx"]]:
+        wanted = requirements.Requirement(one)
+        assert all(pin in wanted.specifier for pin in pins[wanted.name]), one
+    assert len(blocks) == len(re.findall("==", text)) - len(re.findall(" == '", text))
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert not re.search("://|--index|--find-links|--extra", text)
+
+
+def test_a_library_without_a_hash_is_never_installed(serve: Serve) -> None:
+    """
+    The far pip takes nothing that is not pinned by hash; what it says is passed on, and nothing is ready.
+    """
+    server, made = serve(), wheel()
+    there = server.state / "parcels" / made.sha256 / made.name
+
+    with Link("far") as link, pytest.raises(FarError) as refused:
+        installation.environment(link, pinned=f"gatekeeper @ {there.as_uri()}\n".encode())
+
+    assert ("install", 3) == (refused.value.kind, refused.value.exit_code)
+    assert "Hashes are required" in refused.value.message
+    assert [] == list((server.state / "envs").glob("*/ready"))

@@ -119,9 +119,10 @@ def test_a_key_it_does_not_accept(serve: Serve) -> None:
     assert "ssh-copy-id far" in refused.hint
 
 
-def test_a_password_is_never_asked_for(serve: Serve) -> None:
+def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A server that wants a password gets none and nobody waits, even on a terminal and behind a jump host.
+    A server that wants a password gets none and nobody waits: on a terminal, behind a jump host, and even where
+    ssh was told to ask.
     """
     server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
     before = server.config.read_text()
@@ -129,7 +130,8 @@ def test_a_password_is_never_asked_for(serve: Serve) -> None:
     server.config.write_text(f"{jump}{before}")
     script = "import sys\nfrom gatekeeper.remote.link import Link\nLink(sys.argv[1])"
 
-    for host in ("far", "behind"):
+    for host, option in (("far", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("far", "BatchMode=no")):
+        monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
         shown = on_a_terminal([sys.executable, "-c", script, host])
 
         assert "LinkError" in shown
