@@ -71,8 +71,12 @@ LEFT = "left-behind"
 
 def _cut_attempt(server: Server) -> str:
     """Cut the connection as soon as pip says something; return what was half made."""
+
+    def cut(_line: str) -> None:
+        server.cut()
+
     with Link("far") as link, pytest.raises(LinkError):
-        prepared(link, say=lambda _: server.cut())
+        prepared(link, say=cut)
     (half,) = [path for path in (server.state / "envs").iterdir() if path.is_dir()]
     (half / LEFT).touch()
     return half.name
