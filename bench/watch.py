@@ -17,12 +17,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from statistics import median
+from statistics import NormalDist, median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.terms.outcome import Estimate
 from gatekeeper.terms.policy import Guard, Policy
 from gatekeeper.verdict import sequential, stats
 from gatekeeper.verdict.guard import STRETCHES, Terms, look_error
@@ -38,6 +39,8 @@ CERTIFIED = {"throughput_ratio": 1.40, "acceptance_rate": 0.80, "error_rate": 0.
 """What the soak measured."""
 BOUNDS = {"throughput_ratio": 1.16, "acceptance_rate": 0.60, "error_rate": 0.05}
 """A promise, and two bounds as `verdict/policy.py` derives them."""
+CONFIDENCE = 0.95
+"""Of a bound that is kept."""
 ACCEPTED_NOISE = 0.10
 """Deviation of one answer's acceptance: canaries differ."""
 
@@ -164,36 +167,48 @@ def drawn(truths: Sequence[tuple[Truth, int]], condition: Condition, random: np.
 
 
 def crossed(metric: str, values: Floats, error: float, differ: float = 0.0) -> Flags:
-    """Return after each of *values* whether its guard is crossed: in the latest ones, or in any longer stretch."""
-    found = np.zeros(len(values), dtype=bool)
+    """Return after each of *values* whether its guard is crossed: by the latest stretch that decides."""
+    found, open_ = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
     count = {"throughput_ratio": sequential.LEAST, "acceptance_rate": median_needs(error), "error_rate": SHARES}[metric]
     for _ in range(STRETCHES):
         if count > len(values):
             break
-        found[count - 1 :] |= _beyond(metric, values, count, error, differ)
+        beyond, kept = _BORDERS[metric](values, count, error, differ)
+        found[count - 1 :] |= beyond & open_[count - 1 :]
+        open_[count - 1 :] &= ~(beyond | kept)
         count *= 2
     return found
 
 
-def _beyond(metric: str, values: Floats, count: int, error: float, differ: float) -> Flags:
-    bound = BOUNDS[metric]
-    if metric == "throughput_ratio":
-        mean = _rolling(values, count) / count
-        spread = np.sqrt(np.maximum(0.0, _rolling(values**2, count) - count * mean**2) / (count - 1))
-        half = _student(1 - error, count - 1) * spread / math.sqrt(count)
-        half = np.maximum(half, _student(1 - error, SOAKED - 1) * differ / math.sqrt(count))
-        beyond: Flags = mean + half < math.log(bound)
-        return beyond
-    if metric == "acceptance_rate":
-        hi = median_bounds(list(range(count)), error)
-        assert isinstance(hi, stats.Estimate)
-        low: Flags = (
-            _rolling((values < bound).astype(np.float64), count) > hi.hi + 0.5
-        )  # so many lie below it that its order statistic does
-        return low
-    many = next((k for k in range(count + 1) if _share_lo(k, count, error) > bound), count + 1)
-    high: Flags = _rolling(values, count) > many - 0.5
-    return high
+def _ratio(values: Floats, count: int, error: float, differ: float) -> tuple[Flags, Flags]:
+    mean = _rolling(values, count) / count
+    spread = np.sqrt(np.maximum(0.0, _rolling(values**2, count) - count * mean**2) / (count - 1))
+
+    def half(one: float) -> Floats:
+        wide: Floats = np.maximum(_student(1 - one, count - 1) * spread, -NormalDist().inv_cdf(one) * differ)
+        return wide / math.sqrt(count)
+
+    bound = math.log(BOUNDS["throughput_ratio"])
+    return mean + half(error) < bound, mean - half(1 - CONFIDENCE) >= bound
+
+
+def _acceptance(values: Floats, count: int, error: float, _: float) -> tuple[Flags, Flags]:
+    low = _rolling((values < BOUNDS["acceptance_rate"]).astype(np.float64), count)
+    far, near = (median_bounds(list(range(count)), one) for one in (error, 1 - CONFIDENCE))
+    assert isinstance(far, Estimate)
+    assert isinstance(near, Estimate)
+    # An order statistic lies below the bound where more values do than stand before it.
+    return low > far.hi + 0.5, low < near.lo + 0.5
+
+
+def _errors(values: Floats, count: int, error: float, _: float) -> tuple[Flags, Flags]:
+    bound, failed = BOUNDS["error_rate"], _rolling(values, count)
+    many = next((k for k in range(count + 1) if _share(k, count, error).lo > bound), count + 1)
+    few = next((k for k in range(count, -1, -1) if _share(k, count, 1 - CONFIDENCE).hi <= bound), -1)
+    return failed > many - 0.5, failed < few + 0.5
+
+
+_BORDERS = {"throughput_ratio": _ratio, "acceptance_rate": _acceptance, "error_rate": _errors}
 
 
 @cache
@@ -202,10 +217,10 @@ def _student(level: float, degrees: int) -> float:
 
 
 @cache
-def _share_lo(many: int, count: int, error: float) -> float:
+def _share(many: int, count: int, error: float) -> Estimate:
     seen = share_bounds([1.0] * many + [0.0] * (count - many), error)
-    assert isinstance(seen, stats.Estimate)
-    return seen.lo
+    assert isinstance(seen, Estimate)
+    return seen
 
 
 def _rolling(values: Floats, count: int) -> Floats:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper import aftercare, outset, upkeep
+from gatekeeper import aftercare, lookout, outset, upkeep
 from gatekeeper.group import Commands
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate
 from gatekeeper.options import show as _print
@@ -29,6 +29,7 @@ AFTER_INTERRUPT = {
     "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
     "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
     "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "watch": "the overlay tells until when it counts; the same command goes on from watch.jsonl",
     "remote": "a run that was begun there goes on: the same command attaches to it, gatekeeper remote cancel ends it",
     "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
 }
@@ -255,7 +256,7 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *upkeep.COMMANDS, remote):
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *lookout.COMMANDS, *upkeep.COMMANDS, remote):
     gatekeeper.add_command(_command)
 
 

@@ -47,5 +47,5 @@ def seconds(written: str | None, option: str) -> float | None:
     except ValueError as error:
         raise InputError(f"{option}: {error}", hint=f"for example {option} 7d") from error
     if found is not None and found <= 0:
-        raise InputError(f"{option} {written}: nothing is that young", hint=f"for example {option} 7d")
+        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} 7d")
     return found

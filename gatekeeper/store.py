@@ -28,6 +28,8 @@ TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 SUMS = "SHA256SUMS"
 FINDER = ".DS_Store"
 """What macOS writes into a folder that somebody looked at; a look is no tampering."""
+AFTERWARDS = ("policy.live.toml", "watch.jsonl")
+"""What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class RunDirectory:
         path = self.path / SUMS
         if not path.is_file():
             return []
-        broken, listed = [], {SUMS, "lock", FINDER}
+        broken, listed = [], {SUMS, "lock", FINDER, *AFTERWARDS}
         for line in path.read_text(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             file = self.path / name

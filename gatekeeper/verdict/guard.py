@@ -46,7 +46,7 @@ class Seen:
     since_ns: int
     """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
     answers: tuple[Generation, ...] = ()
-    """Of both arms; arm `candidate` with the setting they were asked with, a plain twin with the pair of its mate."""
+    """Of both arms, in the order of `verdict.rotation`, with the setting each was asked with; twins share a pair."""
     samples: tuple[HostSample, ...] = ()
     tallies: tuple[Tally, ...] = ()
     """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
@@ -153,7 +153,10 @@ def _over(guard: Guard, terms: Terms) -> float:
 
 
 def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
-    """Look for a crossing in the latest values, then in ever longer stretches: a change is not diluted by what was."""
+    """Look at the latest values, then at ever longer stretches: the latest that decides, decides.
+
+    So a loss is not diluted by the good time before it, nor a recovery by the bad one.
+    """
     metric, bound, limit = guard.of, guard.bound, guard.threshold
     if trace.missing:
         return against(metric, bound, limit, Missing(trace.missing, len(trace.values)), why=guard.why)
@@ -161,10 +164,14 @@ def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float)
     for _ in range(STRETCHES):
         if count > len(trace.values):
             break
-        seen = _noted(trace.bounded(trace.values[-count:], error), f"the last {count}", *trace.notes)
+        latest, notes = trace.values[-count:], (f"the last {count}", *trace.notes)
+        seen = _noted(trace.bounded(latest, error), *notes)
         check = against(metric, bound, limit * (1 - trace.slack), seen, why=guard.why)
         if check.outcome is Outcome.FAIL:
             return check
+        kept = against(metric, bound, limit, _noted(trace.bounded(latest, 1 - confidence), *notes), why=guard.why)
+        if kept.outcome is Outcome.PASS:
+            return kept
         count *= 2
     seen = _noted(trace.bounded(trace.values, 1 - confidence), *trace.notes)
     return _not_yet(against(metric, bound, limit, seen, why=guard.why))

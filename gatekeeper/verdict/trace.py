@@ -58,23 +58,23 @@ def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
         values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
     return Trace(
         *_split(values),
-        bounded=partial(sequential.interval, known=spread(measured.throughput_ratio)),
+        bounded=partial(sequential.interval, least_spread=spread(measured.throughput_ratio)),
         least=lambda _: sequential.LEAST,
         notes=("against plain twins",),
         missing=lost_too_many(lost, evidence) or "",
     )
 
 
-def spread(certified: Figure | None) -> sequential.Known | None:
-    """Return how much the canaries differ, by the width of the certified interval; None where that tells nothing.
+def spread(certified: Figure | None) -> float:
+    """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
 
-    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. Read at 95 %, which widens it
-    where the run split its error over rungs.
+    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
+    at 95 %, which widens it where the run split its error over rungs.
     """
-    if certified is None or certified.n < 2 or not 0 < certified.lo < certified.hi:
-        return None
-    half, degrees = math.log(certified.hi / certified.lo) / 2, certified.n - 1
-    return sequential.Known(half * math.sqrt(certified.n) / stats.student_quantile(0.95, degrees), degrees)
+    if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
+        return 0.0
+    half = math.log(certified.hi / certified.lo) / 2
+    return half * math.sqrt(certified.n) / stats.student_quantile(0.95, certified.n - 1)
 
 
 def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
+from gatekeeper import proof
 from gatekeeper.store import SUMS, RunDirectory
+from gatekeeper.terms.errors import NoProofError
 from gatekeeper.terms.manifest import sha256
+from gatekeeper.verdict.certificate import render
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
 from tests.e2e.place import Place
@@ -287,6 +291,35 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     reseal(run)
 
     assert (3, "expired") == asked(place)[:2]
+
+
+@pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])
+def test_a_policy_from_before_there_was_a_watch_still_holds(
+    certified: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
+) -> None:
+    """
+    Where another version wrote the run, what is watched may differ; what each workload may do may not.
+    """
+    run = certified.path / "runs" / "run-1"
+    policy = tomllib.loads((run / "policy.toml").read_text())
+    for key in ("watch", "guard"):
+        policy.pop(key)
+    policy["route"] = [
+        {key: value for key, value in one.items() if key not in {"ladder", "measured"}} | change
+        for one in policy["route"]
+    ]
+    (run / "policy.toml").write_text(tomli_w.dumps(policy))
+    monkeypatch.setattr(proof, "__version__", "0.0.1")
+    directory = RunDirectory(run)
+    known = proof.judged(directory, proof.read_manifest(directory))
+    certificate = proof.certificate_of(directory, known.manifest, known.verdict, policy)
+    (run / "certificate.intoto.json").write_text(render(certificate))
+
+    if refused:
+        with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
+            proof.papers(known)
+    else:
+        assert policy == proof.papers(known).policy
 
 
 def test_a_copied_certificate_is_refused(certified: Place) -> None:

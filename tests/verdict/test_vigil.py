@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from gatekeeper.terms.outcome import Missing, Outcome, fact
 from gatekeeper.terms.policy import Guard, Watch
-from gatekeeper.terms.records import Setting
+from gatekeeper.terms.records import Generation, Setting
 from gatekeeper.verdict import vigil
-from gatekeeper.verdict.guard import Judgement
+from gatekeeper.verdict.guard import Judgement, judgements
 from gatekeeper.verdict.judge import against
 from gatekeeper.verdict.vigil import Change, Rules, Standing, State
 from tests.verdict.made import PLAIN, SECOND
+from tests.verdict.watched import seen, terms, twins
 
 CERTIFIED: Setting = (("draft", "heavy"), ("num_draft_tokens", 4))
 LOWER: Setting = (("draft", "heavy"), ("num_draft_tokens", 2))
@@ -425,3 +426,28 @@ def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]],
 
     with pytest.raises(ValueError, match="no change of a route"):
         vigil.change_of(document)
+
+
+def test_a_loss_goes_all_the_way_down_and_back() -> None:
+    """
+    Answers, guards and vigil together: a draft that turns bad is off within the hour, and when it is good again the
+    trial answers take it up rung by rung, to the certified setting and no further.
+    """
+    known = terms({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
+    mine = vigil.rules(known.policy.route_of("easy"), known.policy.watch, switched=True)
+    state = vigil.begin(Standing("easy"), 0)
+    kept: list[Generation] = []
+    rungs = []
+    for minute in range(1, 150):
+        knobs, ratio = vigil.to_judge(state, mine), 0.6 if 20 <= minute < 70 else 1.5
+        pair = twins([ratio * (1.02 if minute % 2 else 0.98)], first_s=60.0 * minute)
+        kept += [replace(one, setting=knobs) if one.arm == "candidate" else one for one in pair]
+        what = seen(kept, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
+        before = state.standing.rung
+        state, _ = vigil.step(state, judgements("easy", what, known, knobs), mine, now_ns=what.now_ns, at="")
+        if state.standing.rung != before:
+            rungs.append((minute, state.standing.rung))
+            kept = []
+
+    assert [1, 2, 1, 0] == [rung for _, rung in rungs]
+    assert 20 < rungs[1][0] < 70 < rungs[2][0]
