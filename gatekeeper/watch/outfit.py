@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import artifacts, host, store, telemetry
+from gatekeeper import digests, host, store, telemetry
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
@@ -77,7 +77,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             url=url,
             places=models,
             names=certified.names,
-            hashes=artifacts.HashCache(artifacts.user_cache()),
+            hashes=digests.HashCache(digests.user_cache()),
             listing=lambda: _listing(url),
         )
         interval = host_interval(effective.watch.interval)
