@@ -1,4 +1,4 @@
-"""The commands that ask finished runs: admit, sign, history, compare."""
+"""The commands that come after a run: admit, sign, history, compare."""
 
 from pathlib import Path
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.reports.plaintext import clean
 from gatekeeper.terms.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))
 
 
 def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
@@ -46,5 +47,5 @@ def seconds(written: str | None, option: str) -> float | None:
     except ValueError as error:
         raise InputError(f"{option}: {error}", hint=f"for example {option} 7d") from error
     if found is not None and found <= 0:
-        raise InputError(f"{option} {written}: nothing is that young", hint=f"for example {option} 7d")
+        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} 7d")
     return found
