@@ -101,6 +101,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     assert not psutil.pid_exists(subject.pids()[0])
 
 
+@pytest.mark.alone
 def test_a_long_answer_is_no_silence(fresh: Callable[..., WorkerSubject]) -> None:
     """
     The limit is on silence, not on length: an answer far longer than it comes back whole.
