@@ -69,9 +69,9 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     """
     truth = {
         "seed": 3,
-        "token": "20 ms",
-        "verify": "22 ms",
-        "draft_token": {"heavy": "2 ms"},
+        "token": "200 ms",
+        "verify": "220 ms",
+        "draft_token": {"heavy": "20 ms"},
         "canaries": {"c-": {"acceptance": 0.9}},
     }
     (tmp_path / "truth.json").write_text(json.dumps(truth))

@@ -21,8 +21,8 @@ def _run(case: Case, made: Made, footprint: float = 0.0) -> Case:
         for leg in needs:
             case = with_soak(case, leg, made)
             if footprint:
-                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(601))
-                case = replace(case, host_samples=(*case.host_samples, *samples))
+                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(0, 601, 10))
+                case = replace(case, interval=10.0, host_samples=(*case.host_samples, *samples))
     return case
 
 
