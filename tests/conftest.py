@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here, without = Path(__file__).parent, find_spec("mlx_lm") is None
     for item in items:
+        if without and item.get_closest_marker("mlx"):
+            item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WHOLE:
             item.add_marker("whole")
 

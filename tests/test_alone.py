@@ -31,6 +31,7 @@ def test_alone(at):
 """
 
 
+@pytest.mark.whole
 def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
     """
     On two workers ordinary tests overlap, and a test marked `alone` overlaps with none, whichever worker it is on.

@@ -63,6 +63,7 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
     assert [] == loaded_by(script)
 
 
+@pytest.mark.whole
 def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     """
     A run made on a Mac is judged on a machine without MLX, and a pipe needs no terminal library.

@@ -19,7 +19,6 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 
 ENDLESS: dict[str, Any] = {"temperature": 50.0, "max_tokens": 800}

@@ -17,7 +17,6 @@ import pytest
 from tests.e2e.conftest import place as place_in
 from tests.e2e.place import ROOT, Done, Place
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 
 Until = Callable[[Callable[[], bool]], None]

@@ -32,7 +32,7 @@ BOUNDS = {
     ],
 }
 
-
+pytestmark = pytest.mark.whole
 ARMS = ("plain", "candidate")
 
 
