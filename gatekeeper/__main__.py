@@ -1,13 +1,26 @@
 """`python -m gatekeeper` and the `gatekeeper` command."""
 
+import os
 import sys
+
+FAILED = 4
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     from gatekeeper.cli import run  # noqa: PLC0415 (so that importing this module costs nothing)
 
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        if sys.stdout is not None:  # it may have been closed before we began
+            sys.stdout.flush()
+    except OSError:
+        # A log on a full disk, say: nobody can be told, and Python's own code for that, 1, means a broken promise.
+        code = FAILED
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):  # what is still in a buffer must not fail again at exit
+            os.dup2(nowhere, stream)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The commands that ask finished runs: admit, sign, history, compare."""
+"""The commands that come after a run: admit, sign, history, compare."""
 
 from pathlib import Path
 
 import click
 
-from gatekeeper.options import AS_JSON, RUN_DIR, SLO, show
-from gatekeeper.terms.errors import InputError
+from gatekeeper.options import AS_JSON, RUN_DIR, SLO, seconds, show
 
 
 @click.command()
@@ -36,7 +35,7 @@ def admit(
     from gatekeeper.reports import gate  # noqa: PLC0415
     from gatekeeper.terms.clock import SystemClock  # noqa: PLC0415
 
-    terms = Terms(_seconds(max_age, "--max-age"), grade == "demo", signed_by)
+    terms = Terms(seconds(max_age, "--max-age"), grade == "demo", signed_by)
     answer = ask(slo, run=run_dir, runs=runs, terms=terms, now=SystemClock().wall())
     document = answer.document()
     show(document, gate.render(document), as_json=as_json)
@@ -84,19 +83,6 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
     document = laid(before, after)
     show(document, past.comparison(document), as_json=as_json)
     return 0 if document["comparable"] else 3
-
-
-def _seconds(written: str | None, option: str) -> float | None:
-    """Read a duration such as 7d; None stays None."""
-    from gatekeeper.terms.units import SECONDS, parse  # noqa: PLC0415
-
-    try:
-        seconds = None if written is None else parse(written, SECONDS)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}", hint=f"for example {option} 7d") from error
-    if seconds is not None and seconds <= 0:
-        raise InputError(f"{option} {written}: nothing is that young", hint=f"for example {option} 7d")
-    return seconds
 
 
 COMMANDS = (admit, sign, history, compare)

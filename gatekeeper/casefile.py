@@ -20,6 +20,7 @@ from gatekeeper.verdict.case import Case, Read, Recorded
 from gatekeeper.verdict.conclude import conclude
 from gatekeeper.verdict.plan import Plan
 from gatekeeper.verdict.scene import Scene, scene
+from gatekeeper.verdict.swept import choices_of
 
 SAMPLE_S = 1.0
 """The host is sampled at 1 Hz."""
@@ -132,6 +133,17 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     return conclude(case).verdict
 
 
+def swept(path: Path) -> dict[str, Any]:
+    """Say what the sweep of a stored run would choose, per workload, as `sweep` prints it."""
+    directory = store.RunDirectory(path)
+    text = directory.read("manifest.json").decode()
+    manifest = load_manifest(text.encode())
+    given, _ = stored_inputs(directory, manifest)
+    choices, *_ = choices_of(load_case(directory, given, manifest, text, live=True))
+    found = {name: choice.document() for name, choice in choices.items()}
+    return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
+
+
 def picture(path: Path) -> Scene:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = store.RunDirectory(path)
@@ -150,7 +162,7 @@ def picture(path: Path) -> Scene:
 def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, store.Loaded[Event]]:
     """Read a stored run as a case, with everything that is wrong with it among its doubts."""
     path = directory.path
-    text = directory.read("manifest.json").decode()
+    text = directory.text("manifest.json")
     manifest = load_manifest(text.encode())
     given, broken = stored_inputs(directory, manifest)
     if slo_path is not None:
@@ -169,7 +181,7 @@ def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tupl
 def stored_inputs(directory: store.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
     """Read the inputs a run directory keeps."""
     names = [inputs.SLO_NAME, inputs.PROFILE_NAME, *(inputs.canary_name(name) for name in manifest.canaries)]
-    texts = {name: directory.read(name).decode() for name in names}
+    texts = {name: directory.text(name) for name in names}
     return inputs.stored(texts, manifest, directory.path / "inputs")
 
 

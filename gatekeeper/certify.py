@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host, inputs, store
-from gatekeeper.casefile import SAMPLE_S, fixed_in, judge, lay_plan, load_case, load_manifest
+from gatekeeper.casefile import SAMPLE_S, judge, load_case
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
-from gatekeeper.prepare import Prepared, frozen_artifacts, prepare
+from gatekeeper.prepare import Prepared, frozen_artifacts, outlook, prepare, takes_real_time
 from gatekeeper.proof import certificate_of
 from gatekeeper.reports import junit, machine, page
+from gatekeeper.resumption import as_frozen
 from gatekeeper.stages.promote import POLICY, promote
 from gatekeeper.stages.soak import Soak, soak
 from gatekeeper.stages.sweep import sweep
@@ -26,7 +27,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
+from gatekeeper.terms.records import RECORDED_ELSEWHERE, Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import certificate
 from gatekeeper.verdict import plan as planning
@@ -99,15 +100,16 @@ def _open_run(
     if resume:
         if out is None:
             raise InputError("--resume needs --out RUN_DIR", hint="name the folder of the run to go on with")
-        ready = prepare(given, out / "logs", refuse=False)
         directory = store.RunDirectory.open(out, resume=True)
         stack.callback(directory.close)
-        ready = _as_frozen(ready, directory)
+        remark = _occupy(stack, given, out)
+        ready = as_frozen(prepare(given, out / "logs", refuse=False), directory)
         if not (directory.path / "plan.json").is_file():  # killed between the two first files
             directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
-        return _Run(ready, directory, observers)
+        return _Run(ready, directory, observers, remark)
     # Nothing is written before the promises were found provable.
     path = out or default_path(given.slo.name, SystemClock().wall())
+    remark = _occupy(stack, given, path)
     ready = prepare(given, path / "logs", fixed=fixed)
     directory = store.RunDirectory.open(path, resume=False)
     stack.callback(directory.close)
@@ -115,7 +117,12 @@ def _open_run(
         directory.write(name, text)
     directory.write("manifest.json", ready.text)
     directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
-    return _Run(ready, directory, observers)
+    return _Run(ready, directory, observers, remark)
+
+
+def _occupy(stack: ExitStack, given: inputs.Inputs, path: Path) -> str | None:
+    """Hold the host until the run has ended, if it measures a real clock; return what has to be said of the lock."""
+    return stack.enter_context(host.occupied(path.absolute().name)) if takes_real_time(given) else None
 
 
 def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
@@ -132,32 +139,6 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     return planning.chosen_of(setting(**turned)) if turned.get("draft") is not None else PLAIN
 
 
-def _as_frozen(ready: Prepared, directory: store.RunDirectory) -> Prepared:
-    """Take up the manifest of the stored run, once everything it froze is found unchanged."""
-    text = directory.read("manifest.json").decode()
-    manifest = load_manifest(text.encode())
-    now, then = ready.manifest, manifest
-    changed = [
-        name
-        for name, before, after in (
-            ("the SLO file", then.slo.sha256, now.slo.sha256),
-            ("the soak profile", then.profile.sha256, now.profile.sha256),
-            ("the canaries", then.canaries, now.canaries),
-            ("the target", then.target and then.target.digest, now.target and now.target.digest),
-            ("the drafts", [one.digest for one in then.drafts], [one.digest for one in now.drafts]),
-            ("the versions", then.versions, now.versions),
-        )
-        if before != after
-    ]
-    if changed:
-        raise InputError(
-            f"{directory.path}: {', '.join(changed)} changed since this run began",
-            hint="start a new run: one verdict can not rest on two states",
-        )
-    plan = lay_plan(ready.inputs, manifest, sha256(text), fixed_in(directory))
-    return Prepared(ready.inputs, ready.backend, ready.models, manifest, text, plan, ready.complaints)
-
-
 def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -165,8 +146,15 @@ def _json(document: Mapping[str, Any]) -> str:
 class _Run:
     """One process's share of a run: from where the records end to the verdict."""
 
-    def __init__(self, ready: Prepared, directory: store.RunDirectory, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self,
+        ready: Prepared,
+        directory: store.RunDirectory,
+        observers: Sequence[Observer],
+        remark: str | None,
+    ) -> None:
         self.ready, self.directory = ready, directory
+        self._remark = remark
         self.slo, self.backend = ready.inputs.slo, ready.backend
         self._observers = observers
         self._open = ExitStack()
@@ -178,9 +166,9 @@ class _Run:
         self._desk: Desk | None = None
 
     def observe(self, kind: str, detail: dict[str, Any]) -> None:
-        """Tell every observer; events.jsonl keeps all but single answers."""
+        """Tell every observer; events.jsonl keeps what no record file has."""
         event = Event(stamp(self.backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind not in RECORDED_ELSEWHERE:
             self._events(event)
         for observer in self._observers:
             observer(event)
@@ -192,6 +180,7 @@ class _Run:
                 self._begin()
                 try:
                     self._measure()
+                    self.observe("stage", {"stage": "judge"})
                     self._check_artifacts()
                     self._telemetry.close(lambda: conclude(self._load()).verdict)
                 except KeyboardInterrupt:
@@ -204,7 +193,7 @@ class _Run:
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
         with self._open:
-            self._begin()
+            self._begin(alone="sweep")
             with Desk(self.backend, self.observe, self.segment) as desk, host.keep_awake():
                 self._sweep(desk)
             self._telemetry.close()
@@ -215,10 +204,12 @@ class _Run:
         ready = self.ready
         return load_case(self.directory, ready.inputs, ready.manifest, ready.text, live=live)
 
-    def _begin(self) -> None:
-        self.observe("begin", {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)})
+    def _begin(self, *, alone: str | None = None) -> None:
+        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path)} | outlook(self.ready, alone))
         for doubt in self.ready.manifest.doubts:
             self.observe("doubt", {"because": doubt})
+        if self._remark is not None:
+            self.observe("warning", {"about": "the host", "because": self._remark})
         for complaint in self.ready.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
         self._telemetry.begin()
@@ -246,8 +237,12 @@ class _Run:
 
     @contextmanager
     def _sampling(self, desk: Desk, samples: store.Appender[HostSample]) -> Iterator[None]:
+        def keep(sample: HostSample) -> None:
+            samples(sample)
+            self.observe("sample", {"values": sample.values})
+
         self._sampler = host.Sampler(
-            None, clock=self.backend.clock, pids=desk.pids, record=samples, interval=SAMPLE_S, phase=""
+            None, clock=self.backend.clock, pids=desk.pids, record=keep, interval=SAMPLE_S, phase=""
         )
         with self._sampler:
             yield

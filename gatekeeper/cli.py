@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper import aftercare, outset
-from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO
+from gatekeeper import aftercare, lookout, outset, upkeep
+from gatekeeper.group import Commands
+from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate
 from gatekeeper.options import show as _print
+from gatekeeper.remote.commands import remote
 from gatekeeper.reports import FORMATS
-from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.terms.errors import GatekeeperError, InputError
 
 if TYPE_CHECKING:
-    from gatekeeper.terms.outcome import Verdict
     from gatekeeper.terms.ports import Observer
 
 INTERRUPTED = 130
@@ -28,22 +29,11 @@ AFTER_INTERRUPT = {
     "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
     "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
     "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "watch": "the overlay tells until when it counts; the same command goes on from watch.jsonl",
+    "remote": "a run that was begun there goes on: the same command attaches to it, gatekeeper remote cancel ends it",
     "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command; the others have nothing to keep."""
-
-
-class Commands(click.Group):
-    """A group that answers a mistyped command with the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which was meant."""
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise InputError(f"no command '{name}'", hint=did_you_mean(name, self.list_commands(ctx)))
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -83,7 +73,7 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 
     with terminal.progress(quiet=quiet) as observer:
         finished = do(slo, out, resume=resume, observers=_observers(observer))
-    _annotate(finished.verdict, finished.path, slo)
+    annotate(finished.verdict, finished.path, slo)
     _tell_telemetry(finished.telemetry, finished.path)
     if as_json:
         sys.stdout.write(finished.text)
@@ -198,7 +188,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     from gatekeeper.reports import machine, plaintext  # noqa: PLC0415
 
     verdict = do(run_dir, slo)
-    _annotate(verdict, run_dir, slo)
+    annotate(verdict, run_dir, slo)
     sys.stdout.write(machine.render(verdict) if as_json else plaintext.render(verdict))
     return verdict.exit_code
 
@@ -214,7 +204,7 @@ def report(run_dir: Path, form: str, output: Path | None) -> int:
     chosen = FORMATS[form]
     scene = casefile.picture(run_dir) if chosen.whole else None
     verdict = scene.verdict if scene is not None else casefile.judge(run_dir)
-    _annotate(verdict, run_dir, None)
+    annotate(verdict, run_dir, None)
     content = chosen.load()(scene if scene is not None else verdict)
     if output is None:
         sys.stdout.write(content)
@@ -231,7 +221,7 @@ def report(run_dir: Path, form: str, output: Path | None) -> int:
 @AS_JSON
 def export(run_dir: Path, *, as_json: bool) -> int:
     """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
-    from gatekeeper.telemetry.export import export_stored  # noqa: PLC0415
+    from gatekeeper.telemetry import export_stored  # noqa: PLC0415
 
     sent = export_stored(run_dir)
     document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
@@ -266,20 +256,8 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-for _command in (*outset.COMMANDS, *aftercare.COMMANDS):
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *lookout.COMMANDS, *upkeep.COMMANDS, remote):
     gatekeeper.add_command(_command)
-
-
-def _annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
-    """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
-    if os.environ.get("GITHUB_ACTIONS") != "true":
-        return
-    from gatekeeper.inputs import written_at  # noqa: PLC0415
-    from gatekeeper.reports import annotations  # noqa: PLC0415
-    from gatekeeper.terms.slo import parse  # noqa: PLC0415
-
-    file, text = written_at(run_dir, slo)
-    sys.stderr.write(annotations.render(verdict, parse(text, str(file)), text, str(file)))
 
 
 def _tell_telemetry(trouble: str | None, run: Path) -> None:
@@ -289,7 +267,9 @@ def _tell_telemetry(trouble: str | None, run: Path) -> None:
 
 
 def _observers(observer: "Observer | None") -> "list[Observer]":
-    return [] if observer is None else [observer]
+    from gatekeeper import progress  # noqa: PLC0415
+
+    return [one for one in (observer, progress.wanted()) if one is not None]
 
 
 def _knobs(written: Sequence[str]) -> dict[str, Any]:
@@ -338,6 +318,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True)
+    color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:
-        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True)
+        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)

@@ -12,14 +12,14 @@ import tomli_w
 
 from gatekeeper import host, inputs, store
 from gatekeeper.desk import Desk
-from gatekeeper.prepare import Prepared, prepare
+from gatekeeper.prepare import Prepared, prepare, takes_real_time
 from gatekeeper.stages.sweep import sweep
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import InputError, UnprovableError
 from gatekeeper.terms.manifest import seed_of
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation
+from gatekeeper.terms.records import RECORDED_ELSEWHERE, Event, Generation
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict import probing
@@ -49,6 +49,7 @@ def probe(
     small = replace(given, slo=_small(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()})
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
+        remark = stack.enter_context(host.occupied(path.absolute().name)) if takes_real_time(small) else None
         ready = prepare(small, path / "logs", refuse=False)
         for one in ready.complaints:
             if one.weight == "never" and one.about.startswith(SIZED):
@@ -58,7 +59,7 @@ def probe(
         directory.write("manifest.json", ready.text)
         for name, text in given.texts.items():
             directory.write(name, text)
-        asked = _Probe(ready, directory, observers, seconds, stack)
+        asked = _Probe(ready, directory, observers, seconds, stack, remark)
         document = asked.document(again, kept=out)
         directory.write("probe.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return document
@@ -133,6 +134,7 @@ class _Probe:
         observers: Sequence[Observer],
         seconds: float,
         stack: ExitStack,
+        remark: str | None,
     ) -> None:
         self._ready, self._seconds, self._observers = ready, seconds, observers
         self._slo, self._backend, self._canaries = ready.inputs.slo, ready.backend, ready.inputs.canaries
@@ -143,7 +145,10 @@ class _Probe:
             stack.callback(file.close)
         self._found: dict[str, probing.Answer] = {}
         self._begun = self._backend.clock.now_ns()
-        self._observe("stage", {"stage": "probe", "settings": {"default": dict(self._setting)}})
+        if remark is not None:
+            self._observe("warning", {"about": "the host", "because": remark})
+        settings = {"default": dict(self._setting)}
+        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": seconds})
         with Desk(self._backend, self._observe) as desk, host.keep_awake():
             self._ask(desk)
         self._took = self._elapsed()
@@ -160,7 +165,7 @@ class _Probe:
 
     def _observe(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(self._backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind not in RECORDED_ELSEWHERE:
             self._events(event)
         for observer in self._observers:
             observer(event)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
 from gatekeeper import __version__, casefile, inputs, signature, store
 from gatekeeper.reports import machine
@@ -24,6 +23,7 @@ from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict import admission, certificate
 from gatekeeper.verdict.certificate import CERTIFICATE
 from gatekeeper.verdict.policy import policy as policy_of
+from gatekeeper.verdict.policyfile import render
 
 SIGNATURE = CERTIFICATE + signature.SUFFIX
 RESTORE = "restore the run from a copy, or certify again"
@@ -80,7 +80,7 @@ def judged(directory: store.RunDirectory, manifest: Manifest) -> Judged:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
         stored = store.document(directory.read("verdict.json"), "verdict.json")
-        frozen = promises.parse(directory.read(inputs.SLO_NAME).decode(), inputs.SLO_NAME)
+        frozen = promises.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = casefile.judge(directory.path)
         events = store.load(directory.path / "events.jsonl", store.EVENTS).records
     except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
@@ -134,7 +134,7 @@ def papers(run: Judged) -> Papers:
         said = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise NoProofError("tampered", f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
-    if _routes(stored, run) != _routes(tomllib.loads(tomli_w.dumps(derived)), run):
+    if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
         raise NoProofError("tampered", f"{POLICY} is not what the verdict gives", hint=RESTORE)
     if said[0] != own["subject"]:
         raise NoProofError("tampered", f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
@@ -144,10 +144,11 @@ def papers(run: Judged) -> Papers:
 
 
 def _routes(policy: Mapping[str, Any], run: Judged) -> dict[str, Any]:
-    """Return what a policy does; between two versions the words for it, and a warm-up, may differ."""
-    loose = () if run.exact else ("because", "warm_up")
+    """Return what a policy does; between two versions the words for it, a warm-up and what is watched may differ."""
+    loose, watched = () if run.exact else ("because", "warm_up", "ladder", "measured"), ("guard", "watch")
     routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
-    return {**policy, "route": routes}
+    rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
+    return {**rest, "route": routes}
 
 
 def certificate_of(

@@ -11,7 +11,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.terms.errors import GatekeeperError, InputError
+from gatekeeper.terms.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.records import Event, Generation, HostSample, Tie
 
@@ -26,6 +26,10 @@ EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
 SUMS = "SHA256SUMS"
+FINDER = ".DS_Store"
+"""What macOS writes into a folder that somebody looked at; a look is no tampering."""
+AFTERWARDS = ("policy.live.toml", "watch.jsonl")
+"""What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,17 @@ class RunDirectory:
                 f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
             ) from error
 
+    def text(self, name: str) -> str:
+        """Return a file as text; one that is none proves nothing, like a damaged record."""
+        try:
+            return self.read(name).decode()
+        except UnicodeDecodeError as error:
+            raise NoProofError(
+                "unreadable",
+                f"{self.path / name}: damaged: byte {error.start} is no UTF-8",
+                hint="restore the run from a copy, or certify again",
+            ) from error
+
     def answers(self, name: str) -> Appender[Generation]:
         """Open a record file of answers for appending."""
         return Appender(self.path / name, ANSWERS)
@@ -235,7 +250,7 @@ class RunDirectory:
         path = self.path / SUMS
         if not path.is_file():
             return []
-        broken, listed = [], {SUMS, "lock"}
+        broken, listed = [], {SUMS, "lock", FINDER, *AFTERWARDS}
         for line in path.read_text(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             file = self.path / name
@@ -244,6 +259,10 @@ class RunDirectory:
                 broken.append(name)
         here = sorted(path.name for path in self.path.glob("*") if path.is_file())
         return [*broken, *(name for name in here if name not in listed and wanted(name))]
+
+
+PART = ".part"
+"""How the name of a run ends that is still being brought here from another machine."""
 
 
 def is_run(path: Path) -> bool:
@@ -255,7 +274,8 @@ def runs_in(folder: Path) -> list[Path]:
     """Return the run directories that lie in *folder*."""
     if not folder.is_dir():
         raise InputError(f"no folder {folder}", hint="name the folder that holds the run directories")
-    return sorted(path for path in folder.iterdir() if is_run(path))
+    here = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PART)
+    return sorted(path for path in here if is_run(path))
 
 
 def document(content: bytes, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What holds for every test: properties are searched without a clock, and what measures real time runs alone."""
+"""What holds for every test: no clock for properties, a host lock for each process, and what measures time alone."""
 
 import os
 import tempfile
@@ -6,15 +6,22 @@ from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unhurried", deadline=None)
+settings.register_profile("unhurried", deadline=None)  # this machine may be busy
 settings.load_profile("unhurried")
+
+# Two test processes measure nothing that the other could spoil; what they start inherits the lock of their own.
+_LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
+os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 
 WHOLE = ("e2e", "remote", "watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
+TOGETHER = "tests/remote/"
+"""One environment is installed for the whole folder."""
 MOST_WORKERS = 4
 """Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""
 
@@ -22,6 +29,18 @@ MOST_WORKERS = 4
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return min(MOST_WORKERS, os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests on one worker, and a folder's where they share what takes a minute to install."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  only where several workers are asked for
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if TOGETHER in nodeid.partition("::")[0] else super()._split_scope(nodeid)
+
+    return Together(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WHOLE:
             item.add_marker("whole")
+    items.sort(key=lambda item: TOGETHER not in item.path.as_posix())  # the longest piece of work begins first
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -108,6 +108,11 @@ class Server:
         ended = self.launched.ending(_ENDING_S if fault.startswith(_TORN) else 0.0)
         return answer if ended is None else replace(answer, fault=f"server died: {ended} ({fault})")
 
+    def counters(self) -> Counters | None:
+        """Return its cumulative counters as they are now; None where it has none, or does not answer."""
+        read = self._tongue.dialect.counters
+        return None if read is None else read(self._get)
+
     def pids(self) -> tuple[int, ...]:
         """Return the server's process, without its leash; none of a server that was running already."""
         return () if self.launched is None else (self.launched.pid,)

@@ -1,8 +1,9 @@
 """The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
 
-from gatekeeper.host.awake import keep_awake
+from gatekeeper.host.awake import keep_awake, sleeps_after
 from gatekeeper.host.conditions import conditions
 from gatekeeper.host.load import background
+from gatekeeper.host.occupancy import OWNER, occupant, occupied, this_owner
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import Sampler
 from gatekeeper.host.served import NEEDS, lacks, remedy, survey
@@ -10,6 +11,7 @@ from gatekeeper.host.watch import document, watch
 
 __all__ = [
     "NEEDS",
+    "OWNER",
     "PLATFORMS",
     "Sampler",
     "background",
@@ -17,7 +19,11 @@ __all__ = [
     "document",
     "keep_awake",
     "lacks",
+    "occupant",
+    "occupied",
     "remedy",
+    "sleeps_after",
     "survey",
+    "this_owner",
     "watch",
 ]

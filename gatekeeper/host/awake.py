@@ -5,7 +5,8 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from gatekeeper.host.child import Child
+from gatekeeper.host.child import Child, run
+from gatekeeper.host.macos import pmset
 from gatekeeper.host.platforms import this
 
 
@@ -21,3 +22,9 @@ def keep_awake(platform: str | None = None) -> Iterator[None]:
         return
     with Child(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
         yield
+
+
+def sleeps_after(platform: str | None = None) -> float | None:
+    """Return the idle seconds after which this host goes to sleep by itself; None where it never does, or is silent."""
+    output = run(["pmset", "-g"]) if (platform or this()) == "macos" else None
+    return (pmset.parse_sleep(output) or None) if output is not None else None

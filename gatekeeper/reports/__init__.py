@@ -24,6 +24,7 @@ FORMATS: dict[str, Format] = {
     "html": Format("page", whole=True),
     "json": Format("machine"),
     "junit": Format("junit"),
+    "line": Format("oneline"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
     "text": Format("plaintext"),

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-import tomli_w
-
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.policy import policy
+from gatekeeper.verdict.policyfile import render
 
 POLICY = "policy.toml"
 
@@ -26,5 +25,5 @@ def promote(
         issued=stamp(now),
         expires=stamp(now + timedelta(seconds=slo.promote.valid_for)),
     )
-    write(POLICY, tomli_w.dumps(content))
+    write(POLICY, render(content))
     return True

@@ -1,4 +1,4 @@
-"""The telemetry of a run that goes on: its records, sent between stages by a process of their own.
+"""Telemetry: what a run recorded, sent between its stages by a process of their own.
 
 Nothing here imports OpenTelemetry; `gatekeeper.telemetry.export` does, in that process.
 """
@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.telemetry.destination import destination
-from gatekeeper.terms.errors import InputError
+from gatekeeper import casefile, store
+from gatekeeper.telemetry.destination import Destination, RefusedError, destination
+from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.slo import Telemetry
 
@@ -48,7 +50,7 @@ class Live:
     def stage(self, name: str) -> None:
         """Send what the stage *name* has finished; only ever called while no subject is measured."""
         if self._to is not None and self.trouble is None:
-            self._send(name, {"whole": False, "outcome": {}})
+            self._send(self._to, name, {"whole": False, "outcome": {}})
 
     def close(self, conclude: Callable[[], Verdict] | None = None) -> None:
         """Send what is left and the run's own span, with the outcome that *conclude* tells, if anybody is told."""
@@ -58,40 +60,101 @@ class Live:
         if conclude is not None:
             verdict = conclude()
             outcome = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "grade": verdict.grade}
-        self._send("run", {"whole": True, "outcome": outcome})
+        self._send(self._to, "run", {"whole": True, "outcome": outcome})
 
-    def _send(self, stage: str, part: dict[str, Any]) -> None:
-        assert self._to is not None
+    def _send(self, to: Destination, stage: str, part: dict[str, Any]) -> None:
         before = {"without": self._files, "samples_from": self._samples, "finished_only": True}
-        asked = {
-            "run": str(self._path.resolve()),
-            "part": before | part,
-            "seconds": self._to.limit,
-        }
         begun = time.monotonic()
         try:
-            done = subprocess.run(
-                ARGV, input=json.dumps(asked), capture_output=True, text=True, timeout=self._to.limit, check=False
-            )
-        except subprocess.TimeoutExpired:
-            self._fail(stage, f"{self._to.shown}: not done within {self._to.limit:g} s")
-            return
-        except OSError as error:
-            self._fail(stage, f"cannot start the export: {error.strerror}")
-            return
-        said = _said(done.stdout)
-        if done.returncode != 0 or "files" not in said:
-            last = " ".join(done.stderr.split())[-SHOWN:]
-            self._fail(stage, said.get("because") or f"the export ended with code {done.returncode}: {last}")
+            said = _send_part(to, self._path, before | part)
+        except RefusedError as error:
+            self._fail(stage, error.message)
             return
         self._files, self._samples, self.trouble = (*self._files, *said["files"]), said["samples"], None
         seconds = round(time.monotonic() - begun, 3)
         counts = {"spans": said["spans"], "points": said["points"], "seconds": seconds}
-        self._observe("telemetry_sent", {"stage": stage, "endpoint": self._to.shown, **counts})
+        self._observe("telemetry_sent", {"stage": stage, "endpoint": to.shown, **counts})
 
     def _fail(self, stage: str, because: str) -> None:
         self.trouble = because
         self._observe("telemetry_failed", {"stage": stage, "because": because})
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the collector took of a stored run."""
+
+    endpoint: str
+    spans: int
+    points: int
+
+
+def export_stored(path: Path) -> Sent:
+    """Send a whole stored run, finished or not, with its verdict where there is one.
+
+    Raise InputError where nobody says where to, RefusedError where the collector does not take all of it.
+    """
+    directory = store.RunDirectory(path)
+    manifest = casefile.load_manifest(directory.read("manifest.json"))
+    given, _ = casefile.stored_inputs(directory, manifest)
+    to = destination(given.slo.telemetry, os.environ)
+    if to is None:
+        raise InputError(
+            "no OTLP endpoint is known", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
+        )
+    verdict = path / "verdict.json"
+    concluded = store.document(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
+    outcome = {name: concluded.get(name) for name in ("outcome", "exit_code", "grade")}
+    said = _send_part(to, path, {"outcome": outcome})
+    return Sent(to.shown, said["spans"], said["points"])
+
+
+def transition(
+    asked: Telemetry, attributes: Mapping[str, str | int | float | bool | None], at_ns: int, manifest_sha256: str
+) -> str | None:
+    """Tell the collector, if anybody named one, of a change of what is served; return why it does not know, else None.
+
+    It is a span without length at *at_ns*, nanoseconds since 1970, with an event, both named `gatekeeper.transition`,
+    and *attributes* under `gatekeeper.`; it links to the run of that manifest. Takes at most `asked.timeout` seconds
+    and raises nothing.
+    """
+    try:
+        to = destination(asked, os.environ)
+        if to is not None and "traces" in to.signals:
+            said = {"attributes": dict(attributes), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
+            _send(to, {"transition": said})
+    except GatekeeperError as error:
+        return error.message
+    return None
+
+
+def _send_part(to: Destination, path: Path, part: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"rounds": to.rounds, "latest": to.latest}
+    return _send(to, {"run": str(path.resolve()), "part": {**part, **names}})
+
+
+def _send(to: Destination, what: Mapping[str, Any]) -> dict[str, Any]:
+    """Have a process of its own send something; raise RefusedError where the collector does not have all of it."""
+    begun_ns = time.monotonic_ns()  # one clock for the whole system, so the other process ends just before its limit
+    way = {"signals": dict(to.signals), "shown": to.shown, "seconds": to.limit, "begun_ns": begun_ns}
+    text = json.dumps({"way": way, **what})
+    try:
+        done = subprocess.run(
+            ARGV, input=text, capture_output=True, text=True, timeout=to.limit, check=False, env=to.environment
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _refused(f"{to.shown}: not done within {to.limit:g} s") from error
+    except OSError as error:
+        raise _refused(f"cannot start the export: {error.strerror}") from error
+    said = _said(done.stdout)
+    if done.returncode != 0 or "spans" not in said:
+        last = " ".join(done.stderr.split())[-SHOWN:]
+        raise _refused(said.get("because") or f"the export ended with code {done.returncode}: {last}")
+    return said
+
+
+def _refused(because: str) -> RefusedError:
+    return RefusedError(because, hint="the run is not touched by it; `gatekeeper export` sends it again")
 
 
 def _said(text: str) -> dict[str, Any]:

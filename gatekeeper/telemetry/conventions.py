@@ -27,46 +27,67 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Histograms:
-    """The histograms of a request, by what they are of."""
+class Counter:
+    """A counter's name and unit."""
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How the tokens of one direction are told."""
+
+    histogram: Histogram
+    attributes: tuple[tuple[str, str], ...] = ()
+    usage: Counter | None = None
+    """A counter beside the histogram, by modality: a canary is text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The metrics of a request, by what they are of."""
 
     duration: Histogram
     first_chunk: Histogram
     output_chunk: Histogram
-    input_tokens: Histogram
-    output_tokens: Histogram
-    token_type: bool
-    """The two token histograms are one, told apart by `gen_ai.token.type`."""
+    input_tokens: Tokens
+    output_tokens: Tokens
     first_token: Histogram = Histogram("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_SECONDS)
     output_token: Histogram = Histogram("gen_ai.server.time_per_output_token", "s", TOKEN_SECONDS)
 
 
-def histograms(*, latest: bool) -> Histograms:
+def names(*, latest: bool) -> Names:
     """Return the names of semantic conventions 1.41, or the *latest* ones, which no release holds yet."""
     stem = "gen_ai.client.inference" if latest else "gen_ai.client.operation"
-    given, made = (
-        ("gen_ai.client.inference.operation.input_tokens", "gen_ai.client.inference.operation.output_tokens")
-        if latest
-        else ("gen_ai.client.token.usage", "gen_ai.client.token.usage")
-    )
-    return Histograms(
+    return Names(
         Histogram(f"{stem}.duration", "s", SECONDS),
         Histogram(f"{stem}.time_to_first_chunk", "s", SECONDS),
         Histogram(f"{stem}.time_per_output_chunk", "s", SECONDS),
-        Histogram(given, "{token}", TOKENS),
-        Histogram(made, "{token}", TOKENS),
-        token_type=not latest,
+        _tokens("input", latest=latest),
+        _tokens("output", latest=latest),
     )
 
 
-COUNTERS = {
-    "rounds": "{round}",
-    "drafted": "{token}",
-    "accepted": "{token}",
-    "draft_forwards": "{forward}",
-    "rollbacks": "{round}",
+def _tokens(kind: str, *, latest: bool) -> Tokens:
+    if not latest:
+        return Tokens(Histogram("gen_ai.client.token.usage", "{token}", TOKENS), (("gen_ai.token.type", kind),))
+    stem = "gen_ai.client.inference"
+    histogram = Histogram(f"{stem}.operation.{kind}_tokens", "{token}", TOKENS)
+    return Tokens(histogram, usage=Counter(f"{stem}.usage.{kind}_tokens", "{token}"))
+
+
+SPECULATION = {
+    name: Counter(f"gatekeeper.speculative.{name}", unit)
+    for name, unit in (
+        ("rounds", "{round}"),
+        ("drafted", "{token}"),
+        ("accepted", "{token}"),
+        ("draft_forwards", "{forward}"),
+        ("rollbacks", "{round}"),
+    )
 }
-"""The counters under `gatekeeper.speculative.`, and their units: no convention covers speculative decoding."""
+"""The counters of speculative decoding, which no convention covers, by what they count."""
 
 
 @dataclass(frozen=True, slots=True)

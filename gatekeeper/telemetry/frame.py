@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
 from urllib.parse import urlsplit
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext
 
 from gatekeeper import __version__
 from gatekeeper.inputs import Inputs
@@ -25,10 +25,11 @@ from gatekeeper.terms.slo import Slo
 from gatekeeper.verdict.case import backwards
 from gatekeeper.verdict.plan import sampling_for
 
-Value = str | bool | int | float | Sequence[str] | None
+Known = str | bool | int | float | Sequence[str]
+Value = Known | None
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SCOPE = InstrumentationScope(name="gatekeeper", version=__version__)
+SCOPE = InstrumentationScope("gatekeeper", __version__)
 _CLASS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3}")
 
 
@@ -48,15 +49,9 @@ class Frame:
         canaries = {(name, one.id): one for name, some in given.canaries.items() for one in some}
         return cls(manifest, manifest_sha256, given.slo, canaries)
 
-    @property
-    def trace_id(self) -> bytes:
-        """Return the one trace of the run."""
-        return bytes.fromhex(self.manifest_sha256)[:16]
-
-    def span_id(self, *parts: object) -> bytes:
-        """Return the id of the span that *parts* name."""
-        text = "\0".join((self.manifest_sha256, *map(str, parts)))
-        return hashlib.sha256(text.encode()).digest()[:8]
+    def context(self, *parts: object) -> SpanContext:
+        """Return the identity of the span that *parts* name, in the one trace of the run."""
+        return context(self.manifest_sha256, *parts)
 
     @property
     def in_process(self) -> bool:
@@ -76,6 +71,34 @@ class Frame:
             "server.address": server.hostname if server is not None else None,
             "server.port": (server.port or ports.get(server.scheme)) if server is not None else None,
         }
+
+    @cached_property
+    def resource(self) -> Resource:
+        """Return who speaks: the host and the manifest."""
+        manifest, host = self.manifest, self.manifest.host
+        facts: dict[str, Value] = {
+            "service.version": manifest.versions.get("gatekeeper"),
+            "service.instance.id": self.manifest_sha256,
+            "os.type": {"macos": "darwin"}.get(str(host.get("platform")), _text(host.get("platform"))),
+            "os.version": _text(host.get("os")),
+            "os.build_id": _text(host.get("os_build")),
+            "host.type": _text(host.get("machine")),
+            "host.cpu.model.name": _text(host.get("chip")),
+            "gatekeeper.host.memory_bytes": _whole(host.get("memory_bytes")),
+            "gatekeeper.host.cores": _whole(host.get("cores")),
+            "gatekeeper.host.virtual": host.get("virtual") if isinstance(host.get("virtual"), bool) else None,
+            "gatekeeper.host.power_source": _text(host.get("power_source")),
+            "gatekeeper.host.power_mode": _text(host.get("power_mode")),
+            "gatekeeper.slo": self.slo.name,
+            "gatekeeper.slo.sha256": manifest.slo.sha256,
+            "gatekeeper.manifest.sha256": self.manifest_sha256,
+            "gatekeeper.profile.sha256": manifest.profile.sha256,
+            "gatekeeper.backend": manifest.backend,
+            "gatekeeper.target.sha256": manifest.target.digest if manifest.target is not None else None,
+            "gatekeeper.drafts": list(self.slo.subject.drafts),
+            "gatekeeper.drafts.sha256": [one.digest for one in manifest.drafts],
+        }
+        return resource(facts)
 
     def sampling(self, one: Generation) -> dict[str, Value]:
         """Return how the answer was sampled, as the plan decides it; a draw's length and seed are its own."""
@@ -156,51 +179,25 @@ def error_type(fault: str) -> str:
     return head.replace(" ", "_") if _CLASS.fullmatch(head) else "_OTHER"
 
 
-def attributes(values: Mapping[str, Value]) -> list[KeyValue]:
-    """Write attributes; what is None is left out."""
-    return [KeyValue(key=key, value=_any(value)) for key, value in values.items() if value is not None]
+def context(manifest_sha256: str, *parts: object) -> SpanContext:
+    """Return the identity of the span that *parts* name, in the trace of the run with that manifest."""
+    text = "\0".join((manifest_sha256, *map(str, parts)))
+    return SpanContext(
+        trace_id=int(manifest_sha256[:32], 16),
+        span_id=int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]),
+        is_remote=False,
+    )
 
 
-def _any(value: Any) -> AnyValue:
-    if isinstance(value, bool):
-        return AnyValue(bool_value=value)
-    if isinstance(value, int):
-        return AnyValue(int_value=value)
-    if isinstance(value, float):
-        return AnyValue(double_value=value)
-    if isinstance(value, str):
-        return AnyValue(string_value=value)
-    return AnyValue(array_value=ArrayValue(values=[_any(one) for one in value]))
+def known(values: Mapping[str, Value]) -> dict[str, Known]:
+    """Leave out what is not known: an attribute that is None is no attribute."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def resource(frame: Frame, added: Mapping[str, str], service: str | None) -> Resource:
-    """Return who speaks: the host and the manifest; *added* comes from OTEL_RESOURCE_ATTRIBUTES and goes first."""
-    manifest, host = frame.manifest, frame.manifest.host
-    facts: dict[str, Value] = {
-        "service.name": "gatekeeper",
-        "service.version": manifest.versions.get("gatekeeper"),
-        "service.instance.id": frame.manifest_sha256,
-        "os.type": {"macos": "darwin"}.get(str(host.get("platform")), _text(host.get("platform"))),
-        "os.version": _text(host.get("os")),
-        "os.build_id": _text(host.get("os_build")),
-        "host.type": _text(host.get("machine")),
-        "host.cpu.model.name": _text(host.get("chip")),
-        "gatekeeper.host.memory_bytes": _whole(host.get("memory_bytes")),
-        "gatekeeper.host.cores": _whole(host.get("cores")),
-        "gatekeeper.host.virtual": host.get("virtual") if isinstance(host.get("virtual"), bool) else None,
-        "gatekeeper.host.power_source": _text(host.get("power_source")),
-        "gatekeeper.host.power_mode": _text(host.get("power_mode")),
-        "gatekeeper.slo": frame.slo.name,
-        "gatekeeper.slo.sha256": manifest.slo.sha256,
-        "gatekeeper.manifest.sha256": frame.manifest_sha256,
-        "gatekeeper.profile.sha256": manifest.profile.sha256,
-        "gatekeeper.backend": manifest.backend,
-        "gatekeeper.target.sha256": manifest.target.digest if manifest.target is not None else None,
-        "gatekeeper.drafts": list(frame.slo.subject.drafts),
-        "gatekeeper.drafts.sha256": [one.digest for one in manifest.drafts],
-    }
-    named = {"service.name": service} if service else {}
-    return Resource(attributes=attributes({**facts, **added, **named}))
+def resource(facts: Mapping[str, Value]) -> Resource:
+    """Return gatekeeper with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME go first."""
+    ours = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
+    return Resource.create(ours).merge(OTELResourceDetector().detect())
 
 
 def _text(value: object) -> str | None:

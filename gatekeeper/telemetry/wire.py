@@ -1,170 +1,74 @@
-"""The wire: one OTLP request at a time, over HTTP or gRPC, and why a collector did not take it.
+"""The wire: OpenTelemetry's own exporters, listened to, so that what a collector did not take whole is an error.
 
-No request is sent twice here: the export at the end of the run is the second try.
+By themselves they take any answer below 400 for consent, never look at what it says it rejected, and try again for as
+long as their time allows. Here no request is sent twice: the export at the end of the run is the second try.
 """
 
-import gzip
-import ssl
-import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from gatekeeper.telemetry.destination import Protocol, RefusedError, Signal
 
-from gatekeeper.telemetry.destination import Route
-from gatekeeper.terms.errors import GatekeeperError
-
-Request = ExportTraceServiceRequest | ExportMetricsServiceRequest
+POINTS = 2000
+"""In one request: under a megabyte."""
 SHOWN = 200
 """Characters of a collector's refusal that are passed on."""
-METHODS: dict[type, str] = {
-    ExportTraceServiceRequest: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    ExportMetricsServiceRequest: "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-}
-
-
-class RefusedError(GatekeeperError):
-    """A collector that is down, slow, or does not want what it was sent."""
 
 
 class Wire:
-    """Sends over one route until *deadline_ns*; whoever opens it closes it."""
+    """Sends one signal; whoever opens it closes it.
 
-    def __init__(self, route: Route, deadline_ns: int) -> None:
-        self._route, self._deadline_ns = route, deadline_ns
-        self._close: list[Callable[[], object]] = []
+    Each request may take *seconds*, asked for when all is loaded; None leaves them to OTEL_EXPORTER_OTLP_TIMEOUT.
+    """
+
+    def __init__(self, signal: Signal, protocol: Protocol, shown: str, seconds: Callable[[], float] | None) -> None:
+        self._shown, self._taken = shown, 0
+        self._trouble: RefusedError | None = None
         try:
-            self._post = self._grpc() if route.protocol == "grpc" else self._http()
-        except OSError as error:  # a certificate that is not there, or is none
-            raise self._refused(f"its certificates: {error.strerror or error}") from error
+            if protocol == "grpc":
+                from gatekeeper.telemetry import over_grpc as over  # noqa: PLC0415 (of no use over HTTP)
+            else:
+                from gatekeeper.telemetry import over_http as over  # type: ignore[no-redef]  # noqa: PLC0415
+            self._exporter: Any = over.exporter(signal, seconds() if seconds is not None else None, self)
+        except Exception as error:  # whatever a variable can hold that an exporter does not take
+            raise self.refuse(line(f"{type(error).__name__}: {error}")) from error
 
-    def send(self, request: Request) -> None:
-        """Send one request; raise RefusedError unless the collector took all of it."""
-        seconds = (self._deadline_ns - time.monotonic_ns()) / 1e9
-        if seconds <= 0:
-            raise self._refused("the time for this export is over")
-        answer = self._post(request, seconds).partial_success
-        rejected = getattr(answer, "rejected_spans", 0) + getattr(answer, "rejected_data_points", 0)
+    def send(self, batch: Any) -> None:
+        """Send spans or metrics data; raise RefusedError unless the collector said that it took all of it."""
+        self._taken = 0
+        try:
+            self._exporter.export(batch)
+        except Exception as error:
+            raise self._trouble or self.refuse(f"the exporter failed: {type(error).__name__}") from error
+        if self._trouble is not None:  # an exporter makes a result of some errors
+            raise self._trouble
+        if self._taken == 0:  # no answer is no consent, whatever the exporter makes of it
+            raise self.refuse("the exporter did not send it")
+
+    def refuse(self, because: str) -> RefusedError:
+        """Keep why a request was not taken, and return it as the error that ends the export."""
+        hint = "the run is not touched by it; `gatekeeper export` sends it again"
+        self._trouble = RefusedError(f"{self._shown}: {because}", hint=hint)
+        return self._trouble
+
+    def take(self, answer: Any) -> None:
+        """Keep a collector's answer; raise RefusedError where it rejects a part."""
+        partial = answer.partial_success
+        rejected = getattr(partial, "rejected_spans", 0) + getattr(partial, "rejected_data_points", 0)
         if rejected:
-            raise self._refused(f"took a part and rejected {rejected}: {_line(answer.error_message)}")
-
-    def _http(self) -> Callable[[Request, float], Any]:
-        import httpx2  # noqa: PLC0415 (a route over gRPC has no use for it)
-
-        route = self._route
-        # A redirect is not followed: no header with a key goes elsewhere.
-        client = httpx2.Client(verify=_trust(route) if route.secure else True, follow_redirects=False)
-        self._close.append(client.close)
-        headers = {**route.headers, "content-type": "application/x-protobuf"}
-        headers |= {"content-encoding": "gzip"} if route.gzip else {}
-
-        def post(request: Request, seconds: float) -> Any:
-            body = request.SerializeToString()
-            content = gzip.compress(body, 1) if route.gzip else body
-            try:
-                answer = client.post(route.address, content=content, headers=headers, timeout=seconds)
-            except httpx2.TimeoutException as error:
-                raise self._refused(f"no answer within {seconds:.1f} s") from error
-            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise self._refused(_line(str(error)) or type(error).__name__) from error
-            if not answer.is_success:
-                raise self._refused(f"HTTP {answer.status_code} {answer.reason_phrase}".rstrip())
-            try:
-                return _read(request, answer.content, answer.headers.get("content-type", ""))
-            except ValueError as error:
-                raise self._refused(f"HTTP {answer.status_code}, but not in OTLP: is it a collector?") from error
-
-        return post
-
-    def _grpc(self) -> Callable[[Request, float], Any]:
-        import grpc  # noqa: PLC0415 (a route over HTTP has no use for it)
-
-        route = self._route
-        packed = grpc.Compression.Gzip if route.gzip else grpc.Compression.NoCompression
-        if route.secure:
-            files = (route.certificate, route.client_key, route.client_certificate)
-            credentials = grpc.ssl_channel_credentials(*(_bytes(file) for file in files))
-            channel = grpc.secure_channel(route.address, credentials, compression=packed)
-        else:
-            channel = grpc.insecure_channel(route.address, compression=packed)
-        self._close.append(channel.close)
-
-        def post(request: Request, seconds: float) -> Any:
-            call = channel.unary_unary(
-                METHODS[type(request)],
-                request_serializer=type(request).SerializeToString,
-                response_deserializer=type(_answer(request)).FromString,
-            )
-            try:
-                return call(request, timeout=seconds, metadata=tuple(route.headers.items()))
-            except grpc.RpcError as error:
-                raise self._refused(f"gRPC {error.code().name}: {_line(error.details() or '')}") from error
-
-        return post
-
-    def _refused(self, because: str) -> RefusedError:
-        return RefusedError(
-            f"{self._route.shown}: {because}", hint="the run is not touched by it; `gatekeeper export` sends it again"
-        )
-
-    def close(self) -> None:
-        """Hang up."""
-        while self._close:
-            self._close.pop()()
+            raise self.refuse(f"took a part and rejected {rejected}: {line(partial.error_message)}")
+        self._taken += 1
 
     def __enter__(self) -> Self:
         """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close it."""
-        self.close()
+        """Hang up."""
+        self._exporter.shutdown()
 
 
-def _answer(request: Request) -> Any:
-    return (
-        ExportTraceServiceResponse()
-        if isinstance(request, ExportTraceServiceRequest)
-        else ExportMetricsServiceResponse()
-    )
-
-
-def _read(request: Request, content: bytes, kind: str) -> Any:
-    """Return an HTTP answer as its message; raise ValueError for what no collector says. Nothing at all is consent."""
-    from google.protobuf import json_format  # noqa: PLC0415
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-
-    answer = _answer(request)
-    try:
-        if kind.startswith("application/json"):
-            return json_format.Parse(content, answer, ignore_unknown_fields=True)
-        if content and not kind.startswith("application/x-protobuf"):
-            raise ValueError(kind)
-        answer.ParseFromString(content)
-    except (DecodeError, json_format.ParseError) as error:
-        raise ValueError(str(error)) from error
-    return answer
-
-
-def _line(text: str) -> str:
+def line(text: str) -> str:
+    """Return the beginning of a text on one line."""
     return " ".join(text.split())[:SHOWN]
-
-
-def _trust(route: Route) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=route.certificate)
-    if route.client_certificate is not None:
-        context.load_cert_chain(route.client_certificate, route.client_key)
-    return context
-
-
-def _bytes(file: str | None) -> bytes | None:
-    return Path(file).read_bytes() if file is not None else None

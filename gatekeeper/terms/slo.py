@@ -57,8 +57,8 @@ class Workload(Written):
     speculation: Literal["required", "optional"] = "required"
 
 
-class Knobs(Written):
-    """One value of each knob."""
+class Chosen(Written):
+    """One value of each knob the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
     num_draft_tokens: int | None = Field(default=None, ge=1)
@@ -66,6 +66,11 @@ class Knobs(Written):
     window: int | None = Field(default=None, ge=1)
     draft_n_min: int | None = Field(default=None, ge=0)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
+
+
+class Knobs(Chosen):
+    """One value of each knob."""
+
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
     thinking: bool | None = None

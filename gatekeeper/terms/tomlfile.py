@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -59,12 +59,17 @@ def dotted(path: Path) -> str:
 def keys_at(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys allowed at *path* of *model*."""
     here: object = model
+    named = False  # the next part is a name that people chose: the key of a table of tables
     for part in path:
+        if named:
+            named = False
+            continue
         if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
             field = here.model_fields.get(part) or next(
                 (one for one in here.model_fields.values() if one.alias == part), None
             )
             here = field.annotation if field else None
+            named = get_origin(here) is dict
         here = _model_in(here)
     if not (isinstance(here, type) and issubclass(here, BaseModel)):
         return []

@@ -178,6 +178,18 @@ def _pass_delta(kind: str | None, evidence: Evidence) -> Estimate | Missing:
     return stats.paired_pass_delta(both, evidence.level)
 
 
+def pass_rate(evidence: Evidence, kind: str | None) -> Estimate | None:
+    """Return the share of right answers, canary by canary, to those that expect something of a *kind*; None for all."""
+    wanted = {name for name, one in evidence.canaries.items() if one.expect and kind in {None, one.expect.kind}}
+    marks = {name: seen for name, seen in _marks(evidence.answers, evidence.canaries).items() if name in wanted}
+    if not marks:
+        return None
+    passed = math.fsum(fmean(seen) for seen in marks.values())
+    lo, hi = stats.proportion_bounds(round(passed), len(marks), evidence.level)
+    center = passed / len(marks)
+    return Estimate(center, min(center, lo), max(center, hi), len(marks))
+
+
 def _marks(answers: Sequence[Generation], canaries: Mapping[str, Canary]) -> dict[str, list[bool]]:
     out: dict[str, list[bool]] = defaultdict(list)
     for one in answers:

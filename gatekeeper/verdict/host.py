@@ -9,15 +9,10 @@ from gatekeeper.terms.metrics import ALL
 from gatekeeper.terms.outcome import Estimate, Finding, Missing, fact
 from gatekeeper.terms.records import HostSample
 from gatekeeper.terms.units import show
-from gatekeeper.verdict.hostseries import Series, Spans, by_segment, finite, longest, medians, series
+from gatekeeper.verdict import memory
+from gatekeeper.verdict.hostseries import Series, Spans, by_segment, finite, medians, series
 from gatekeeper.verdict.slope import slope
 from gatekeeper.verdict.thermal import LEAST_SHARE, backwards, contradictions, delta, throttle_time
-
-CRITICAL = 4.0
-"""The pressure level that the host itself calls critical."""
-
-HEADROOM_WINDOW = 10.0
-"""Seconds of one median of headroom: a dip shorter than half of it is not a floor."""
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
@@ -27,9 +22,6 @@ SLEPT = 2.0
 
 REBOOTED = 60.0
 """Seconds by which the boot time may move without a restart: it is computed anew when the time of day is set."""
-
-APART = 0.15
-"""How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
 
 BUSY_CORES = 0.25
 """Cores that the system's own batch jobs may take on average before a reader is told."""
@@ -60,16 +52,13 @@ def estimates(
     def of(name: str) -> Series:
         return series(samples, name, interval=interval, spans=spans)
 
-    contradicted = memory_contradiction(samples)
     found: dict[str, Estimate | Missing] = {
-        "memory_headroom": Missing(contradicted) if contradicted else _headroom(of("memory_headroom")),
-        "memory_pressure_critical": _pressure(of("memory_pressure_level")),
+        **{name: memory.estimate(name, samples, interval=interval, spans=spans) for name in memory.METRICS},
         "throttle_time": throttle_time(
             samples, interval=interval, spans=spans, sentinels_held=sentinels_held, earlier=earlier
         ),
         "swapin_bytes": delta(of("swapin_bytes")),
         "swapout_bytes": delta(of("swapout_bytes")),
-        "swap_growth": _growth(of("swap_used")),
         "footprint_peak": _peak(of("subject_footprint")),
         "footprint_growth": _slope(of("subject_footprint"), level, seed),
         "fan_variation": _range(of("fan_speed")),
@@ -77,26 +66,6 @@ def estimates(
         "energy_per_token": _energy(of("package_power"), tokens),
     }
     return {metric.name: found[metric.name] for metric in ALL if metric.host}
-
-
-def _headroom(headroom: Series) -> Estimate | Missing:
-    """Lowest median of ten seconds, over all segments."""
-    lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
-    return headroom.uncovered() or fact(min(lows), headroom.seen)
-
-
-def _pressure(level: Series) -> Estimate | Missing:
-    """Longest continuous run of critical pressure in seconds."""
-    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
-
-
-def _growth(swap: Series) -> Estimate | Missing:
-    """Sum of last minus first of each segment if swap never fell, else 0: swap that falls again is not a leak."""
-    if missing := swap.uncovered():
-        return missing
-    if backwards(swap):
-        return fact(0.0, swap.seen, "swap fell at least once")
-    return fact(sum(part[-1].value - part[0].value for part in swap.segments), swap.seen)
 
 
 def _peak(footprint: Series) -> Estimate | Missing:
@@ -135,19 +104,6 @@ def _energy(power: Series, tokens: int | None) -> Estimate | Missing:
 
 def _joules(power: Series) -> float:
     return sum(point.value * point.lasts for point in power.points)
-
-
-def memory_contradiction(samples: Sequence[HostSample]) -> str:
-    """Say that vm_stat and memory_pressure disagree about the memory in use, as under a wrong page size; else empty."""
-    gaps = []
-    for sample in samples:
-        names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
-        share, wired, compressed, total = (finite(sample.values.get(name)) for name in names)
-        if share is not None and wired is not None and compressed is not None and total:
-            gaps.append(abs(share - (1 - (wired + compressed) / total)))
-    if not gaps or sorted(gaps)[len(gaps) // 2] <= APART:
-        return ""
-    return "vm_stat and memory_pressure disagree about the memory in use: a wrong page size, or Rosetta"
 
 
 def findings(
@@ -298,7 +254,7 @@ def _contradicted(
             least = f"{sign:.0f}" if sign == 1.0 else f"{sign:.0f} or more"
             detail = f"the thermal level was {least} in {count} of {len(levels)} samples"
             found.append(Finding(f"thermally_{name}", "throttle_time", detail))
-    if detail := memory_contradiction(samples):
+    if detail := memory.contradiction(samples):
         found.append(Finding("memory_contradiction", "memory_headroom", detail, "use a native Python and system tools"))
     return found
 
@@ -320,7 +276,7 @@ def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed
     if not headroom.segments:
         return []
     last = headroom.segments[-1]
-    left = medians(last[-10:], HEADROOM_WINDOW)[0]
+    left = medians(last[-10:], memory.HEADROOM_WINDOW)[0]
     found = []
     for name in ("memory_uncompressed_demand", "subject_footprint"):
         values = series(samples, name, interval=interval)

@@ -2,7 +2,7 @@
 
 import math
 
-from gatekeeper.terms.metrics import BY_NAME
+from gatekeeper.terms.metrics import Metric
 from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, rounded
 from gatekeeper.terms.slo import Objective, Slo
 from gatekeeper.terms.units import show
@@ -46,29 +46,25 @@ def promises(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
     """Judge one promise: pass only when the whole interval keeps it, fail only when all of it breaks it."""
-    unit = BY_NAME[objective.metric].unit
-    threshold = rounded(objective.threshold)
+    return against(objective.of, objective.bound, objective.threshold, estimate, why=objective.why)
+
+
+def against(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
+    """Judge one bound on *metric*, whoever set it and why."""
+    threshold = rounded(threshold)
     if isinstance(estimate, Missing):
-        return Check(
-            objective.metric,
-            objective.bound,
-            threshold,
-            Outcome.UNPROVEN,
-            unit,
-            estimate.because,
-            objective.why,
-            n=estimate.n,
-        )
+        outcome, because = Outcome.UNPROVEN, estimate.because
+        return Check(metric.name, bound, threshold, outcome, metric.unit, because, why, n=estimate.n)
     seen = estimate.rounded()
-    outcome, because = _compare(seen, objective.bound, threshold, unit)
+    outcome, because = _compare(seen, bound, threshold, metric.unit)
     return Check(
-        objective.metric,
-        objective.bound,
+        metric.name,
+        bound,
         threshold,
         outcome,
-        unit,
+        metric.unit,
         "; ".join((because, *seen.notes)),
-        objective.why,
+        why,
         _finite(seen.center),
         _finite(seen.lo),
         _finite(seen.hi),

@@ -98,10 +98,11 @@ def _edge(grid: stats.Floats, mass: stats.Floats, step: float, share: float, top
     return hi
 
 
-def interval(logs: Sequence[float], error: float) -> Estimate | Missing:
+def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:
     """Bound the geometric mean of ratios from one mean log ratio a canary, each side with nominal *error* at this look.
 
-    Student's interval of the mean log: normal logs are ratios with log-normal tails.
+    Student's interval of the mean log: normal logs are ratios with log-normal tails. The interval is no narrower
+    than *least_spread* allows, a deviation known from elsewhere: these few may be alike by chance.
     """
     n = len(logs)
     if n < LEAST:
@@ -112,7 +113,7 @@ def interval(logs: Sequence[float], error: float) -> Estimate | Missing:
         return Missing("this look has no error to spend", n)
     center = math.fsum(logs) / n
     spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
-    half = _student(1 - error, n - 1) * spread / math.sqrt(n)
+    half = max(_student(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread) / math.sqrt(n)
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n)
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from statistics import NormalDist
 
 import numpy as np
@@ -26,14 +25,23 @@ def binomial_cdf(successes: int, trials: int, chance: float) -> float:
     """Return P(X <= successes) for a binomial X."""
     if successes < 0:
         return 0.0
-    if successes >= trials:
-        return 1.0
-    return math.fsum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(successes + 1))
+    return 1.0 if successes >= trials else float(np.sum(_binomial(trials, chance)[: successes + 1]))
 
 
 def binomial_cdfs(trials: int, chance: float) -> list[float]:
     """Return P(X <= k) for every k from 0 to *trials*."""
-    return list(accumulate(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(trials + 1)))
+    found: list[float] = np.cumsum(_binomial(trials, chance)).tolist()
+    return found
+
+
+def _binomial(trials: int, chance: float) -> Floats:
+    """Return P(X = k) for every k from 0 to *trials*; by logarithms, which thousands of trials do not overflow."""
+    k = np.arange(trials + 1, dtype=np.float64)
+    if not 0 < chance < 1:
+        return np.where(k == (trials if chance >= 1 else 0), 1.0, 0.0)
+    ways = np.concatenate(([0.0], np.cumsum(np.log((trials - k[1:] + 1) / k[1:]))))
+    likely: Floats = np.exp(ways + k * math.log(chance) + (trials - k) * math.log1p(-chance))
+    return likely
 
 
 def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Missing:

@@ -12,12 +12,14 @@ from gatekeeper.verdict import explain
 from gatekeeper.verdict.case import Case
 from gatekeeper.verdict.choice import Choice
 from gatekeeper.verdict.claims import as_claimed, counted_or_claimed, noted
-from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.derive import estimate, pass_rate
 from gatekeeper.verdict.evidence import Evidence
 from gatekeeper.verdict.judge import check, promises
 from gatekeeper.verdict.ladder import shown, speculates
 
 ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
+PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pass_rate": "tool"}
+"""Shares of right answers, and the kind of expectation each counts; None counts all. Guards compare with them later."""
 
 
 def judge_workload(
@@ -66,6 +68,10 @@ def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
             if claimed and metric.startswith("acceptance"):
                 out[metric]["from"] = "claims"
+    for metric, kind in PASS_RATES.items():
+        if (share := pass_rate(evidence, kind)) is not None:
+            near = share.rounded()
+            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
     if chances := explain.positions(evidence.answers):
         out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out

@@ -3,10 +3,8 @@
 import gc
 import os
 import re
-import shutil
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import Answer
 from tests.backends.fake_server import HEAD, Act, FakeServer
 from tests.backends.test_received import CHUNKED, STREAM, TEXT, chunk, framed
+from tests.certificate import self_signed
 
 DONE = b"data: [DONE]\n\n"
 SHORT = chunk({"content": "a"}, "stop") + DONE
@@ -301,14 +300,7 @@ def test_a_key_that_can_not_be_sent_is_not_quoted(key: str) -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Iterator[Path]:
     """Return a certificate for 127.0.0.1 that signed itself, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl to make a certificate")
-    path = tmp_path / "server.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-subj", "/CN=fake", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*command, "-keyout", path, "-out", tmp_path / "cert.pem"], check=True, capture_output=True)
-    path.write_bytes((tmp_path / "cert.pem").read_bytes() + path.read_bytes())
+    path = self_signed(tmp_path)
     stream._trust.cache_clear()
     yield path
     stream._trust.cache_clear()

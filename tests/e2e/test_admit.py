@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
+from gatekeeper import proof
 from gatekeeper.store import SUMS, RunDirectory
+from gatekeeper.terms.errors import NoProofError
 from gatekeeper.terms.manifest import sha256
+from gatekeeper.verdict.certificate import render
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
 from tests.e2e.place import Place
@@ -23,6 +27,7 @@ CERTIFIED = {
     # A scripted subject lives in its own time, the first of January 2026; the gate lives in ours.
     "promote": {"valid_for": "36500 d"},
 }
+KEPT_INPUTS = ("slo.toml", "profile.toml", "canaries-easy.jsonl")
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
 
@@ -143,6 +148,10 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
     edit(slo, "1.16", "1.01")
 
     assert ((0, "admitted"), (3, "other_slo")) == (remarked, asked(certified)[:2])
+
+    edit(slo, 'name = "scripted"', 'name = "another"')
+
+    assert "it is a run of the SLO 'scripted'" == asked(certified)[2]["because"]
 
 
 def test_other_inputs_are_refused(certified: Place) -> None:
@@ -284,6 +293,35 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     assert (3, "expired") == asked(place)[:2]
 
 
+@pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])
+def test_a_policy_from_before_there_was_a_watch_still_holds(
+    certified: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
+) -> None:
+    """
+    Where another version wrote the run, what is watched may differ; what each workload may do may not.
+    """
+    run = certified.path / "runs" / "run-1"
+    policy = tomllib.loads((run / "policy.toml").read_text())
+    for key in ("watch", "guard"):
+        policy.pop(key)
+    policy["route"] = [
+        {key: value for key, value in one.items() if key not in {"ladder", "measured"}} | change
+        for one in policy["route"]
+    ]
+    (run / "policy.toml").write_text(tomli_w.dumps(policy))
+    monkeypatch.setattr(proof, "__version__", "0.0.1")
+    directory = RunDirectory(run)
+    known = proof.judged(directory, proof.read_manifest(directory))
+    certificate = proof.certificate_of(directory, known.manifest, known.verdict, policy)
+    (run / "certificate.intoto.json").write_text(render(certificate))
+
+    if refused:
+        with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
+            proof.papers(known)
+    else:
+        assert policy == proof.papers(known).policy
+
+
 def test_a_copied_certificate_is_refused(certified: Place) -> None:
     """
     The certificate of another run, signature and all, says nothing of this one.
@@ -329,6 +367,22 @@ def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
     reseal(run)
 
     assert [3, 3] == [first, asked(certified)[0]]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{one}" for one in KEPT_INPUTS)])
+def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
+    """
+    One byte that is no UTF-8 in what a run keeps: not a bug of ours, but no proof, for every command that reads it.
+    """
+    run = certified.path / "runs" / "run-1"
+    with (run / name).open("ab") as file:
+        file.write(b"\xff")
+    reseal(run)
+
+    found = [certified.run(*words, "runs/run-1") for words in (("judge",), ("report",), ("admit", "slo.toml", "--run"))]
+
+    assert [3, 3, 3] == [one.code for one in found]
+    assert ["damaged" in one.err + one.out for one in found] == [True, True, True]
 
 
 def test_a_record_file_added_later_is_noticed(certified: Place) -> None:

@@ -1,6 +1,7 @@
 """Bad input: a clear error that says file, line, key and what to do, and the right exit code."""
 
 import shutil
+import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -186,3 +187,22 @@ def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
     refused = place.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "another vocabulary" in refused.err
+
+
+@pytest.mark.parametrize(
+    "stream", [{"stdout": ("--version",)}, {"stderr": ("certify", "no.toml")}], ids=["stdout", "stderr"]
+)
+def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[str, tuple[str, ...]]) -> None:
+    """
+    Where nobody can be told, a log on a full disk say, the exit code is 4: Python's own, 1, means a broken promise.
+    """
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    ((name, words),) = stream.items()
+    with Path("/dev/full").open("w") as full:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: full}
+        ran = subprocess.run(
+            place.argv(*words), cwd=place.path, env=place.environment, **streams, timeout=120, check=False
+        )
+
+    assert 4 == ran.returncode

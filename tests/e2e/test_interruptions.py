@@ -150,6 +150,50 @@ def test_a_changed_slo_is_not_resumed(unhurried: Place, until: Until, ended: End
     assert "SLO file" in refused.err
 
 
+def test_a_run_is_not_resumed_on_another_host(unhurried: Place, until: Until, ended: Ended) -> None:
+    """
+    A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3.
+    """
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(unhurried.path / "run" / "baseline.jsonl")) > 2)
+    process.terminate()
+    ended(process)
+    manifest = unhurried.path / "run" / "manifest.json"
+    frozen = json.loads(manifest.read_text())
+    frozen["host"] |= {"chip": "Apple M4", "uptime_s": 1.0}
+    manifest.write_text(json.dumps(frozen))
+
+    refused = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=3)
+
+    assert "chip was 'Apple M4'" in refused.err
+    assert "uptime_s" not in refused.err
+
+
+def test_two_runs_never_measure_at_once(unhurried: Place, until: Until, ended: Ended) -> None:
+    """
+    While a run measures, another one, a sweep, a soak and a probe are refused with its owner.
+    """
+    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    until((unhurried.path / "run" / "plan.json").exists)
+
+    refused = [
+        unhurried.run(*words, code=3).err
+        for words in (
+            ("certify", "slo.toml", "--out", "second"),
+            ("sweep", "slo.toml", "--out", "second"),
+            ("soak", "slo.toml", "--out", "second"),
+            ("probe", "slo.toml"),
+        )
+    ]
+    process.terminate()
+    ended(process)
+    after = unhurried.run("probe", "slo.toml", "--seconds", "1")
+
+    assert all("this host is occupied by " in one and ", run run (process " in one for one in refused)
+    assert not (unhurried.path / "second").exists()
+    assert 0 == after.code
+
+
 def test_resuming_a_finished_run_measures_nothing(scripted: Scripted) -> None:
     """
     --resume on a finished run judges it again and gives the same verdict.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gatekeeper import store
+from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.records import Generation
 from tests.e2e.place import ROOT, Done, Place, canary_lines
 from tests.telemetry.receiver import Receiver, over_http
@@ -72,6 +73,10 @@ class Told:
     @property
     def run(self) -> Path:
         return self.place.path / "run"
+
+    @property
+    def manifest_sha256(self) -> str:
+        return sha256((self.run / "manifest.json").read_text())
 
 
 @pytest.fixture(scope="session")

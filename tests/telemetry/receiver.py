@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,6 +29,8 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
 }
 
+STATUS = {"refuse": 400, "busy": 503, "move": 302}
+
 
 def value_of(value: Any) -> Any:
     kind = value.WhichOneof("value")
@@ -44,8 +48,11 @@ class Receiver:
     """What a collector took, and how it behaves."""
 
     manner: str = "take"
-    """take | refuse (HTTP 400, gRPC UNAVAILABLE) | hang | partial | chat (an HTML page with status 200)"""
+    """take | refuse (HTTP 400, gRPC UNAVAILABLE) | busy (HTTP 503) | move (HTTP 302) | hang | trickle (it never ends) |
+    partial | chat (an HTML page with status 200)"""
     url: str = ""
+    asked: int = 0
+    """How many requests came, taken or not."""
     requests: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -91,46 +98,67 @@ class Receiver:
         return reply
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its receiver's manner says."""
+
+    receiver: Receiver
+
+    def do_POST(self) -> None:
+        kind = self.path.rpartition("/")[2]
+        self.receiver.asked += 1
+        if self.receiver.look is not None:
+            self.receiver.look()
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        if self.receiver.manner == "hang":
+            self.receiver.over.wait(60)
+            return
+        if self.receiver.manner == "trickle":
+            self.trickle()
+        elif self.receiver.manner in STATUS:
+            self.say(STATUS[self.receiver.manner], "text/plain", b"no")
+        elif self.receiver.manner == "chat":
+            self.say(200, "text/html", b"<h1>Welcome</h1>")
+        else:
+            assert self.headers["Content-Type"] == "application/x-protobuf"
+            self.receiver.requests.append(KINDS[kind][0].FromString(body))
+            self.receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
+            self.say(200, "application/x-protobuf", self.receiver.answer(kind).SerializeToString())
+
+    def say(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Location", f"{self.receiver.url}/v1/elsewhere")
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def trickle(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # we are left
+            while not self.receiver.over.wait(0.05):
+                self.wfile.write(b" ")
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
 @contextmanager
-def over_http(manner: str = "take") -> Iterator[Receiver]:
-    """Serve /v1/traces and /v1/metrics."""
+def over_http(manner: str = "take", certificate: Path | None = None) -> Iterator[Receiver]:
+    """Serve /v1/traces and /v1/metrics, over TLS with a certificate."""
     receiver = Receiver(manner)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            kind = self.path.rpartition("/")[2]
-            if receiver.look is not None:
-                receiver.look()
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-            if receiver.manner == "hang":
-                receiver.over.wait(60)
-                return
-            if receiver.manner == "refuse":
-                self.say(400, "text/plain", b"no")
-            elif receiver.manner == "chat":
-                self.say(200, "text/html", b"<h1>Welcome</h1>")
-            else:
-                assert self.headers["Content-Type"] == "application/x-protobuf"
-                receiver.requests.append(KINDS[kind][0].FromString(body))
-                receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
-                self.say(200, "application/x-protobuf", receiver.answer(kind).SerializeToString())
-
-        def say(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Stay silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (Handler,), {"receiver": receiver}))
     server.daemon_threads = True
+    if certificate is not None:
+        secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        secure.load_cert_chain(certificate)
+        server.socket = secure.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    receiver.url = f"http://127.0.0.1:{server.server_address[1]}"
+    receiver.url = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield receiver
     finally:
@@ -141,12 +169,13 @@ def over_http(manner: str = "take") -> Iterator[Receiver]:
 
 
 @contextmanager
-def over_grpc(manner: str = "take") -> Iterator[Receiver]:
-    """Serve the two Export methods."""
+def over_grpc(manner: str = "take", certificate: Path | None = None) -> Iterator[Receiver]:
+    """Serve the two Export methods, over TLS with a certificate."""
     receiver = Receiver(manner)
 
     def method(kind: str) -> Any:
         def take(request: Any, context: Any) -> Any:
+            receiver.asked += 1
             if receiver.manner == "hang":
                 receiver.over.wait(60)
             if receiver.manner == "refuse":
@@ -166,7 +195,12 @@ def over_grpc(manner: str = "take") -> Iterator[Receiver]:
             grpc.method_handlers_generic_handler(f"{stem}.metrics.v1.MetricsService", {"Export": method("metrics")}),
         )
     )
-    receiver.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    if certificate is None:
+        receiver.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    else:
+        text = certificate.read_bytes()
+        credentials = grpc.ssl_server_credentials([(text, text)])
+        receiver.url = f"https://127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
     server.start()
     try:
         yield receiver

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gatekeeper import host, store
+from gatekeeper.telemetry.destination import Protocol
+from gatekeeper.telemetry.export import Part, Way, export
 from gatekeeper.telemetry.frame import wall_ns
 from gatekeeper.terms.manifest import sha256
 from tests.e2e.place import Place
 from tests.telemetry.conftest import Lay, Told, answers, within
-from tests.telemetry.receiver import events_of, over_grpc, over_http
+from tests.telemetry.receiver import Receiver, events_of, over_grpc, over_http
 from tests.telemetry.receiver import told as read
 
 SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
@@ -202,6 +207,34 @@ def test_sending_again_sends_the_same(told: Told) -> None:
     assert whole(told.receiver.spans) == whole(receiver.spans)
     assert sums(told.receiver.metrics) <= sums(receiver.metrics)
     assert len(receiver.spans) == done.document["spans"]
+
+
+@pytest.mark.parametrize("serve", [over_http, over_grpc])
+def test_a_long_run_goes_out_in_many_requests(
+    told: Told, serve: Callable[[], AbstractContextManager[Receiver]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Cut into requests of at most so many spans and points, the same spans and sums arrive over either protocol.
+    """
+    protocol: Protocol = "grpc" if serve is over_grpc else "http/protobuf"
+    monkeypatch.setattr("gatekeeper.telemetry.export.SPANS", 7)
+    monkeypatch.setattr(f"gatekeeper.telemetry.{serve.__name__}.POINTS", 10)
+    with serve() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        sent = export(
+            told.run, Part(), Way({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns())
+        )
+
+    sizes = [len(found(request)) for request in receiver.requests]
+    assert sent.spans + sent.points == sum(sizes)
+    assert max(sizes) <= 10
+    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+
+
+def found(request: Any) -> list[Any]:
+    """Return the spans or the points of one request."""
+    one = Receiver(requests=[request])
+    return [*one.spans, *(point for name in {metric.name for metric in one.metrics} for point in one.points(name))]
 
 
 def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:

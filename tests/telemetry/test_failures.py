@@ -4,13 +4,16 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.exporter.otlp.proto.grpc.exporter import OTLPExporterMixin
 
-from gatekeeper.telemetry.destination import Protocol, destination
-from gatekeeper.telemetry.wire import RefusedError, Wire
-from gatekeeper.terms.slo import Telemetry
+from gatekeeper.telemetry import over_grpc as over_grpc_exporters
+from gatekeeper.telemetry import spans
+from gatekeeper.telemetry.destination import RefusedError
+from gatekeeper.telemetry.export import Way, send_spans
+from tests.certificate import self_signed
 from tests.telemetry.conftest import Lay, Told, within
 from tests.telemetry.receiver import Receiver, events_of, over_grpc, over_http
 
@@ -57,6 +60,8 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
     ("serve", "manner", "said"),
     [
         (over_http, "refuse", "HTTP 400"),
+        (over_http, "busy", "HTTP 503"),
+        (over_http, "move", "HTTP 302"),
         (over_http, "chat", "not in OTLP"),
         (over_http, "partial", "rejected 2: too old"),
         (over_grpc, "refuse", "gRPC UNAVAILABLE: come back later"),
@@ -67,7 +72,7 @@ def test_a_refusal_is_told(
     told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, said: str
 ) -> None:
     """
-    What a collector does not take whole was not delivered, and its reason is passed on.
+    What a collector does not take whole was not delivered, its reason is passed on, and it is not asked again.
     """
     with serve(manner) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
@@ -75,6 +80,42 @@ def test_a_refusal_is_told(
         done = within(told.place, **variables).run("export", "run", code=4)
 
     assert said in done.err
+    assert 1 == receiver.asked
+
+
+@pytest.mark.parametrize("serve", [over_http, over_grpc])
+def test_certificates_are_verified(
+    told: Told, serve: Callable[[str, Path], AbstractContextManager[Receiver]], tmp_path: Path
+) -> None:
+    """
+    Over either protocol a collector is believed by the certificate that OTEL_EXPORTER_OTLP_CERTIFICATE names, else not,
+    whatever other certificates the machine trusts.
+    """
+    other, certificate = (self_signed(folder) for folder in (tmp_path / "other", tmp_path))
+    with serve("take", certificate) as receiver:
+        protocol = "grpc" if serve is over_grpc else "http/protobuf"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        doubting = within(told.place, REQUESTS_CA_BUNDLE=str(other), **variables)
+        doubting.run("export", "run", code=4)
+        nobody_was_told = receiver.asked == 0
+        within(doubting, OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate)).run("export", "run", code=0)
+
+    assert nobody_was_told
+    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+
+
+def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Should a later exporter open its channel where nobody listens, its word for success is not taken.
+    """
+    found = [spans.transition({}, 1, told.manifest_sha256)]
+    stock = OTLPExporterMixin._initialize_channel_and_stub
+    monkeypatch.setattr(over_grpc_exporters._Overheard, "_initialize_channel_and_stub", stock)
+    with over_grpc() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+
+        with pytest.raises(RefusedError, match="did not send it"):
+            send_spans(found, Way({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -92,20 +133,18 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
 
 @pytest.mark.parametrize(("serve", "said"), [(over_http, "no answer within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
 def test_an_answer_that_never_comes_ends_with_its_time(
-    serve: Callable[[str], AbstractContextManager[Receiver]], said: str
+    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], said: str
 ) -> None:
     """
-    Over either protocol a request is left when the export's time is over, and no further one is begun.
+    Over either protocol a request is left when the time for it is over, and it is said which.
     """
-    protocol: Protocol = "grpc" if serve is over_grpc else "http/protobuf"
+    protocol = "grpc" if serve is over_grpc else "http/protobuf"
     with serve("hang") as receiver:
-        to = destination(Telemetry(endpoint=receiver.url, protocol=protocol), {})
-        assert to is not None
-        with Wire(to.routes["traces"], time.monotonic_ns() + 300_000_000) as wire:
-            with pytest.raises(RefusedError, match=said):
-                wire.send(ExportTraceServiceRequest())
-            with pytest.raises(RefusedError, match="the time for this export is over"):
-                wire.send(ExportTraceServiceRequest())
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        heard = within(told.place, OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
+        done = heard.run("export", "run", code=4)
+
+    assert said in done.err
 
 
 def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
@@ -127,9 +166,9 @@ def test_a_missing_certificate_is_told(told: Told) -> None:
     """
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
 
-    done = within(told.place, **variables).run("export", "run", code=4)
+    done = within(told.place, **variables).run("export", "run", code=2)
 
-    assert "its certificates: No such file or directory" in done.err
+    assert "/not/here: no such file (OTEL_EXPORTER_OTLP_CERTIFICATE)" in done.err
 
 
 def test_export_needs_an_endpoint(told: Told) -> None:

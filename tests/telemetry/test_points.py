@@ -1,4 +1,4 @@
-"""The arithmetic of telemetry: buckets, rollbacks, batches, classes of faults."""
+"""The arithmetic of telemetry: buckets, rollbacks, classes of faults."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from gatekeeper.backends.rounds import count_rounds
 from gatekeeper.telemetry import points
@@ -79,26 +78,6 @@ def test_a_bucket_includes_its_upper_bound(values: list[float]) -> None:
     everything = (*values, *bounds)
     expected = [sum(a < one <= b for one in everything) for a, b in pairwise(edges)]
     assert expected == buckets.counts
-
-
-@given(st.lists(st.integers(0, 9), max_size=6), st.integers(1, 7))
-def test_batches_lose_nothing(sizes: list[int], most: int) -> None:
-    """
-    Cut into requests of at most so many points, all points are still there, in order.
-    """
-    metrics = [pb.Metric(name=f"m{number}") for number in range(len(sizes))]
-    for metric, count in zip(metrics, sizes, strict=True):
-        for number in range(count):
-            metric.gauge.data_points.add(as_int=number)
-        metric.gauge.SetInParent()
-
-    cut = points.batches(metrics, most)
-
-    def seen(some: list[pb.Metric]) -> list[tuple[str, int]]:
-        return [(metric.name, point.as_int) for metric in some for point in metric.gauge.data_points]
-
-    assert seen(metrics) == [pair for batch in cut for pair in seen(batch)]
-    assert all(0 < sum(map(points.size, batch)) <= most for batch in cut)
 
 
 @pytest.mark.parametrize(

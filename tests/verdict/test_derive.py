@@ -10,7 +10,7 @@ from gatekeeper.terms.metrics import ALL, RATIOS
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.records import Answer, Generation, Role, Tie
 from gatekeeper.verdict import stats
-from gatekeeper.verdict.derive import estimate
+from gatekeeper.verdict.derive import estimate, pass_rate
 from gatekeeper.verdict.draws import DRAWS
 from gatekeeper.verdict.evidence import BURST, plain_gap
 from gatekeeper.verdict.timing import (
@@ -331,6 +331,35 @@ def test_a_faulty_candidate_is_wrong() -> None:
     seen = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
 
     assert -1.0 == known(estimate("task_pass_delta", seen)).center
+
+
+def test_the_pass_rate_is_a_share_of_canaries() -> None:
+    """
+    Three of four canaries are right, one of them in half of its repeats: 2.5 / 4, bounded as 2 of 4.
+    """
+    known = [canary(f"c-{number}", expect={"equals": "ok"}) for number in range(4)]
+    texts = ["ok", "ok", "no", "ok", "ok", "ok", "no", "no"]
+    answers = [
+        generation(steady(0.1, sent_s=float(number), text=text), f"c-{number % 4}") for number, text in enumerate(texts)
+    ]
+
+    found = pass_rate(evidence(answers, known=known), None)
+
+    assert found is not None
+    assert (0.625, 4) == (found.center, found.n)
+    assert stats.proportion_bounds(2, 4, 0.95) == (found.lo, found.hi)
+
+
+def test_a_pass_rate_of_nothing_is_none() -> None:
+    """
+    Canaries that expect nothing of a kind have no share of right answers.
+    """
+    known = [canary("c-0", expect={"equals": "ok"}), canary("c-1")]
+    answers = [generation(steady(0.1), one.id) for one in known]
+
+    assert [1.0, None] == [
+        found and found.center for kind in (None, "json") for found in [pass_rate(evidence(answers, known=known), kind)]
+    ]
 
 
 def agreeing(texts: Sequence[str], plain: Sequence[str]) -> Twins:

@@ -28,6 +28,12 @@ def parse_mode(output: Output) -> Found:
     return {"power_mode": _MODES.get(written, Lack.PARSE_ERROR)}
 
 
+def parse_sleep(output: Output) -> float | None:
+    """Return the idle seconds after which the system sleeps; 0 where it never does, None where it does not say."""
+    match = re.search(r"^\s*sleep\s+(\d{1,5})\b", output.text or "", re.MULTILINE) if not failure(output) else None
+    return float(match.group(1)) * 60 if match else None
+
+
 def parse_therm(output: Output) -> Found:
     """Return the CPU speed limit as a share. The three notes that nothing was recorded are no all-clear: absent."""
     if lack := failure(output):

@@ -1,0 +1,173 @@
+"""A promoted server goes wrong under `gatekeeper watch`: how soon speculation is off, and what the log says.
+
+    python bench/after_promotion.py draft [--run RUN_DIR] [--limit 60]
+    python bench/after_promotion.py slow
+
+Certifies slos/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through our
+tap, which counts what it accepts), watches it with short intervals, and then spoils it: `draft` starts the server again
+on the same port with models/little-draft-bad, `slow` holds its process still for nine tenths of the time. Exits 3 where
+speculation is still on after --limit seconds.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from gatekeeper.backends.launch import free_port
+from gatekeeper.watch import identity
+
+ROOT = Path(__file__).parents[1]
+MODELS = ROOT / "models"
+WATCH = {"interval": 1.0, "duty": 0.5, "window": 120.0, "missing_for": 60.0, "quiet_for": 3600.0}
+PATIENCE_S = 120.0
+STILL_S, MOVING_S = 0.09, 0.01
+GATEKEEPER = (sys.executable, "-m", "gatekeeper")
+
+
+@contextlib.contextmanager
+def served(draft: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Serve the little target with a draft of models/ until leaving, from the moment it listens."""
+    argv = [sys.executable, "-P", "-m", "gatekeeper.backends.mlx_tap", "--host", "127.0.0.1", "--port", str(port)]
+    argv += ["--model", str(MODELS / "little-target"), "--draft-model", str(MODELS / draft), "--prompt-cache-size", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: identity.behind(f"http://127.0.0.1:{port}") is not None, "the server listens")
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def slowed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Hold a process still for nine tenths of the time."""
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.is_set():
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(STILL_S)
+            process.send_signal(signal.SIGCONT)
+            over.wait(MOVING_S)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Watch the run's policy, with short times, until leaving."""
+    policy = tomllib.loads((run / "policy.toml").read_text())
+    policy["watch"] = WATCH
+    for guard in policy["guard"]:
+        guard["for"] = 2.0
+    (folder / "policy.toml").write_text(tomli_w.dumps(policy))
+    argv = [
+        *GATEKEEPER,
+        "watch",
+        str(folder / "policy.toml"),
+        "--run",
+        str(run),
+        "--slo",
+        str(ROOT / "slos/watched.toml"),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([*argv, "--url", f"http://127.0.0.1:{port}"], env=environment, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    """Return what the journal holds."""
+    path = folder / "watch.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def until(condition: Callable[[], bool], what: str, limit: float = PATIENCE_S) -> float:
+    """Wait for a condition and return how long that took."""
+    begun = time.monotonic()
+    while not condition():
+        if time.monotonic() - begun > limit:
+            raise TimeoutError(f"not within {limit:g} s: {what}")
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
+def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]:
+    """Spoil a watched server; return the seconds until its speculation was off, and the reason in the log."""
+    port = free_port()
+
+    def kept() -> bool:
+        """Tell whether there is enough of every guard to judge it, and every route speculates."""
+        looks = [entry for entry in entries(folder) if entry["kind"] == "look"]
+        guards = [seen for route in looks[-1]["routes"].values() for seen in route["guards"].values()] if looks else []
+        return bool(guards) and all(center is not None for _, center, *_ in guards)
+
+    def off() -> bool:
+        live = tomllib.loads((folder / "policy.live.toml").read_text())
+        return not any(route["speculation"] for route in live["route"])
+
+    with contextlib.ExitStack() as stack:
+        good = stack.enter_context(contextlib.ExitStack())
+        server = good.enter_context(served("little-draft", port))
+        stack.enter_context(watched(folder, run, port))
+        until(kept, "every guard is judged")
+        if off():
+            raise RuntimeError("speculation was off before anything was spoiled: is the machine too busy?")
+        if case == "draft":
+            good.close()
+            stack.enter_context(served("little-draft-bad", port))
+        else:
+            stack.enter_context(slowed(server))
+        seconds = until(off, "speculation is off", limit)
+    return seconds, str([entry for entry in entries(folder) if entry["kind"] == "change"][-1]["because"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=["draft", "slow"])
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--limit", type=float, default=60.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = options.run or folder / "run"
+        if options.run is None:
+            argv = [*GATEKEEPER, "certify", str(ROOT / "slos/watched.toml"), "--out", str(run), "--quiet"]
+            if subprocess.run(argv, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode != 0:
+                return 3
+        try:
+            seconds, because = spoil(options.case, folder, run, options.limit)
+        except TimeoutError as error:
+            print(error, file=sys.stderr)
+            return 3
+    print(f"{options.case}: speculation was off after {seconds:.1f} s: {because}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

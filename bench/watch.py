@@ -1,0 +1,348 @@
+"""What `gatekeeper watch` sees: how soon a loss is caught, and how often a healthy route is turned down wrongly.
+
+    python -m bench.watch                     # drawn months and drawn losses; prints two tables
+    python -m bench.watch --runs 2000         # more precise
+    python -m bench.watch --json
+
+A run is one route: a canary with its plain twin every so often, and after each the guards that `certify` writes, at
+the error of a look. What is drawn is a pair's ratio, an answer's acceptance and whether it failed; how these are read
+off an answer is tested elsewhere. The borders are the package's own, laid over whole months at once with rolling sums;
+`tests/verdict/test_watch_bench.py` holds every look of a run against `verdict.guard`.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from statistics import NormalDist, median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatekeeper.terms.outcome import Estimate
+from gatekeeper.terms.policy import Guard, Policy
+from gatekeeper.verdict import sequential, stats
+from gatekeeper.verdict.guard import STRETCHES, Terms, look_error
+from gatekeeper.verdict.trace import SHARES, median_bounds, median_needs, share_bounds
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+DAY_S = 86400.0
+MONTH_S = 30 * DAY_S
+LOOK_S = 60.0
+CERTIFIED = {"throughput_ratio": 1.40, "acceptance_rate": 0.80, "error_rate": 0.0}
+"""What the soak measured."""
+BOUNDS = {"throughput_ratio": 1.16, "acceptance_rate": 0.60, "error_rate": 0.05}
+"""A promise, and two bounds as `verdict/policy.py` derives them."""
+CONFIDENCE = 0.95
+"""Of a bound that is kept."""
+ACCEPTED_NOISE = 0.10
+"""Deviation of one answer's acceptance: canaries differ."""
+
+
+HARD = 0.25
+SOAKED = 24
+"""Canaries of the soak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How noisy production is, and how seldom a canary may be asked."""
+
+    name: str
+    noise: float
+    """Deviation of one pair's log ratio: both answers' noise, and what makes canaries differ."""
+    every_s: float
+    """Seconds from pair to pair of a workload: what a pair costs, over the duty."""
+    tails: float = math.inf
+    """Degrees of freedom of Student's t, scaled to the same deviation; infinite for normal noise."""
+    hard: float = 0.0
+    """A quarter of the canaries gain so much less (log ratio) than the rest."""
+
+    @property
+    def differ(self) -> float:
+        """Return the deviation of the canaries' own log ratios."""
+        return self.hard * math.sqrt(HARD * (1 - HARD))
+
+
+CONDITIONS = (
+    Condition("noise 7%, a pair a minute", 0.07, 60.0),
+    Condition("noise 15%, a pair a minute", 0.15, 60.0),
+    Condition("noise 15%, heavy tails", 0.15, 60.0, tails=3.0),
+    Condition("noise 7%, a quarter is hard", 0.07, 60.0, hard=0.4),
+    Condition("noise 15%, a pair in 10 min", 0.15, 600.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is true of a route."""
+
+    name: str
+    ratio: float = CERTIFIED["throughput_ratio"]
+    acceptance: float = CERTIFIED["acceptance_rate"]
+    errors: float = 0.0
+
+
+HEALTHY = (
+    Truth("as certified"),
+    Truth("5% inside every bound", 1.16 * 1.05, 0.60 * 1.05, 0.05 * 0.95),
+    Truth("at every bound", *BOUNDS.values()),
+)
+LOSSES = (
+    Truth("5% below the bound", ratio=1.16 * 0.95),
+    Truth("10% below the bound", ratio=1.16 * 0.90),
+    Truth("20% below the bound", ratio=1.16 * 0.80),
+    Truth("half of plain decoding", ratio=0.5),
+    Truth("acceptance 0.8 to 0.5", acceptance=0.5),
+    Truth("acceptance 0.8 to 0.1", acceptance=0.1),
+    Truth("every fifth answer fails", errors=0.2),
+    Truth("no answer comes", errors=1.0),
+)
+
+
+def policy(condition: Condition) -> Policy:
+    """Return a policy with the guards above, of a month, and with what a soak measures of so different canaries."""
+    center, half = CERTIFIED["throughput_ratio"], stats.student_quantile(0.95, SOAKED - 1) * condition.differ
+    factor = math.exp(half / math.sqrt(SOAKED))
+    ratio = {"center": center, "lo": center / factor, "hi": center * factor, "n": SOAKED}
+    sides = {"throughput_ratio": "at_least", "acceptance_rate": "at_least", "error_rate": "at_most"}
+    return Policy.model_validate(
+        {
+            "schema": 1,
+            "slo": "bench",
+            "grade": "certification",
+            "manifest_sha256": "",
+            "verdict_sha256": "",
+            "issued": 0,
+            "expires": MONTH_S,
+            "watch": {"interval": LOOK_S},
+            "route": [
+                {
+                    "workload": "w",
+                    "speculation": True,
+                    "setting": {"draft": "d"},
+                    "measured": {"throughput_ratio": ratio},
+                }
+            ],
+            "guard": [{"metric": name, sides[name]: bound, "for": 120.0} for name, bound in BOUNDS.items()],
+        }
+    )
+
+
+def error_of(known: Policy) -> float:
+    """Return the error of one bound at one look."""
+    return look_error(Terms(known, {}, greedy=True, host_interval=1.0), "w")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is drawn of a route, pair by pair; nan where the answer failed."""
+
+    logs: Floats
+    accepted: Floats
+    failed: Floats
+
+
+def drawn(truths: Sequence[tuple[Truth, int]], condition: Condition, random: np.random.Generator) -> Drawn:
+    """Draw so many pairs of each truth, one after another."""
+    ratio, acceptance, errors = (
+        np.concatenate([np.full(count, getattr(truth, name)) for truth, count in truths])
+        for name in ("ratio", "acceptance", "errors")
+    )
+    count = len(ratio)
+    noise = random.standard_normal(count)
+    if math.isfinite(condition.tails):
+        noise = random.standard_t(condition.tails, count) * math.sqrt((condition.tails - 2) / condition.tails)
+    easier = np.where(random.random(count) < HARD, HARD - 1, HARD) * condition.hard
+    logs = np.log(ratio) + easier + condition.noise * noise
+    accepted = np.clip(acceptance + ACCEPTED_NOISE * random.standard_normal(count), 0.0, 1.0)
+    failed = random.random(count) < errors
+    return Drawn(np.where(failed, np.nan, logs), np.where(failed, np.nan, accepted), failed.astype(np.float64))
+
+
+def crossed(metric: str, values: Floats, error: float, differ: float = 0.0) -> Flags:
+    """Return after each of *values* whether its guard is crossed: by the latest stretch that decides."""
+    found, open_ = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
+    count = {"throughput_ratio": sequential.LEAST, "acceptance_rate": median_needs(error), "error_rate": SHARES}[metric]
+    for _ in range(STRETCHES):
+        if count > len(values):
+            break
+        beyond, kept = _BORDERS[metric](values, count, error, differ)
+        found[count - 1 :] |= beyond & open_[count - 1 :]
+        open_[count - 1 :] &= ~(beyond | kept)
+        count *= 2
+    return found
+
+
+def _ratio(values: Floats, count: int, error: float, differ: float) -> tuple[Flags, Flags]:
+    mean = _rolling(values, count) / count
+    spread = np.sqrt(np.maximum(0.0, _rolling(values**2, count) - count * mean**2) / (count - 1))
+
+    def half(one: float) -> Floats:
+        wide: Floats = np.maximum(_student(1 - one, count - 1) * spread, -NormalDist().inv_cdf(one) * differ)
+        return wide / math.sqrt(count)
+
+    bound = math.log(BOUNDS["throughput_ratio"])
+    return mean + half(error) < bound, mean - half(1 - CONFIDENCE) >= bound
+
+
+def _acceptance(values: Floats, count: int, error: float, _: float) -> tuple[Flags, Flags]:
+    low = _rolling((values < BOUNDS["acceptance_rate"]).astype(np.float64), count)
+    far, near = (median_bounds(list(range(count)), one) for one in (error, 1 - CONFIDENCE))
+    assert isinstance(far, Estimate)
+    assert isinstance(near, Estimate)
+    # An order statistic lies below the bound where more values do than stand before it.
+    return low > far.hi + 0.5, low < near.lo + 0.5
+
+
+def _errors(values: Floats, count: int, error: float, _: float) -> tuple[Flags, Flags]:
+    bound, failed = BOUNDS["error_rate"], _rolling(values, count)
+    many = next((k for k in range(count + 1) if _share(k, count, error).lo > bound), count + 1)
+    few = next((k for k in range(count, -1, -1) if _share(k, count, 1 - CONFIDENCE).hi <= bound), -1)
+    return failed > many - 0.5, failed < few + 0.5
+
+
+_BORDERS = {"throughput_ratio": _ratio, "acceptance_rate": _acceptance, "error_rate": _errors}
+
+
+@cache
+def _student(level: float, degrees: int) -> float:
+    return stats.student_quantile(level, degrees)
+
+
+@cache
+def _share(many: int, count: int, error: float) -> Estimate:
+    seen = share_bounds([1.0] * many + [0.0] * (count - many), error)
+    assert isinstance(seen, Estimate)
+    return seen
+
+
+def _rolling(values: Floats, count: int) -> Floats:
+    heap = np.concatenate(([0.0], np.cumsum(values)))
+    sums: Floats = heap[count:] - heap[:-count]
+    return sums
+
+
+def first_down(one: Drawn, known: Policy, condition: Condition, error: float) -> int | None:
+    """Return after which pair the route first goes down: any guard crossed for as long as it says."""
+    found = [len(one.failed)]
+    for guard in known.guard:
+        held = _held(_flags(guard, one, error, condition), guard, condition)
+        if held.any():
+            found.append(int(np.argmax(held)))
+    return min(found) if min(found) < len(one.failed) else None
+
+
+def _flags(guard: Guard, one: Drawn, error: float, condition: Condition) -> Flags:
+    """Return by pair whether a guard is crossed; a pair that failed changes nothing about speed and acceptance."""
+    values = {"throughput_ratio": one.logs, "acceptance_rate": one.accepted, "error_rate": one.failed}[guard.metric]
+    known = np.isfinite(values)
+    flags = crossed(guard.metric, values[known], error, condition.differ)
+    at = np.cumsum(known) - 1
+    out: Flags = np.where(at >= 0, flags[np.maximum(at, 0)] if len(flags) else False, False)
+    return out
+
+
+def _held(flags: Flags, guard: Guard, condition: Condition) -> Flags:
+    """Return by pair whether every look was crossed for as long as the guard says."""
+    need = math.floor(guard.for_ / condition.every_s) + 1
+    out = np.zeros(len(flags), dtype=bool)
+    if len(flags) >= need:
+        out[need - 1 :] = _rolling(flags.astype(np.float64), need) > need - 0.5
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One truth under one condition."""
+
+    condition: str
+    truth: str
+    runs: int
+    turned_down: float
+    """Share of the runs in which the route went down."""
+    pairs: float | None
+    """Median number of pairs until then, from the loss on."""
+    late: float | None
+    """The number of pairs by which nine runs of ten went down."""
+    every_s: float
+
+
+def months(condition: Condition, truth: Truth, runs: int, seed: int) -> Row:
+    """Watch a healthy route for 30 days, *runs* times."""
+    known = policy(condition)
+    error, count = error_of(known), int(MONTH_S / condition.every_s)
+    random = np.random.default_rng([seed, round(1e4 * truth.ratio), round(condition.every_s)])
+    downs = [first_down(drawn([(truth, count)], condition, random), known, condition, error) for _ in range(runs)]
+    share = sum(one is not None for one in downs) / runs
+    return Row(condition.name, truth.name, runs, share, None, None, condition.every_s)
+
+
+BEFORE = 600
+"""Healthy pairs before a loss: more than any stretch looks back on."""
+AFTER = 3000
+"""Pairs after it, at most."""
+
+
+def losses(condition: Condition, truth: Truth, runs: int, seed: int) -> Row:
+    """Watch a route that was healthy lose so much, *runs* times."""
+    known = policy(condition)
+    error = error_of(known)
+    random = np.random.default_rng([seed, 1, round(1e4 * truth.ratio), round(condition.every_s)])
+    waits = []
+    for _ in range(runs):
+        down = first_down(drawn([(HEALTHY[0], BEFORE), (truth, AFTER)], condition, random), known, condition, error)
+        if down is not None and down >= BEFORE:
+            waits.append(down - BEFORE + 1)
+    share = len(waits) / runs
+    late = sorted(waits)[math.ceil(0.9 * runs) - 1] if len(waits) >= 0.9 * runs else None
+    return Row(condition.name, truth.name, runs, share, median(waits) if share > 0.5 else None, late, condition.every_s)
+
+
+def print_months(rows: Sequence[Row]) -> None:
+    """Print how often a healthy month ended in a step down."""
+    print(f"{'30 healthy days':<32}{'truth':<28}{'turned down':>12}")
+    for row in rows:
+        print(f"{row.condition:<32}{row.truth:<28}{row.turned_down:>11.1%}")
+
+
+def print_losses(rows: Sequence[Row]) -> None:
+    """Print how soon a loss was caught."""
+    print(f"\n{'loss':<32}{'truth':<28}{'caught':>8}{'pairs':>8}{'9 of 10':>9}{'time':>11}")
+    for row in rows:
+        pairs, late = ("-" if one is None else f"{one:.0f}" for one in (row.pairs, row.late))
+        spent = "-" if row.pairs is None else f"{row.pairs * row.every_s / 60:.0f} min"
+        print(f"{row.condition:<32}{row.truth:<28}{row.turned_down:>8.0%}{pairs:>8}{late:>9}{spent:>11}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000, help="per truth and condition")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    healthy = [months(one, truth, given.runs, given.seed) for one in CONDITIONS for truth in HEALTHY]
+    lost = [losses(one, truth, given.runs, given.seed) for one in CONDITIONS for truth in LOSSES]
+    if given.json:
+        told: dict[str, Any] = {"healthy": [asdict(row) for row in healthy], "losses": [asdict(row) for row in lost]}
+        print(
+            json.dumps(
+                {"runs": given.runs, "seed": given.seed, "error": error_of(policy(CONDITIONS[0])), **told}, indent=1
+            )
+        )
+        return
+    print_months(healthy)
+    print_losses(lost)
+    error, took = error_of(policy(CONDITIONS[0])), time.perf_counter() - begun
+    print(f"{given.runs} runs a row, error {error:.2g} a look, in {took:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

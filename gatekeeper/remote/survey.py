@@ -1,0 +1,121 @@
+"""The survey of a far host before a run: what stops it, what is worth saying. Facts in, findings out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from gatekeeper.host.occupancy import Owner
+from gatekeeper.remote.parcel import Wanted
+from gatekeeper.stages.freeze import host_doubts
+from gatekeeper.terms.manifest import Manifest, differences
+from gatekeeper.terms.slo import Slo
+from gatekeeper.terms.units import show_bytes, show_seconds
+
+SKEW_NOTED_S = 2.0
+"""More than ssh and a busy machine add to the comparison of two clocks."""
+SKEW_MOST_S = 300.0
+"""A policy expires by that clock: minutes apart, nobody could say when. Kerberos draws the line here, too."""
+ENVIRONMENT_BYTES = 2.5e9
+"""What an environment takes while pip fills it: mlx, transformers, their wheels and the copies of them."""
+RUN_BYTES = 200e6
+"""Records of a long soak, and room for the logs of servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing found before the run."""
+
+    weight: Literal["stops", "note"]
+    about: str
+    message: str
+    hint: str = ""
+
+
+def of_link(hello: Mapping[str, Any], *, installed: bool, ships_bytes: float = 0.0) -> list[Remark]:
+    """Judge what the connection itself tells: the clock and the disk."""
+    found = []
+    skew, off = float(hello.get("skew_s", 0.0)), float(hello.get("round_trip_s", 0.0)) / 2
+    if abs(skew) - off > SKEW_NOTED_S:
+        apart = (
+            f"its clock is {show_seconds(round(abs(skew), 1))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+        )
+        stops = abs(skew) - off > SKEW_MOST_S
+        hint = "set it by the network on both machines (macOS: sudo sntp -sS time.apple.com): certificates expire by it"
+        found.append(Remark("stops" if stops else "note", "clock", apart, hint))
+    need = RUN_BYTES + ships_bytes + (0.0 if installed else ENVIRONMENT_BYTES)
+    free = float(hello.get("free_bytes", 0))
+    if free < need:
+        found.append(
+            Remark(
+                "stops",
+                "disk",
+                f"{show_bytes(free)} are free there, this run needs about {show_bytes(need)}",
+                "make room there, or name another `home` in hosts.toml",
+            )
+        )
+    return found
+
+
+def of_inventory(
+    inventory: Mapping[str, Any],
+    slo: Slo,
+    wanted: Sequence[Wanted],
+    earlier: Manifest | None,
+    ships: frozenset[str] = frozenset(),
+    *,
+    now: datetime,
+) -> list[Remark]:
+    """Judge what the gatekeeper there tells: models, the host against the SLO and against the *earlier* run there."""
+    found = [*_models(inventory["models"], wanted, earlier, ships)]
+    if inventory.get("occupant"):
+        held = Owner(**inventory["occupant"]).words(now)
+        hint = "two runs would measure each other: wait for it, or end it over there"
+        found.append(Remark("stops", "host", f"it is occupied by {held}", hint))
+    refused = inventory.get("refused")
+    if refused is not None:
+        found.append(Remark("stops", "the run", str(refused["message"]), str(refused["hint"])))
+    facts = inventory["host"]
+    if "host" in slo.model_fields_set:
+        found += [
+            Remark("note", "host", doubt.replace("this host", "that host")) for doubt in host_doubts(slo.host, facts)
+        ]
+    if facts.get("power_source") == "battery":
+        found.append(Remark("note", "power", "it runs on battery: the run is unproven if that changes", "plug it in"))
+    if inventory.get("sleeps_after"):
+        after = show_seconds(float(inventory["sleeps_after"]))
+        hint = "caffeinate keeps it awake during the run; for the time between: sudo pmset -c sleep 0"
+        found.append(Remark("note", "sleep", f"it goes to sleep after {after} of rest", hint))
+    if earlier is not None and inventory.get("manifest") is not None:
+        apart = differences(earlier, Manifest.model_validate(inventory["manifest"]))
+        if apart:
+            told = f"not as in the run of {earlier.frozen_at} there: {', '.join(apart)}"
+            found.append(Remark("note", "earlier run", told, "the two runs can not be compared"))
+    return found
+
+
+def _models(
+    there: Mapping[str, Mapping[str, Any]], wanted: Sequence[Wanted], earlier: Manifest | None, ships: frozenset[str]
+) -> Iterator[Remark]:
+    before = {one.name: one.digest for one in (earlier.target, *earlier.drafts) if one} if earlier is not None else {}
+    for one in wanted:
+        found = there.get(one.name, {})
+        if "missing" in found:
+            hint = str(found["hint"])
+            if one.here is not None and one.name in ships:
+                hint = "bring it along with --ship-models, or say in hosts.toml where it lies there: models"
+            yield Remark("stops", f"model {one.name}", f"it is not there: {found['missing']}", hint)
+        elif one.here is not None and found.get("digest") != one.here.digest:
+            yield Remark(
+                "stops",
+                f"model {one.name}",
+                f"it is another one there ({_short(found.get('digest'))}) than here ({_short(one.here.digest)})",
+                "fetch the same revision on both machines, or let one of the two go",
+            )
+        elif one.here is None and one.name in before and found.get("digest") != before[one.name]:
+            told = f"it was {_short(before[one.name])} in the last run there, and is {_short(found.get('digest'))}"
+            yield Remark("note", f"model {one.name}", told, "the two runs can not be compared")
+
+
+def _short(digest: object) -> str:
+    return str(digest)[:12]

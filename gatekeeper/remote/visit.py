@@ -1,0 +1,25 @@
+"""A visit: gatekeeper run on another machine in the foreground, for what it says there and then."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gatekeeper.remote.installation import environment
+
+if TYPE_CHECKING:
+    from gatekeeper.remote.order import Far
+
+
+def visit(far: "Far", argv: Sequence[str]) -> int:
+    """Run gatekeeper with *argv* there; what it writes is written here as it comes. Return its exit code."""
+    code = 4
+    with far.connect() as link:
+        ready = environment(link, path=far.host.environment)
+        sinks = {"stdout": sys.stdout, "stderr": sys.stderr}
+        for item in link.stream("run", argv=list(argv), **ready.words()):
+            if content := item.get("content"):
+                sink = sinks[item["stream"]]
+                sink.write(content.decode(errors="replace"))
+                sink.flush()
+            code = int(item.get("code", code))
+    return code

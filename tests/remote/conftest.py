@@ -1,0 +1,128 @@
+"""Servers for the tests of remote runs; where there is no sshd they are skipped, and say so."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from gatekeeper.remote.installation import Environment
+from gatekeeper.remote.installation import environment as prepared
+from gatekeeper.remote.link import Link
+from gatekeeper.remote.trouble import FarError
+from gatekeeper.remote.wheel import wheel
+from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.place import Place
+from tests.remote.server import Server, program, python_with
+
+__all__ = ["ended", "place", "scripted", "until"]
+
+Serve = Callable[..., Server]
+Make = Callable[..., "Pair"]
+
+
+def need_sshd() -> None:
+    if program("sshd") is None or program("ssh") is None:
+        pytest.skip("no OpenSSH server on this machine (Debian: openssh-server)")
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Start servers, each with a home of its own; the client speaks to the last one as `far`."""
+    need_sshd()
+    started: list[Server] = []
+
+    def start(*options: str, **environment: str) -> Server:
+        server = Server(tmp_path / f"server-{len(started)}", environment, options)
+        started.append(server)
+        server.start()
+        monkeypatch.setenv("GATEKEEPER_SSH", server.words)
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment that holds this gatekeeper, as on a host where somebody installed it already."""
+    return python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=wheel().content)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A far side where gatekeeper and mlx-lm were installed through the link, for real."""
+
+    server: Server
+    environment: Environment
+    said: tuple[str, ...]
+
+
+@pytest.fixture(scope="session")
+def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Install everything once for the whole session: a minute, and half a gigabyte that pip has in its cache or not."""
+    need_sshd()
+    ours = {name: value for name, value in os.environ.items() if re.match("PIP_|SSL_|.*_PROXY$|.*_proxy$", name)}
+    cache = {"PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip"))}
+    server = Server(tmp_path_factory.mktemp("installed-far"), cache | ours)
+    server.start()
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATEKEEPER_SSH", server.words)
+        try:
+            with Link("far") as link:
+                made = prepared(link, say=said.append)
+        except FarError as error:
+            server.close()
+            if error.kind == "install" and re.search("No matching distribution|Could not find|onnection", error.hint):
+                pytest.skip(f"the packages can not be had here: {error.hint.splitlines()[-1]}")
+            raise
+    yield Installed(server, made, tuple(said))
+    server.close()
+
+
+@pytest.fixture
+def installed(installed_once: Installed, monkeypatch: pytest.MonkeyPatch) -> Installed:
+    """Speak to the far side where everything is installed, as `far`."""
+    monkeypatch.setenv("GATEKEEPER_SSH", installed_once.server.words)
+    return installed_once
+
+
+@dataclass(frozen=True)
+class Pair:
+    """This machine, with an SLO in a folder, and the other one, which has gatekeeper already."""
+
+    place: Place
+    server: Server
+
+    @property
+    def jobs(self) -> Path:
+        return self.server.state / "jobs"
+
+    def job(self) -> Path:
+        """Return the folder of the only job there."""
+        (folder,) = self.jobs.iterdir()
+        return folder
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.place.path / "runs").glob("*.remote.json"))]
+
+
+@pytest.fixture
+def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Callable[..., Pair]:
+    """Write a scripted SLO here and start the other machine; *truth* and *changes* as of `scripted`."""
+
+    def make(truth: Mapping[str, Any] | None = None, far: Mapping[str, str] | None = None, **changes: Any) -> Pair:
+        server = serve(**(far or {}))
+        place = scripted(truth, **changes)
+        (place.path / "soak").mkdir(exist_ok=True)
+        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps({"host": {"far": {"environment": str(environment)}}}))
+        return Pair(Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words}), server)
+
+    return make

@@ -1,0 +1,194 @@
+"""A real OpenSSH server on 127.0.0.1 with throw-away keys, and the client's configuration for it."""
+
+import contextlib
+import getpass
+import io
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+WAIT_S = 20.0
+
+
+def program(name: str) -> str | None:
+    """Return where sshd and its like are; /usr/sbin is on few people's PATH."""
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
+
+
+def key(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=30)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@dataclass(slots=True)
+class Server:
+    """One sshd whose sessions live in a home of their own; closed by whoever starts it."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def state(self) -> Path:
+        return self.home / ".gatekeeper"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "ssh_config"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.root / "known_hosts"
+
+    @property
+    def words(self) -> str:
+        """What GATEKEEPER_SSH is set to."""
+        return shlex.join(["ssh", "-F", str(self.config)])
+
+    def start(self) -> None:
+        """Make keys where there are none, start sshd and wait until it listens."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        for name in ("host", "user"):
+            if not (self.root / name).exists():
+                key(self.root / name)
+        shutil.copyfile(self.root / "user.pub", self.root / "authorized")
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        self.port = self.port or free_port()
+        self._configure()
+        sshd = program("sshd")
+        assert sshd is not None
+        with (self.root / "sshd.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sshd, "-D", "-e", "-f", str(self.root / "sshd_config")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + WAIT_S
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            log_text = (self.root / "sshd.log").read_text()
+            assert self.process.poll() is None, log_text
+            assert time.monotonic() < end, log_text
+            time.sleep(0.02)
+
+    def _configure(self) -> None:
+        lock = str(self.root / "host.lock")  # the host of another test is another host
+        environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GATEKEEPER_HOST_LOCK": lock}
+        environment |= self.environment
+        written = " ".join(f'"{name}={value}"' for name, value in environment.items())
+        lines = [
+            *self.options,  # the first value counts
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.root / 'host'}",
+            f"AuthorizedKeysFile {self.root / 'authorized'}",
+            "StrictModes no",
+            "UsePAM no",
+            "PermitRootLogin yes",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PidFile none",
+            "MaxStartups 100",
+            "PrintMotd no",
+            f"SetEnv {written}",
+        ]
+        (self.root / "sshd_config").write_text("\n".join(lines) + "\n")
+        self.trust(self.root / "host.pub")
+        self.config.write_text(
+            f"Host far\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"  IdentityFile {self.root / 'user'}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+            f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
+        )
+
+    def prefer(self, *lines: str) -> None:
+        """Put further lines before those of the client's configuration: the first value counts."""
+        further = "".join(f"  {line}\n" for line in lines)
+        self.config.write_text(self.config.read_text().replace("Host far\n", f"Host far\n{further}"))
+
+    def trust(self, public: Path | None) -> None:
+        """Have the client know this host key alone; none at all for None."""
+        kind_and_key = " ".join(public.read_text().split()[:2]) if public else ""
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind_and_key}\n" if public else "")
+
+    def cut(self) -> int:
+        """Cut every connection there is, as a lost network would; the server goes on listening. Return how many."""
+        assert self.process is not None
+        sessions = psutil.Process(self.process.pid).children(recursive=True)
+        count = 0
+        for session in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if session.name().startswith("sshd"):
+                    session.kill()
+                    count += 1
+        return count
+
+    def stop(self) -> None:
+        """Be gone for the network, sessions and all; jobs live on, and `start` brings the server back."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # no new session while the old ones are ended
+            self.cut()
+            self.process.kill()
+            self.process.wait(10)
+
+    def close(self) -> None:
+        self.stop()
+        for one in self.left():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+    def left(self) -> list[psutil.Process]:
+        """Return the processes that still live in this home: those of jobs among them."""
+        found = []
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if one.environ().get("HOME") == str(self.home) and one.pid != os.getpid():
+                    found.append(one)
+        return found
+
+
+def python_with(environment: Path, *, wheel: bytes) -> Path:
+    """Make an environment that holds *wheel*, and the libraries of this one: a host that has gatekeeper already."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
+    site = next((environment / "lib").glob("python3*")) / "site-packages"
+    zipfile.ZipFile(io.BytesIO(wheel)).extractall(site)
+    here = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
+    (site / "libraries.pth").write_text("\n".join(here) + "\n")
+    return environment
+
+
+def stand_in(folder: Path, script: str) -> Path:
+    """Make an environment whose gatekeeper is *script*: a real process that does one thing a test needs."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "gatekeeper.py").write_text(script)
+    python = folder / "bin" / "python"
+    real, body = shlex.quote(sys.executable), shlex.quote(str(folder / "gatekeeper.py"))
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -P ]; then shift 3; exec {real} -I {body} "$@"; fi\nexec {real} "$@"\n')
+    python.chmod(0o755)
+    return folder

@@ -1,0 +1,110 @@
+"""A tether holds on: a lost connection is made again, for as long as patience lasts, and not where it is hopeless."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from gatekeeper.remote.link import Link
+from gatekeeper.remote.tether import Tether
+from gatekeeper.remote.trouble import LinkError
+
+
+class Wire:
+    """A connection that only can be closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def lost(reason: str = "closed") -> LinkError:
+    return LinkError(reason, f"far: {reason}", hint="try again")
+
+
+class Line:
+    """Makes connections in turn, or fails to."""
+
+    def __init__(self, *then: LinkError | None) -> None:
+        self._then: Iterator[LinkError | None] = iter(then)
+        self.made: list[Wire] = []
+
+    def __call__(self) -> Link:
+        error = next(self._then, None)
+        if error is not None:
+            raise error
+        self.made.append(Wire())
+        return cast("Link", self.made[-1])
+
+
+def test_what_was_lost_is_done_again() -> None:
+    """
+    Two connections break under the work; it is done over the third, said once, and every one is closed.
+    """
+    line, said, tries = Line(None, lost("timed_out"), None, None), [], []
+
+    def work(link: Link) -> str:
+        tries.append(link)
+        if len(tries) < 3:
+            raise lost()
+        return "done"
+
+    with Tether(line, patience_s=60) as tether:
+        tether.say = lambda about, what: said.append((about, what))
+        assert "done" == tether.hold(work)
+
+    assert (3, 3) == (len(tries), len(line.made))
+    assert all(wire.closed for wire in line.made)
+    assert 1 == sum(what.startswith("lost: far: closed") for _, what in said[:2])
+
+
+def test_the_first_connection_is_not_tried_twice() -> None:
+    """
+    What is wrong with the very first connection is wrong with the command, and said at once.
+    """
+    line = Line(lost("refused"))
+
+    with pytest.raises(LinkError) as refused, Tether(line, patience_s=600) as tether:
+        tether.hold(lambda _: None)
+
+    assert ("refused", 0) == (refused.value.reason, len(line.made))
+    assert "goes on there" not in refused.value.hint
+
+
+@pytest.mark.parametrize("reason", ["host_key_changed", "no_python"])
+def test_what_waiting_does_not_mend_is_not_waited_for(reason: str) -> None:
+    """
+    Another host key in the middle of a run ends the command at once; the run goes on there, and that is said.
+    """
+    line = Line(None, lost(reason))
+
+    def work(_link: Link) -> None:
+        raise lost()
+
+    tether = Tether(line, patience_s=600)
+    tether.goes_on = True
+    with pytest.raises(LinkError) as refused, tether:
+        tether.hold(work)
+
+    assert reason == refused.value.reason
+    assert "the run goes on there; the same command attaches to it" in refused.value.hint
+
+
+def test_patience_ends_but_begins_anew_with_every_word() -> None:
+    """
+    Without a word patience is used up; each word that came begins it anew.
+    """
+    line, tries = Line(), []
+
+    def work(_link: Link) -> str:
+        tries.append(1)
+        if len(tries) < 4:
+            tether.alive()
+            raise lost()
+        return "done"
+
+    with Tether(line, patience_s=0.05) as tether, pytest.raises(LinkError):
+        tether.hold(lambda _: (_ for _ in ()).throw(lost()))
+    with Tether(line, patience_s=0.05) as tether:
+        assert "done" == tether.hold(work)

@@ -1,0 +1,114 @@
+"""Transition commands: they are told what happened, and can not stop the watch."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gatekeeper.watch import switch
+
+TOLD = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-S", "-c", code]
+
+
+def test_a_command_is_told_what_happened() -> None:
+    """
+    The transition is in the environment, value by value, and whole on stdin; nothing of it meets a shell.
+    """
+    code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
+    code += "print(sys.stdin.read())"
+
+    ran = switch.run(python(code), TOLD)
+
+    first, second, *_ = ran.output.splitlines()
+    assert (0, None) == (ran.code, ran.fault)
+    assert f"false {TOLD['because']}" == first
+    assert json.loads(second) == TOLD
+
+
+def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
+    """
+    However long the evidence is, a command that does not care runs like any other.
+    """
+    assert None is switch.run(["true"], {**TOLD, "evidence": "x" * 1_000_000}).fault
+
+
+@pytest.mark.parametrize(
+    ("argv", "fault"),
+    [
+        (["false"], "ended with code 1"),
+        (["/nowhere/at-all"], "cannot be started: No such file or directory"),
+        (["/etc/passwd"], "cannot be started: Permission denied"),
+        ([sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"], "ended by signal 9"),
+        (["\0"], "cannot be started: embedded null byte"),
+    ],
+)
+def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
+    """
+    A code, a signal, a program that is not there or may not be run: said, never raised.
+    """
+    assert fault == switch.run(argv, TOLD).fault
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    """
+    After its time limit a command and what it started are gone, SIGTERM ignored or not.
+    """
+    note = tmp_path / "pids"
+    code = "import os, signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    code += "pids = os.getpid(), subprocess.Popen(['sleep', '1000']).pid\n"
+    code += f"open({str(note)!r}, 'w').write('%d %d' % pids)\n"
+    code += "print('waiting', flush=True); time.sleep(1000)"
+
+    ran = switch.run(python(code), TOLD, limit=1.0)
+
+    assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)
+    assert "waiting\n" == ran.output
+    assert not any(_runs(int(pid)) for pid in note.read_text().split())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_server_left_in_the_background_is_not_waited_for() -> None:
+    """
+    A command may leave a program running that holds its output open: it is neither waited for nor ended.
+    """
+    code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
+    begun = time.monotonic()
+
+    ran = switch.run(python(code), TOLD, limit=100)
+
+    left = psutil.Process(int(ran.output))
+    assert (None, True) == (ran.fault, left.is_running())
+    assert time.monotonic() - begun < 100
+    left.kill()
+
+
+def test_only_the_end_of_a_long_output_is_kept() -> None:
+    """
+    Megabytes of output cost neither memory nor journal; its end, which says why, is kept.
+    """
+    ran = switch.run(python("print('x' * 5_000_000); print('the reason')"), TOLD)
+
+    assert (switch.TAIL, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
+
+
+def test_the_environment_of_the_watch_is_kept() -> None:
+    """
+    A command sees the PATH and the home it would see anywhere.
+    """
+    ran = switch.run(python("import os; print(os.environ['PATH'])"), TOLD)
+
+    assert os.environ["PATH"] == ran.output.strip()
