@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests on one worker, and a folder's where they share what takes a minute to install."""
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  only where several workers are asked for
 
-    class Together(LoadFileScheduling):
+    class Together(LoadFileScheduling):  # type: ignore[misc]  # xdist carries no types
         def _split_scope(self, nodeid: str) -> str:
             return TOGETHER if TOGETHER in nodeid.partition("::")[0] else super()._split_scope(nodeid)
 

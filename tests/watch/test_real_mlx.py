@@ -10,7 +10,7 @@ import tomli_w
 
 from bench import after_promotion
 from gatekeeper import artifacts
-from gatekeeper.artifacts import HashCache
+from gatekeeper.digests import HashCache
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.manifest import File, Manifest, sha256
 
