@@ -120,7 +120,12 @@ def _exporter(certified: Certificate) -> Callable[[Change], str | None]:
 
     def export(change: Change) -> str | None:
         rungs = {"from_rung": change.before, "to_rung": change.after}
-        said = {"workload": change.workload, "change": change.kind, **rungs, "because": change.because}
+        said: dict[str, str | int | float | None] = {
+            "workload": change.workload,
+            "change": change.kind,
+            **rungs,
+            "because": change.because,
+        }
         settings = {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
         return telemetry.transition(asked, {**said, **settings}, at_ns, manifest)
