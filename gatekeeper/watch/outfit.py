@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import artifacts, host, store, telemetry
+from gatekeeper import digests, host, store, telemetry
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
@@ -77,7 +77,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             url=url,
             places=models,
             names=certified.names,
-            hashes=artifacts.HashCache(artifacts.user_cache()),
+            hashes=digests.HashCache(digests.user_cache()),
             listing=lambda: _listing(url),
         )
         interval = host_interval(effective.watch.interval)
@@ -120,7 +120,12 @@ def _exporter(certified: Certificate) -> Callable[[Change], str | None]:
 
     def export(change: Change) -> str | None:
         rungs = {"from_rung": change.before, "to_rung": change.after}
-        said = {"workload": change.workload, "change": change.kind, **rungs, "because": change.because}
+        said: dict[str, str | int | float | None] = {
+            "workload": change.workload,
+            "change": change.kind,
+            **rungs,
+            "because": change.because,
+        }
         settings = {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
         return telemetry.transition(asked, {**said, **settings}, at_ns, manifest)
