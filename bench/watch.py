@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.terms.outcome import Estimate
 from gatekeeper.terms.policy import Guard, Policy
 from gatekeeper.verdict import sequential, stats
 from gatekeeper.verdict.guard import STRETCHES, Terms, look_error
@@ -194,8 +195,8 @@ def _ratio(values: Floats, count: int, error: float, differ: float) -> tuple[Fla
 def _acceptance(values: Floats, count: int, error: float, _: float) -> tuple[Flags, Flags]:
     low = _rolling((values < BOUNDS["acceptance_rate"]).astype(np.float64), count)
     far, near = (median_bounds(list(range(count)), one) for one in (error, 1 - CONFIDENCE))
-    assert isinstance(far, stats.Estimate)
-    assert isinstance(near, stats.Estimate)
+    assert isinstance(far, Estimate)
+    assert isinstance(near, Estimate)
     # An order statistic lies below the bound where more values do than stand before it.
     return low > far.hi + 0.5, low < near.lo + 0.5
 
@@ -216,9 +217,9 @@ def _student(level: float, degrees: int) -> float:
 
 
 @cache
-def _share(many: int, count: int, error: float) -> stats.Estimate:
+def _share(many: int, count: int, error: float) -> Estimate:
     seen = share_bounds([1.0] * many + [0.0] * (count - many), error)
-    assert isinstance(seen, stats.Estimate)
+    assert isinstance(seen, Estimate)
     return seen
 
 

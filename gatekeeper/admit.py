@@ -158,7 +158,7 @@ def _candidate(directory: store.RunDirectory, given: Inputs, present: Present) -
     """Read what a run is of; refuse it where it is surely of something else."""
     try:
         manifest = proof.read_manifest(directory)
-        text = directory.read(inputs.SLO_NAME).decode()
+        text = directory.text(inputs.SLO_NAME)
         proof.about(directory, manifest, text)
         frozen = promises.parse(text, inputs.SLO_NAME)
     except NoProofError as error:
@@ -172,6 +172,8 @@ def _candidate(directory: store.RunDirectory, given: Inputs, present: Present) -
 
 def _same_slo(frozen: Slo, now: Slo) -> None:
     """Refuse a run of other promises; comments and layout of the file are no promise."""
+    if frozen.name != now.name:
+        raise NoProofError("other_slo", f"it is a run of the SLO '{frozen.name}'", hint=admission.CERTIFY)
     if frozen != now:
         keys = [key for key in type(now).model_fields if getattr(frozen, key) != getattr(now, key)]
         raise NoProofError("other_slo", f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)

@@ -162,7 +162,7 @@ def picture(path: Path) -> Scene:
 def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, store.Loaded[Event]]:
     """Read a stored run as a case, with everything that is wrong with it among its doubts."""
     path = directory.path
-    text = directory.read("manifest.json").decode()
+    text = directory.text("manifest.json")
     manifest = load_manifest(text.encode())
     given, broken = stored_inputs(directory, manifest)
     if slo_path is not None:
@@ -181,7 +181,7 @@ def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tupl
 def stored_inputs(directory: store.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
     """Read the inputs a run directory keeps."""
     names = [inputs.SLO_NAME, inputs.PROFILE_NAME, *(inputs.canary_name(name) for name in manifest.canaries)]
-    texts = {name: directory.read(name).decode() for name in names}
+    texts = {name: directory.text(name) for name in names}
     return inputs.stored(texts, manifest, directory.path / "inputs")
 
 

@@ -14,7 +14,7 @@ from gatekeeper import host, inputs, store
 from gatekeeper.casefile import SAMPLE_S, judge, load_case
 from gatekeeper.desk import Desk
 from gatekeeper.following import Following, follow
-from gatekeeper.prepare import Prepared, frozen_artifacts, prepare, takes_real_time
+from gatekeeper.prepare import Prepared, frozen_artifacts, outlook, prepare, takes_real_time
 from gatekeeper.proof import certificate_of
 from gatekeeper.reports import junit, machine, page
 from gatekeeper.resumption import as_frozen
@@ -27,7 +27,7 @@ from gatekeeper.terms.errors import InputError, did_you_mean
 from gatekeeper.terms.manifest import seed_of, sha256
 from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation, HostSample, Setting, setting
+from gatekeeper.terms.records import RECORDED_ELSEWHERE, Event, Generation, HostSample, Setting, setting
 from gatekeeper.terms.slo import CHOSEN, Slo
 from gatekeeper.verdict import certificate
 from gatekeeper.verdict import plan as planning
@@ -166,9 +166,9 @@ class _Run:
         self._desk: Desk | None = None
 
     def observe(self, kind: str, detail: dict[str, Any]) -> None:
-        """Tell every observer; events.jsonl keeps all but single answers."""
+        """Tell every observer; events.jsonl keeps what no record file has."""
         event = Event(stamp(self.backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind not in RECORDED_ELSEWHERE:
             self._events(event)
         for observer in self._observers:
             observer(event)
@@ -180,6 +180,7 @@ class _Run:
                 self._begin()
                 try:
                     self._measure()
+                    self.observe("stage", {"stage": "judge"})
                     self._check_artifacts()
                     self._telemetry.close(lambda: conclude(self._load()).verdict)
                 except KeyboardInterrupt:
@@ -192,7 +193,7 @@ class _Run:
     def sweep_only(self) -> Mapping[str, Choice]:
         """Run the sweep and return what it chooses."""
         with self._open:
-            self._begin()
+            self._begin(alone="sweep")
             with Desk(self.backend, self.observe, self.segment) as desk, host.keep_awake():
                 self._sweep(desk)
             self._telemetry.close()
@@ -203,8 +204,8 @@ class _Run:
         ready = self.ready
         return load_case(self.directory, ready.inputs, ready.manifest, ready.text, live=live)
 
-    def _begin(self) -> None:
-        self.observe("begin", {"segment": self.segment, "slo": self.slo.name, "run": str(self.directory.path)})
+    def _begin(self, *, alone: str | None = None) -> None:
+        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path)} | outlook(self.ready, alone))
         for doubt in self.ready.manifest.doubts:
             self.observe("doubt", {"because": doubt})
         if self._remark is not None:
@@ -236,8 +237,12 @@ class _Run:
 
     @contextmanager
     def _sampling(self, desk: Desk, samples: store.Appender[HostSample]) -> Iterator[None]:
+        def keep(sample: HostSample) -> None:
+            samples(sample)
+            self.observe("sample", {"values": sample.values})
+
         self._sampler = host.Sampler(
-            None, clock=self.backend.clock, pids=desk.pids, record=samples, interval=SAMPLE_S, phase=""
+            None, clock=self.backend.clock, pids=desk.pids, record=keep, interval=SAMPLE_S, phase=""
         )
         with self._sampler:
             yield

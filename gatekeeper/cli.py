@@ -1,6 +1,7 @@
 """The command line: parse, call, print, exit. No decision lives here, and heavy imports wait until a command runs."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper import aftercare, lookout, outset, upkeep
+from gatekeeper.group import Commands
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate
 from gatekeeper.options import show as _print
 from gatekeeper.remote.commands import remote
 from gatekeeper.reports import FORMATS
-from gatekeeper.terms.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.terms.errors import GatekeeperError, InputError
 
 if TYPE_CHECKING:
     from gatekeeper.terms.ports import Observer
@@ -32,19 +34,6 @@ AFTER_INTERRUPT = {
     "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command; the others have nothing to keep."""
-
-
-class Commands(click.Group):
-    """A group that answers a mistyped command with the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which was meant."""
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise InputError(f"no command '{name}'", hint=did_you_mean(name, self.list_commands(ctx)))
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -329,6 +318,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True)
+    color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:
-        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True)
+        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)

@@ -74,9 +74,13 @@ def ask_missing(
     if not missing:
         return
 
+    asked = 0
+
     def note(one: Generation) -> None:
+        nonlocal asked
         record(one)
-        observe("answer", {"generation": one, "soak": errand.name})
+        asked += 1
+        observe("answer", {"generation": one, "soak": errand.name, "answered": asked, "of": len(missing)})
 
     with open_desk() as desk:
         desk.open(resident)

@@ -68,6 +68,7 @@ def _read_ties(run: Following, leg: Leg, case: Case) -> None:
                 segment=run.segment,
                 before=tuple(file.records),
                 record=file,
+                observe=run.observe,
             )
 
 

@@ -68,7 +68,7 @@ def history(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> _Past:
     directory = store.RunDirectory(path)
     manifest = casefile.load_manifest(directory.read("manifest.json"))
-    slo = promises.parse(directory.read(inputs.SLO_NAME).decode(), f"{path / inputs.SLO_NAME}")
+    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
     trouble, verdict = None, {}
     try:
         proof.sealed(directory)
@@ -153,7 +153,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 def _side(path: Path) -> tuple[Manifest, Slo, dict[str, Any]]:
     directory = store.RunDirectory(path)
     manifest = casefile.load_manifest(directory.read("manifest.json"))
-    slo = promises.parse(directory.read(inputs.SLO_NAME).decode(), f"{path / inputs.SLO_NAME}")
+    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
     verdict = casefile.judge(path)
     head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
     head |= {"grade": verdict.grade, "incomplete": verdict.incomplete}

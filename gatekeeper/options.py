@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.reports.plaintext import clean
 from gatekeeper.terms.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else text)
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))
 
 
 def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:

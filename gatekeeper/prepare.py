@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gatekeeper import __version__, artifacts, host, inputs
+from gatekeeper import __version__, artifacts, digests, host, inputs
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.script import read_script
 from gatekeeper.casefile import lay_plan
@@ -131,7 +131,7 @@ def frozen_artifacts(
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}, None, [], []
-    hashes = artifacts.HashCache(None if afresh else artifacts.user_cache())
+    hashes = digests.HashCache(None if afresh else digests.user_cache())
     names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
     models = {name: artifacts.find(name, given.base, subject.backend) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)
@@ -164,15 +164,7 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         }
         for trial in plan.trials
     ]
-    backend, target = ready.backend, ready.manifest.target
-    speed = _assumed_speed(ready.manifest)
-    assumed = duration.Assumed(
-        speed,
-        target.vocabulary if target is not None else None,
-        backend.shares_process,
-        Sight.LOGITS in backend.sight,
-    )
-    stages = duration.stages(slo, plan, given.canaries, assumed)
+    speed, stages = _assumed_speed(ready.manifest), forecast(ready)
     weights = {one.weight for one in ready.complaints}
     document = {
         "schema": 1,
@@ -197,6 +189,28 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
         ],
     }
     return document, 2 if "never" in weights else 3 if "not-here" in weights or ready.manifest.doubts else 0
+
+
+def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:
+    """Return the stages of the run and how long each takes, if plain decoding is as fast as is assumed."""
+    backend, target = ready.backend, ready.manifest.target
+    assumed = duration.Assumed(
+        _assumed_speed(ready.manifest),
+        target.vocabulary if target is not None else None,
+        backend.shares_process,
+        Sight.LOGITS in backend.sight,
+    )
+    return duration.stages(ready.inputs.slo, ready.plan, ready.inputs.canaries, assumed)
+
+
+def outlook(ready: Prepared, alone: str | None = None) -> dict[str, Any]:
+    """Return what somebody who looks on needs to know of the run ahead, or of the one stage that is run *alone*."""
+    return {
+        "slo": ready.inputs.slo.name,
+        "expected": {one.name: one.seconds for one in forecast(ready) if alone in {None, one.name}},
+        "workloads": [one.name for one in ready.inputs.slo.workload],
+        "realtime": ready.backend.realtime,
+    }
 
 
 def _assumed_speed(manifest: Manifest) -> float:

@@ -19,7 +19,7 @@ from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import InputError, UnprovableError
 from gatekeeper.terms.manifest import seed_of
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation
+from gatekeeper.terms.records import RECORDED_ELSEWHERE, Event, Generation
 from gatekeeper.terms.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.verdict import plan as planning
 from gatekeeper.verdict import probing
@@ -147,7 +147,8 @@ class _Probe:
         self._begun = self._backend.clock.now_ns()
         if remark is not None:
             self._observe("warning", {"about": "the host", "because": remark})
-        self._observe("stage", {"stage": "probe", "settings": {"default": dict(self._setting)}})
+        settings = {"default": dict(self._setting)}
+        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": seconds})
         with Desk(self._backend, self._observe) as desk, host.keep_awake():
             self._ask(desk)
         self._took = self._elapsed()
@@ -164,7 +165,7 @@ class _Probe:
 
     def _observe(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(self._backend.clock.wall()), kind, detail)
-        if kind != "answer":
+        if kind not in RECORDED_ELSEWHERE:
             self._events(event)
         for observer in self._observers:
             observer(event)

@@ -80,7 +80,7 @@ def judged(directory: store.RunDirectory, manifest: Manifest) -> Judged:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
         stored = store.document(directory.read("verdict.json"), "verdict.json")
-        frozen = promises.parse(directory.read(inputs.SLO_NAME).decode(), inputs.SLO_NAME)
+        frozen = promises.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = casefile.judge(directory.path)
         events = store.load(directory.path / "events.jsonl", store.EVENTS).records
     except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again

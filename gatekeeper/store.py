@@ -11,7 +11,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.terms.errors import GatekeeperError, InputError
+from gatekeeper.terms.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.records import Event, Generation, HostSample, Tie
 
@@ -26,6 +26,8 @@ EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
 SUMS = "SHA256SUMS"
+FINDER = ".DS_Store"
+"""What macOS writes into a folder that somebody looked at; a look is no tampering."""
 AFTERWARDS = ("policy.live.toml", "watch.jsonl")
 """What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 
@@ -203,6 +205,17 @@ class RunDirectory:
                 f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
             ) from error
 
+    def text(self, name: str) -> str:
+        """Return a file as text; one that is none proves nothing, like a damaged record."""
+        try:
+            return self.read(name).decode()
+        except UnicodeDecodeError as error:
+            raise NoProofError(
+                "unreadable",
+                f"{self.path / name}: damaged: byte {error.start} is no UTF-8",
+                hint="restore the run from a copy, or certify again",
+            ) from error
+
     def answers(self, name: str) -> Appender[Generation]:
         """Open a record file of answers for appending."""
         return Appender(self.path / name, ANSWERS)
@@ -237,7 +250,7 @@ class RunDirectory:
         path = self.path / SUMS
         if not path.is_file():
             return []
-        broken, listed = [], {SUMS, "lock", *AFTERWARDS}
+        broken, listed = [], {SUMS, "lock", FINDER, *AFTERWARDS}
         for line in path.read_text(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             file = self.path / name

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gatekeeper import artifacts, inputs
+from gatekeeper import artifacts, digests, inputs
 from gatekeeper.admit import Terms, admit
 from gatekeeper.terms.manifest import Manifest, Model
 
@@ -55,7 +55,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(place: Path, name: str) -> None:
     given = inputs.read(place / "slo.toml")
-    hashes = artifacts.HashCache(artifacts.user_cache())  # as certify does: the cache now knows these files
+    hashes = digests.HashCache(digests.user_cache())  # as certify does: the cache now knows these files
     folder = place / name
     (folder / "inputs").mkdir(parents=True)
     for file, text in given.texts.items():
@@ -153,7 +153,7 @@ def test_a_remembered_digest_is_not_believed(place: Path) -> None:
     Without a place to remember anything the cache reads every byte, and writes nothing.
     """
     path = place / "big" / "model.safetensors"
-    fresh = artifacts.HashCache(None)
+    fresh = digests.HashCache(None)
     first = fresh.sha256(path)
     before = path.stat()
     path.write_bytes(path.read_bytes()[:-1] + b"\7")

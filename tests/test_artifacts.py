@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper import artifacts, shelves
+from gatekeeper import artifacts, digests, shelves
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Model, sha256
 
@@ -17,8 +17,8 @@ MODELS = Path(__file__).parents[1] / "models"
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> artifacts.HashCache:
-    return artifacts.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> digests.HashCache:
+    return digests.HashCache(tmp_path / "cache" / "hashes.json")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def frozen(name: str, **changes: Any) -> Model:
     return Model(**{**fields, **changes})
 
 
-def test_a_real_folder_is_frozen(hashes: artifacts.HashCache) -> None:
+def test_a_real_folder_is_frozen(hashes: digests.HashCache) -> None:
     """
     The digest covers every file by name and content; size and vocabulary are read from the folder.
     """
@@ -66,7 +66,7 @@ def test_a_real_folder_is_frozen(hashes: artifacts.HashCache) -> None:
     assert None not in {found.vocabulary, found.tokens_sha256, found.template_sha256, found.architecture}
 
 
-def test_one_changed_byte_is_another_model(copied: Path, hashes: artifacts.HashCache) -> None:
+def test_one_changed_byte_is_another_model(copied: Path, hashes: digests.HashCache) -> None:
     """
     The digest changes with any file, and not with a folder's hidden ones.
     """
@@ -141,7 +141,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_refused(copied: Path, hashes: artifacts.HashCache, damage: str) -> None:
+def test_a_damaged_folder_is_refused(copied: Path, hashes: digests.HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -157,7 +157,7 @@ def test_a_damaged_folder_is_refused(copied: Path, hashes: artifacts.HashCache, 
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_missing_shard_is_named(tmp_path: Path, hashes: artifacts.HashCache, *, with_index: bool) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path, hashes: digests.HashCache, *, with_index: bool) -> None:
     """
     A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download.
     """
@@ -248,21 +248,21 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     A second process finds the digest in the cache; the file is not read again.
     """
     (tmp_path / "big").write_text("weights")
-    digest = artifacts.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+    digest = digests.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 
     def refuse(_: Path) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(artifacts, "_hash", refuse)
+    monkeypatch.setattr(digests, "_hash", refuse)
 
-    assert sha256("weights") == digest == artifacts.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+    assert sha256("weights") == digest == digests.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 
 
 def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
     """
     Another size, another time of change or another file under the name: the cached digest is not believed.
     """
-    path, cache = tmp_path / "big", artifacts.HashCache(tmp_path / "hashes.json")
+    path, cache = tmp_path / "big", digests.HashCache(tmp_path / "hashes.json")
     seen = []
     for content in ("aaaa", "aaaaa", "bbbbb"):
         (tmp_path / "fresh").write_text(content)
@@ -284,7 +284,7 @@ def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
     cache = tmp_path / "hashes.json"
     cache.write_text(content.replace("PATH", str(path.resolve())).replace("[1, 2, 3]", marks))
 
-    assert sha256("weights") == artifacts.HashCache(cache).sha256(path)
+    assert sha256("weights") == digests.HashCache(cache).sha256(path)
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     """
     (tmp_path / "file").write_text("weights")
 
-    assert sha256("weights") == artifacts.HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
+    assert sha256("weights") == digests.HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
 
 
-def test_the_real_pair_fits(hashes: artifacts.HashCache) -> None:
+def test_the_real_pair_fits(hashes: digests.HashCache) -> None:
     """
     The little drafts speak the target's vocabulary.
     """
@@ -307,7 +307,7 @@ def test_the_real_pair_fits(hashes: artifacts.HashCache) -> None:
         assert "vocabulary_padding" not in {one.kind for one in artifacts.check_pair(target, draft)}
 
 
-def test_the_alien_draft_is_refused(hashes: artifacts.HashCache) -> None:
+def test_the_alien_draft_is_refused(hashes: digests.HashCache) -> None:
     """
     A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token.
     """

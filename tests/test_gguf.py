@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper import artifacts, gguf
+from gatekeeper import artifacts, digests, gguf
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import sha256
 from tools import write_gguf
@@ -29,8 +29,8 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> artifacts.HashCache:
-    return artifacts.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> digests.HashCache:
+    return digests.HashCache(tmp_path / "cache" / "hashes.json")
 
 
 def written(path: Path, **keys: int) -> Path:
@@ -49,7 +49,7 @@ def written(path: Path, **keys: int) -> Path:
 
 @pytest.mark.parametrize("name", write_gguf.NAMES)
 def test_a_converted_model_keeps_what_identifies_its_folder(
-    converted: Path, hashes: artifacts.HashCache, name: str
+    converted: Path, hashes: digests.HashCache, name: str
 ) -> None:
     """
     Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's.
@@ -116,7 +116,7 @@ def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
     assert {kind: theirs[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
 
 
-def test_the_alien_draft_is_refused(converted: Path, hashes: artifacts.HashCache) -> None:
+def test_the_alien_draft_is_refused(converted: Path, hashes: digests.HashCache) -> None:
     """
     The vocabularies of a pair of GGUF files are compared as those of folders are.
     """
@@ -148,7 +148,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: artifacts.HashCache, damage: str) -> None:
+def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: digests.HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -181,7 +181,7 @@ def test_one_wrong_byte_never_gives_a_traceback(
         gguf.freeze("m", path, lambda _: "d")
 
 
-def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: artifacts.HashCache) -> None:
+def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: digests.HashCache) -> None:
     """
     A model in two files is named by the first and hashed over both; a missing one is named.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper import artifacts, inputs, prepare, shelves
+from gatekeeper import artifacts, digests, inputs, prepare, shelves
 from gatekeeper.terms.errors import InputError
 from tests import laid_out
 from tests.laid_out import MODELS
@@ -32,8 +32,8 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> artifacts.HashCache:
-    return artifacts.HashCache(tmp_path / "hashes.json")
+def hashes(tmp_path: Path) -> digests.HashCache:
+    return digests.HashCache(tmp_path / "hashes.json")
 
 
 def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
@@ -89,7 +89,7 @@ def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
     assert (named, old) == (shelves.in_lm_studio("maker/new"), shelves.in_lm_studio("maker/old"))
 
 
-def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: artifacts.HashCache) -> None:
+def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: digests.HashCache) -> None:
     """
     PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several.
     """
@@ -140,7 +140,7 @@ def test_a_name_of_ollama_is_completed_as_ollama_does(home: Path, name: str, pla
 
 
 def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
-    home: Path, draft: Path, hashes: artifacts.HashCache, monkeypatch: pytest.MonkeyPatch
+    home: Path, draft: Path, hashes: digests.HashCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The digest covers the GGUF, the template, the parameters and an own draft, and not the licence.
@@ -167,7 +167,7 @@ def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
     )
 
 
-def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: artifacts.HashCache) -> None:
+def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: digests.HashCache) -> None:
     """
     Layers of one kind do not hide each other.
     """
@@ -177,7 +177,7 @@ def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: artifacts.
     assert layers.keys() == artifacts.freeze("a:1", manifest, hashes).files.keys()
 
 
-def test_damage_on_ollamas_shelf_is_found(home: Path, draft: Path, hashes: artifacts.HashCache) -> None:
+def test_damage_on_ollamas_shelf_is_found(home: Path, draft: Path, hashes: digests.HashCache) -> None:
     """
     A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
     refused with the command that fetches it.
@@ -217,7 +217,7 @@ def test_names_do_not_leave_the_shelf(home: Path, name: str) -> None:
     assert (None, None) == (shelves.in_lm_studio(name), shelves.in_ollama(name))
 
 
-def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: artifacts.HashCache) -> None:
+def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: digests.HashCache) -> None:
     """
     A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file.
     """

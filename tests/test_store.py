@@ -334,6 +334,20 @@ def test_seals_name_what_was_changed(tmp_path: Path) -> None:
     run.close()
 
 
+def test_a_look_in_the_finder_is_no_tampering(tmp_path: Path) -> None:
+    """
+    A Mac leaves .DS_Store where somebody looked; any other file that was added is named.
+    """
+    run = store.RunDirectory.open(tmp_path / "run", resume=False)
+    run.seal()
+    run.close()
+
+    for name in (".DS_Store", "DS_Store", ".DS_Store.jsonl"):
+        (tmp_path / "run" / name).write_bytes(b"\0")
+
+    assert [".DS_Store.jsonl", "DS_Store"] == run.broken_seals()
+
+
 def test_the_seal_is_what_sha256sum_checks(tmp_path: Path) -> None:
     """
     Anyone can check a run with the system's own tool.

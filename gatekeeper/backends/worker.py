@@ -1,20 +1,16 @@
 """The worker backend: any program that speaks the worker protocol, one process per draft."""
 
-import hashlib
-import os
-import re
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 from gatekeeper.backends.asked import PLAIN, settle
-from gatekeeper.backends.launch import find_program
+from gatekeeper.backends.worker_command import Commands
 from gatekeeper.backends.worker_process import WorkerProcess
 from gatekeeper.backends.worker_protocol import (
     MANUAL,
@@ -41,7 +37,6 @@ ADAPTERS = {
 }
 """Backends that are a worker of ours around somebody's Python package."""
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
-_PLACE = re.compile(r"\{(target|draft|port)\}")
 _OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
 """What both arms must show to be compared."""
 
@@ -69,55 +64,6 @@ def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, lo
 
 def _with(command: Sequence[str] | None, more: Sequence[str]) -> tuple[str, ...] | None:
     return None if command is None else (*command, *more)
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """The command lines of both arms, with their places still open."""
-
-    drafting: tuple[str, ...]
-    plain: tuple[str, ...] | None
-    """None: the same program, whose words with {draft} are left out where there is no draft."""
-    models: Mapping[str, Path]
-    folder: Path
-    """Where the programs run: the SLO file's folder, so that paths mean what they mean there."""
-
-    def filled(self, target: str, draft: str | None) -> list[str]:
-        """Return one arm's command line; raise InputError where its program is not here."""
-        words = self.drafting if draft is not None or self.plain is None else self.plain
-        if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
-            raise InputError(f"`{' '.join(words)}` names no program once {{draft}} is left out", hint=MANUAL)
-        places = {"target": str(self._model(target)), "draft": str(self._model(draft)) if draft else ""}
-        filled = [_PLACE.sub(lambda place: places.get(place[1], place[0]), word) for word in kept]
-        return [self._program(filled[0]), *filled[1:]]
-
-    def told(self) -> dict[str, str]:
-        """Return the command lines as written and the digests of the files they name, for the manifest."""
-        told = {"command": " ".join(self.drafting)}
-        if self.plain is not None:
-            told["plain_command"] = " ".join(self.plain)
-        for word in (*self.drafting, *(self.plain or ())):
-            if not _PLACE.search(word) and (path := self.folder / word).is_file():
-                with path.open("rb") as file:
-                    told[f"file {word}"] = hashlib.file_digest(file, "sha256").hexdigest()
-        return told
-
-    def _model(self, name: str) -> Path:
-        if name not in self.models:
-            raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
-        return self.models[name]
-
-    def _program(self, word: str) -> str:
-        if "/" not in word:
-            hint = "install it, or write its path with a slash: paths are relative to the SLO file"
-            return find_program(word, install=hint)
-        path = self.folder / word
-        if not path.is_file():
-            raise InputError(f"worker program {path} does not exist", hint="paths are relative to the SLO file")
-        if not os.access(path, os.X_OK):
-            hint = f"chmod +x {word}, or name its interpreter first, as in python3 {word}"
-            raise InputError(f"worker program {path} is not executable", hint=hint)
-        return str(path)
 
 
 class WorkerBackend:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +23,9 @@ LOCK = "GATEKEEPER_HOST_LOCK"
 OWNER = "GATEKEEPER_OWNER"
 """For whom a run is made that somebody else started: a run from another machine names that machine."""
 PLACE = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
+
+NAMELESS_S = 0.5
+"""A lock is held without a name for the moment somebody looks at it, or takes it; no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,8 @@ def occupied(run: str) -> Iterator[str | None]:
     the process that holds it, so one that is free but not empty was left by a run that was killed.
     """
     path = Path(os.environ.get(LOCK) or PLACE)
-    descriptor = _open(path)
+    descriptor, left = _hold(path)
     try:
-        left = _take(descriptor, path)
         owner = {"who": this_owner(), "run": run, "pid": os.getpid(), "since": stamp(_now())}
         _write(descriptor, json.dumps({"schema": 1, **owner}) + "\n")
         try:
@@ -95,23 +98,57 @@ def occupant() -> Owner | None:
     return None
 
 
+def _hold(path: Path) -> tuple[int, str | None]:
+    """Return the locked file and what a dead holder left in it."""
+    while True:
+        descriptor = _open(path)
+        try:
+            left = _take(descriptor, path)
+            if _is_at(descriptor, path):
+                return descriptor, left
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Tell whether the file still has its name: what cleans /tmp may have taken it before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
 def _take(descriptor: int, path: Path) -> str | None:
     """Lock the file, or say who has; return what a dead holder left."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(descriptor):
         owner = Owner.read(_text(descriptor))
         by = owner.words(_now()) if owner is not None else "a run that does not say whose it is"
         raise HostLacksError(
             f"this host is occupied by {by}",
             hint="two runs would measure each other: wait for it, or end it; its lock ends with it",
-        ) from None
+        )
     text = _text(descriptor)
     if not text.strip():
         return None
     owner = Owner.read(text)
     by = owner.words(_now()) if owner is not None else "a run that did not say whose it was"
     return f"{path} was left by {by}; that run is dead, and its lock was taken over"
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock the file, and tell whether that went; who only looks, or has yet to write its name, is waited for."""
+    end = time.monotonic() + NAMELESS_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _text(descriptor).strip() or time.monotonic() > end:
+                return False
+            time.sleep(NAMELESS_S / 20)
+        else:
+            return True
 
 
 def _open(path: Path) -> int:

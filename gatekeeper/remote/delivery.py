@@ -2,12 +2,18 @@
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
 
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.parcel import Parcel, Wanted, is_path
 from gatekeeper.remote.tether import Say
+from gatekeeper.remote.trouble import FarError
 from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.units import show_bytes
+
+ATTEMPTS = 4
+"""How often one file is sent: a line that damages the same file so often will not bring it."""
 
 
 def folder(run_id: str) -> str:
@@ -36,10 +42,9 @@ def send_models(link: Link, models: Sequence[Wanted], say: Say) -> None:
         for name, digest, path in one.contents():
             place = f"{_shelf(one)}/{name}"
             if link.ask("held", path=place).get("sha256") != digest:
-                with path.open("rb") as content:
-                    link.put(place, content, sha256=digest)
+                _put(link, place, path, digest)
         stamp = one.name.encode()
-        link.put(_stamp(one), stamp, sha256=sha256(stamp.decode()))
+        _put(link, _stamp(one), stamp, sha256(stamp))
 
 
 def deliver(link: Link, parcel: Parcel, run_id: str, mapped: Mapping[str, str]) -> None:
@@ -48,12 +53,25 @@ def deliver(link: Link, parcel: Parcel, run_id: str, mapped: Mapping[str, str]) 
         digest = sha256(content)
         at = f"{folder(run_id)}/{place}"
         if link.ask("held", path=at).get("sha256") != digest:
-            link.put(at, content, sha256=digest, mode=0o755 if place in parcel.programs else 0o644)
+            _put(link, at, content, digest, mode=0o755 if place in parcel.programs else 0o644)
     for one in parcel.models:
         if one.name in mapped and one.place is not None:
             link.ask("link", path=f"{folder(run_id)}/{one.place}", to=mapped[one.name])
         elif _travels(one, parcel, mapped) and link.ask("held", path=_stamp(one)).get("sha256"):
             _lay(link, one, run_id)
+
+
+def _put(link: Link, place: str, content: bytes | Path, digest: str, *, mode: int = 0o644) -> None:
+    """Send a file; one that arrives damaged is sent again."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with content.open("rb") if isinstance(content, Path) else BytesIO(content) as source:
+                link.put(place, source, sha256=digest, mode=mode)
+        except FarError as error:
+            if error.kind != "damaged" or attempt == ATTEMPTS:
+                raise
+        else:
+            return
 
 
 def _lay(link: Link, one: Wanted, run_id: str) -> None:

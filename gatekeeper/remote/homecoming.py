@@ -30,6 +30,8 @@ class Homecoming:
     text: str = ""
     """The content of verdict.json."""
     promoted: bool = False
+    exact: bool = False
+    """The two verdicts agree byte for byte; False with other versions, where only the outcomes have to."""
     document: dict[str, Any] | None = None
     """What a sweep or a probe answers; they have no verdict."""
     trouble: GatekeeperError | None = None
@@ -109,7 +111,7 @@ def _verified(out: Path, code: int, verb: str) -> Homecoming:
             f"gatekeeper there ended with {code}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
-    return Homecoming(out, run.verdict, directory.read("verdict.json").decode(), promoted)
+    return Homecoming(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)
 
 
 def _probed(out: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gatekeeper import artifacts, host, inputs
+from gatekeeper import artifacts, digests, host, inputs
 from gatekeeper.backends import own_drafts
 from gatekeeper.inputs import Inputs
 from gatekeeper.prepare import prepare
@@ -43,7 +43,7 @@ def _models(given: Inputs) -> dict[str, dict[str, Any]]:
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}
-    hashes = artifacts.HashCache(artifacts.user_cache())
+    hashes = digests.HashCache(digests.user_cache())
     drafts = (name for name in subject.drafts if name not in own_drafts(subject.backend))
     found: dict[str, dict[str, Any]] = {}
     for name in (subject.target, *drafts):

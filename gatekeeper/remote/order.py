@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +18,12 @@ from gatekeeper.remote.follow import follow
 from gatekeeper.remote.homecoming import Homecoming
 from gatekeeper.remote.hosts import Host
 from gatekeeper.remote.installation import Environment, environment, is_installed
-from gatekeeper.remote.ledger import OPEN, Entry, Ledger, new_id
+from gatekeeper.remote.ledger import CLOSED, OPEN, Entry, Ledger, new_id
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.parcel import Parcel, pack
 from gatekeeper.remote.survey import Remark, of_inventory, of_link
 from gatekeeper.remote.tether import Tether
-from gatekeeper.remote.trouble import FarError
+from gatekeeper.remote.trouble import FarError, LinkError
 from gatekeeper.terms.clock import SystemClock, stamp
 from gatekeeper.terms.errors import HostLacksError, InputError
 from gatekeeper.terms.manifest import Manifest, sha256
@@ -95,10 +96,11 @@ class Courier:
             self.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
         if order.resume or job is None or entry is None:
             entry = entry or self._entry(order, parcel)
-            _is_free(Path(entry.out), resume=order.resume)
+            _is_free(Path(entry.out), again=order.resume)
             with ledger.holding(entry):
                 self._begin(order, parcel, entry, ledger, environ)
                 return self.bring(entry, ledger)
+        _is_free(Path(entry.out), again=True)
         with ledger.holding(entry):
             ledger.write(entry)
             return self.bring(entry, ledger)
@@ -116,10 +118,14 @@ class Courier:
         self._tell("stage", {"stage": "bringing the run home"})
         files = fetch(self.tether, entry.run_id, out, self.say)
         came = homecoming.receive(out, job, entry.command[0])
+        if came.verdict is not None and came.trouble is None:
+            agree = "the same verdict, byte for byte" if came.exact else "the same outcomes, by another version"
+            self.say("home", f"{files} files, each as it was sealed; judged again here: {agree}")
         told = json.dumps({"by": self.owner, "at": stamp(_now()), "files": files, "outcome": came.outcome}).encode()
         place = f"{delivery.folder(entry.run_id)}/{FETCHED}"
-        self.tether.hold(lambda link: link.put(place, told, sha256=sha256(told)))
         ledger.close(entry, came.outcome)
+        with suppress(LinkError):  # the run is home; that the far side knows it only keeps its list tidy
+            self.tether.hold(lambda link: link.put(place, told, sha256=sha256(told)), patience_s=0)
         return came
 
     def _find(
@@ -127,15 +133,18 @@ class Courier:
     ) -> tuple[Entry | None, Mapping[str, Any] | None]:
         """Return the run the same order began, by the ledger or, where it was lost, by what the far side knows."""
         jobs = {str(one["run_id"]): one for one in link.ask("jobs")["jobs"]}
+        entries = ledger.entries()
+        home = {entry.run_id for entry in entries if entry.state == CLOSED}
         mine = [
             entry
-            for entry in ledger.entries()
+            for entry in entries
             if entry.is_of(self.far.name, order.command, parcel.sha256, order.out)
             and (entry.state == OPEN or (order.resume and entry.run_id in jobs))
         ]
         if mine and (order.resume or mine[-1].run_id in jobs):
             return mine[-1], jobs.get(mine[-1].run_id)
-        found = [one for one in jobs.values() if self._is_mine(link, one, order, parcel)]
+        strange = [one for run_id, one in jobs.items() if order.resume or run_id not in home]
+        found = [one for one in strange if self._is_mine(link, one, order, parcel)]
         if found:
             job = max(found, key=lambda one: str(one["started"]))
             entry = self._entry(order, parcel, str(job["run_id"]))
@@ -236,7 +245,7 @@ class Courier:
         except FarError as error:
             if error.kind == "busy":
                 raise _occupied(self.far.name, error.more["job"]) from error
-            if error.kind != "exists" or order.resume:  # else the answer to the first try was lost with its connection
+            if error.kind != "exists":  # it runs: the answer to the first try was lost with its connection
                 raise
 
     def _heed(self, remarks: Sequence[Remark]) -> None:
@@ -281,8 +290,10 @@ def _named_environment(parcel: Parcel, named: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in named}
 
 
-def _is_free(out: Path, *, resume: bool) -> None:
-    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+def _is_free(out: Path, *, again: bool) -> None:
+    """Refuse a place that is taken; where a run comes *again*, an earlier part of it may lie there."""
+    taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken and not (again and (out / "manifest.json").is_file()):
         raise InputError(f"{out} is not empty", hint="choose another --out")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gatekeeper import artifacts, inputs
+from gatekeeper import artifacts, digests, inputs
 from gatekeeper.backends import own_drafts
 from gatekeeper.inputs import Inputs
 from gatekeeper.terms import tomlfile
@@ -113,7 +113,7 @@ def _models(given: Inputs, base: str) -> Iterator[Wanted]:
     subject = given.slo.subject
     if subject.backend == "scripted":
         return
-    hashes = artifacts.HashCache(artifacts.user_cache())
+    hashes = digests.HashCache(digests.user_cache())
     drafts = (name for name in subject.drafts if name not in own_drafts(subject.backend))
     for name in (subject.target, *drafts):
         whole = name.startswith(("/", "~"))

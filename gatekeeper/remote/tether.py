@@ -34,11 +34,12 @@ class Tether:
         """Note that something came: patience begins anew."""
         self._heard = time.monotonic()
 
-    def hold(self, act: Callable[[Link], Done]) -> Done:
-        """Do *act* over the link; where that breaks, do it again over a new one.
+    def hold(self, act: Callable[[Link], Done], *, patience_s: float | None = None) -> Done:
+        """Do *act* over the link; where that breaks, do it again over a new one, for so long.
 
         The very first connection is not tried twice: what is wrong with it is wrong with the command.
         """
+        patience = self._patience_s if patience_s is None else patience_s
         pause, told = FIRST_PAUSE_S, False
         if self._link is None:
             self._link = self._connect()
@@ -54,13 +55,13 @@ class Tether:
             except LinkError as error:
                 self.close()
                 waited = time.monotonic() - self._heard
-                if error.reason in HOPELESS or waited >= self._patience_s:
+                if error.reason in HOPELESS or waited >= patience:
                     raise self._given_up(error) from error
                 if not told:
-                    left = show_seconds(self._patience_s - waited)
+                    left = show_seconds(patience - waited)
                     self.say("connection", f"lost: {error.message}; trying again for {left}")
                     told = True
-                time.sleep(min(pause, max(0.0, self._patience_s - waited)))
+                time.sleep(min(pause, max(0.0, patience - waited)))
                 pause = min(LONGEST_PAUSE_S, pause * 2)
 
     def _given_up(self, error: LinkError) -> LinkError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.reports.plaintext import setting
+from gatekeeper.reports.plaintext import RELATIVE, interval, setting
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.units import show
 
@@ -75,9 +75,8 @@ def _contrast(one: Mapping[str, Any]) -> str:
 def _interval(seen: Mapping[str, Any] | None, metric: str) -> str:
     if not seen:
         return "-"
-    center = _value(seen["center"], metric)
-    known = seen["lo"] == seen["hi"]
-    return center if known else f"{center} [{_value(seen['lo'], metric)}, {_value(seen['hi'], metric)}]"
+    known = seen["lo"] == seen["hi"] and metric not in RELATIVE
+    return _value(seen["center"], metric) if known else interval({metric: seen}, metric, BY_NAME[metric].unit)
 
 
 def _value(value: float, metric: str) -> str:

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.terms.units import show
+from gatekeeper.terms.units import show, show_span
 
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
+
+RELATIVE = frozenset({"ttft_delta"})
+"""Metrics that are a share of what plain decoding takes: people say them in percent."""
 
 WORDS = {"num_draft_tokens": "draft length"}
 """Knobs whose name a reader of a summary would trip over."""
@@ -33,7 +36,12 @@ def render(verdict: Verdict) -> str:
     for finding in verdict.findings:
         lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
-    return "\n".join(lines) + "\n"
+    return clean("\n".join(lines)) + "\n"
+
+
+def clean(text: str) -> str:
+    """Return *text* without what would steer a terminal: a subject's words may hold anything."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def account(workload: WorkloadVerdict) -> list[str]:
@@ -109,7 +117,9 @@ def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:
     seen = measured.get(metric)
     if not seen:
         return ""
-    return f"{show(seen['center'], unit)} [{show(seen['lo'], unit)}, {show(seen['hi'], unit)}]"
+    if metric in RELATIVE:
+        return f"{seen['center']:+.1%} [{seen['lo']:+.1%}, {seen['hi']:+.1%}]"
+    return show_span(seen["center"], seen["lo"], seen["hi"], unit)
 
 
 def figures(workload: WorkloadVerdict) -> str:

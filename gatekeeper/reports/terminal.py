@@ -2,30 +2,43 @@
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.reports import plaintext
-from gatekeeper.terms.outcome import Check, Outcome, Verdict
+from gatekeeper.reports.moment import Moment, Progress, Row
+from gatekeeper.reports.plaintext import clean
+from gatekeeper.reports.region import CLOSED, Line, Region
+from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.ports import Observer
-from gatekeeper.terms.records import Event, Generation
-from gatekeeper.terms.units import show_bytes, show_seconds
+from gatekeeper.terms.records import Event
+from gatekeeper.terms.units import show_seconds
 
-LINE_S = 5.0
-"""Without a terminal, one progress line in this time."""
-RECENT = 20
-"""Answers that the current speed and acceptance are averaged over."""
+COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
+SPARE = ("TTFT delta", "acceptance", "promises")
+"""Columns that a narrow terminal goes without, the first one first."""
+HANG = 4
+"""How much further than its first line a paragraph goes on."""
+UNBROKEN = 100_000
+"""The width of a file."""
+OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
+"""Without a terminal, a progress line in 5 s for the first minute, later in one minute: a log of a night is read."""
+NARROW = 72
+"""Columns from which on settings and plain decoding are shown beside the draft's figures."""
+WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
+NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
+WIDEST = 120
+"""A line of more columns is not read faster."""
+TENTHS = 10.0
+"""Below this many tokens a second a tenth is worth seeing."""
+MINUTES_S, HOURS_MIN = 100.0, 120
+"""From here on a time is told in minutes, in hours."""
 COLOURS = {
     "promoted": "green",
     "graded_back": "yellow",
@@ -35,81 +48,6 @@ COLOURS = {
     Outcome.FAIL: "red",
     Outcome.UNPROVEN: "magenta",
 }
-
-
-@dataclass(slots=True)
-class _State:
-    """What the view shows, folded from events."""
-
-    stage: str = "starting"
-    about: str = ""
-    begun: float = field(default_factory=time.monotonic)
-    begun_at: str = ""
-    last_at: str = ""
-    """Of the latest event. What was recorded before somebody began to look has passed all the same."""
-    answered: int = 0
-    of: int | None = None
-    seconds: float | None = None
-    faults: int = 0
-    speeds: dict[str, deque[float]] = field(default_factory=dict)
-    acceptance: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    memory: int | None = None
-
-    def fold(self, event: Event) -> str | None:
-        """Take an event in; return a line worth keeping, if it is one."""
-        detail, self.last_at = event.detail, event.at
-        if event.kind in {"stage", "soaking"}:
-            self.begun_at = event.at
-        match event.kind:
-            case "stage":
-                self.stage, self.about = str(detail["stage"]), str(detail.get("soak", ""))
-                self.begun, self.answered, self.of, self.seconds = time.monotonic(), 0, None, None
-            case "soaking":
-                self.begun, self.seconds, self.of = time.monotonic(), float(detail["seconds"]), None
-            case "block" | "closing":
-                self.about = f"{detail.get('soak', '')} block {detail.get('block', 'closing')}".strip()
-            case "answer":
-                self._answer(detail)
-        return _line(event)
-
-    def _answer(self, detail: dict[str, Any]) -> None:
-        made: Generation = detail["generation"]
-        self.answered = int(detail.get("answered", self.answered + 1))
-        self.of = detail.get("of")
-        answer = made.answer
-        self.faults += answer.fault is not None
-        if answer.output_tokens and answer.ended_ns > answer.sent_ns:
-            speed = answer.output_tokens / (answer.ended_ns - answer.sent_ns) * 1e9
-            self.speeds.setdefault(made.arm, deque(maxlen=RECENT)).append(speed)
-        if answer.rounds is not None and answer.rounds.drafted:
-            self.acceptance.append(answer.rounds.accepted / answer.rounds.drafted)
-        self.memory = answer.memory_active or self.memory
-
-    def share(self) -> float | None:
-        """Return how much of the stage is done."""
-        if self.of:
-            return min(1.0, self.answered / self.of)
-        return min(1.0, self.passed() / self.seconds) if self.seconds else None
-
-    def passed(self) -> float:
-        """Return the seconds of the stage, by this clock or by the record, whichever saw more of it."""
-        seen = time.monotonic() - self.begun
-        if not (self.begun_at and self.last_at):
-            return seen
-        told = datetime.fromisoformat(self.last_at) - datetime.fromisoformat(self.begun_at)
-        return max(seen, told.total_seconds())
-
-    def words(self) -> list[str]:
-        """Return the figures of the moment."""
-        share, passed = self.share(), self.passed()
-        left = passed * (1 - share) / share if share else None
-        words = [f"{self.answered} answers" if self.of is None else f"{self.answered}/{self.of} answers"]
-        words += [f"{show_seconds(left)} left"] if left is not None and share and share < 1 else []
-        words += [f"{arm} {sum(s) / len(s):.0f} tok/s" for arm, s in sorted(self.speeds.items())]
-        words += [f"acceptance {sum(self.acceptance) / len(self.acceptance):.2f}"] if self.acceptance else []
-        words += [f"subject {show_bytes(self.memory)}"] if self.memory else []
-        words += [f"{self.faults} faults"] if self.faults else []
-        return words
 
 
 def _line(event: Event) -> str | None:
@@ -123,15 +61,23 @@ def _line(event: Event) -> str | None:
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
+        "subject_died": lambda: (
+            f"the subject died, {detail['in_a_row']} in a row: {plaintext.setting(detail['setting'])}"
+        ),
+        "subject_lost": lambda: f"the subject is given up: {detail['because']}",
+        "sampler_died": lambda: f"the host is not sampled any more: {detail['because']}",
+        "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
+        "artifact_changed": lambda: f"{detail['model']} changed on disk while it was measured",
+        "interrupted": lambda: "interrupted",
     }
-    if event.kind in {"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"}:
-        return f"{event.kind.replace('_', ' ')}: {detail}"
-    return lines[event.kind]() if event.kind in lines else None
+    return clean(lines[event.kind]()) if event.kind in lines else None
 
 
-def _settings(detail: dict[str, Any]) -> str:
+def _settings(detail: Mapping[str, Any]) -> str:
     settings = detail.get("settings")
-    if not isinstance(settings, dict):
+    if isinstance(settings, int):
+        return f": {settings} trials"
+    if not isinstance(settings, Mapping):
         return ""
     return ": " + "; ".join(f"{name} {plaintext.setting(knobs)}" for name, knobs in settings.items())
 
@@ -142,96 +88,251 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
     if quiet:
         yield None
         return
-    state = _State()
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield _plain_lines(state)
+    told, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield plain_lines(told, sys.stderr)
         return
-    with Live(console=console, refresh_per_second=4, transient=True, get_renderable=lambda: _view(state)):
+
+    def draw() -> list[Line]:
+        return _drawn(console, view(told.moment(), console.width - 1, console.height - 1))
+
+    with Region(sys.stderr, draw, lambda: console.width) as region:
 
         def observe(event: Event) -> None:
-            line = state.fold(event)
+            told.fold(event)
+            line = _line(event)
             if line is not None:
-                console.print(line, style="dim")
+                region.say(_drawn(console, Text(line, style="dim")))
 
         yield observe
 
 
-def _plain_lines(state: _State) -> Observer:
-    last = [time.monotonic()]
+def _drawn(console: Console, what: RenderableType) -> list[Line]:
+    with console.capture() as captured:
+        console.print(what)
+    sent = captured.get().removesuffix("\n").split("\n")
+    return [Line(one.rstrip(), Text.from_ansi(one.rstrip()).cell_len) for one in sent]
+
+
+def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.monotonic) -> Observer:
+    """Return an observer that writes what happens as lines, and in between how far it is, seldom enough for a log."""
+    begun = last = clock()
 
     def observe(event: Event) -> None:
-        line = state.fold(event)
-        if line is None and time.monotonic() - last[0] > LINE_S:
-            line = f"{state.stage} {state.about}".rstrip() + ": " + ", ".join(state.words())
+        nonlocal last
+        told.fold(event)
+        if event.kind == "sample":  # told by the sampler's thread, which has to be left alone
+            return
+        line, now = _line(event), clock()
+        if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
+            line = clean("; ".join(_summed(told.moment())))
         if line is not None:
-            last[0] = time.monotonic()
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            last = now
+            with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
+                file.write(line + "\n")
+                file.flush()
 
     return observe
 
 
-def _view(state: _State) -> RenderableType:
-    share = state.share()
-    rows = Table.grid()
-    rows.add_column(no_wrap=True, overflow="ellipsis")
-    rows.add_row(Text.assemble((state.stage, "bold"), " ", state.about))
-    rows.add_row(ProgressBar(total=1.0, completed=share or 0.0, pulse=share is None, width=40))
-    rows.add_row(Text(", ".join(state.words())))
-    return rows
+def _summed(now: Moment) -> list[str]:
+    """Write a moment as one line."""
+    words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
+    for row in now.rows:
+        if row.answered:
+            figures = [f"{_speed(row.drafting)} drafting"] if row.drafting is not None else []
+            figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
+            figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
+            words.append(f"{row.workload} {', '.join(figures)}")
+    return [*words, ", ".join(gauge.says for gauge in now.host)] if now.host else words
+
+
+def _answers(now: Moment) -> str:
+    if now.of:
+        return f"{now.answered}/{now.of} answers"
+    return f"{now.answered} answers" if now.answered or now.share is not None else ""
+
+
+def _times(now: Moment) -> list[str]:
+    words = [_plural(now.faults, "fault")] if now.faults else []
+    if now.over is not None:
+        return [*words, f"until every promise has enough answers, {_coarse(now.over)} at most"]
+    words += [f"about {_coarse(now.run_left)} left"] if now.run_left is not None else []
+    if now.left is not None:
+        words.append(f"{_coarse(now.left)} of this part" if now.run_left else f"{_coarse(now.left)} left of this part")
+    return words
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _coarse(seconds: float) -> str:
+    """Write a time that is left without digits that change faster than one reads."""
+    if seconds < MINUTES_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < HOURS_MIN else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _speed(speed: float | None) -> str:
+    if speed is None:
+        return "-"
+    return f"{speed:.1f} tok/s" if speed < TENTHS else f"{speed:.0f} tok/s"
+
+
+def view(now: Moment, width: int, height: int) -> RenderableType:
+    """Draw a moment into *width* columns and *height* rows: no line is longer, none is there for nothing."""
+    width = max(1, min(width, WIDEST))
+    lines = [Text.assemble((clean(now.stage), "bold"), *([f": {clean(now.part)}"] if now.part else []))]
+    if now.slo:
+        lines[0].append(f"  {clean(now.slo)}", style="dim")
+    drawn: list[RenderableType] = [
+        _cut(lines[0], width),
+        _bar(now.share or 0.0, width),
+    ]
+    counted = [Text(word) for word in (_answers(now), *_times(now)) if word]
+    seen = [Text(one.says, style="yellow" if one.alarming else "") for one in now.host]
+    drawn += [_joined(words, width) for words in (counted, seen) if words]
+    room = max(0, height - len(drawn) - 1)
+    if now.rows and room:
+        drawn.append(_lanes(now.rows[:room], width))
+    return Group(*drawn[: max(1, height)])
+
+
+def _bar(share: float, width: int) -> Text:
+    done = round(share * width)
+    return Text.assemble(
+        ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green"),
+        ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "dim"),
+    )
+
+
+def _lanes(rows: Sequence[Row], width: int) -> Table:
+    """Lay the workloads out: the less room there is, the fewer columns."""
+    wide = width >= NARROW
+    columns = WIDE_COLUMNS if wide else NARROW_COLUMNS
+    name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
+    rest = width - name - 2 - sum(column + 2 for column in columns.values())
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(width=name, no_wrap=True, overflow="ellipsis")
+    if wide:
+        table.add_column(
+            width=min(rest, max(8, *(len(row.setting) for row in rows))), no_wrap=True, overflow="ellipsis"
+        )
+    for one in columns.values():
+        table.add_column(width=one, justify="right", no_wrap=True)
+    table.add_row("workload", *(["setting"] if wide else []), *columns, style="dim")
+    for row in rows:
+        rate = "-" if row.acceptance is None else f"{row.acceptance:.2f}"
+        plain, drafting = _speed(row.plain), _speed(row.drafting)
+        now = plain if row.drafting is None else drafting
+        found = (clean(row.setting), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
+        table.add_row(*map(Text, (clean(row.workload), *found)))
+    return table
+
+
+def _joined(words: Sequence[Text], width: int) -> Text:
+    """Write as many words in a line as fit whole."""
+    line = Text()
+    for word in words:
+        if line.cell_len + word.cell_len + 3 * bool(line) > width and line:
+            break
+        line.append(" \N{MIDDLE DOT} " if line else "")
+        line.append_text(word)
+    return _cut(line, width)
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    line.no_wrap = True
+    return line
 
 
 def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
     """Print the verdict at a glance on stdout: per workload the setting, the figures and the promises not kept."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
+    # Lines are broken for a person's eye only; what a pipe gets is broken by whoever reads it.
+    console.width = min(console.width, WIDEST) if sys.stdout.isatty() else UNBROKEN
+    print_summary(console, verdict, run=run, promoted=promoted)
+
+
+def print_summary(console: Console, verdict: Verdict, *, run: Path, promoted: bool) -> None:
+    """Print the summary on *console*, as wide as that is."""
     style = COLOURS.get(verdict.outcome, "")
     console.print(
-        Text.assemble((verdict.slo, "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
+        Text.assemble((clean(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
         + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
     )
     if verdict.incomplete:
-        console.print(f"not proven: {verdict.incomplete}", style="magenta")
-    console.print(_table(verdict))
+        _say(console, f"not proven: {verdict.incomplete}", style="magenta")
+    console.print(_table(verdict, console))
     for workload in verdict.workloads:
-        console.print(
-            Text.assemble("\n", (workload.name, "bold"), f": {plaintext.setting(workload.setting)}; {workload.because}")
-        )
+        console.print()
+        _say(console, f": {plaintext.setting(workload.setting)}; {workload.because}", about=workload.name)
         for line in plaintext.account(workload):
-            console.print(Text(f"  {line}", style="dim"))
+            _say(console, line, style="dim", indent=2)
         _print_checks(console, workload.checks)
     if blended := plaintext.routing(verdict):
-        console.print(Text(f"\n{blended}"))
+        console.print()
+        _say(console, blended)
     if verdict.host_checks:
         kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
-        console.print(Text.assemble("\n", ("host", "bold"), f": {kept}/{len(verdict.host_checks)} promises kept"))
+        console.print()
+        _say(console, f": {kept}/{len(verdict.host_checks)} promises kept", about="host")
         _print_checks(console, verdict.host_checks)
+    if verdict.findings:
+        console.print()
     for finding in verdict.findings:
         advice = f"; {finding.advice}" if finding.advice else ""
-        console.print(Text(f"{finding.kind}, {finding.about}: {finding.detail}{advice}", style="yellow"))
-    console.print(f"\nrun: {run}")
-    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written")
+        said = f"{finding.kind.replace('_', ' ')}, {finding.about}: {finding.detail}{advice}"
+        _say(console, said, style="yellow")
+    console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
+    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
 
 
-def _table(verdict: Verdict) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises"):
-        table.add_column(name, no_wrap=True)
-    for workload in verdict.workloads:
-        measured = workload.measured
-        kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
-        table.add_row(
-            workload.name,
-            Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome]),
-            plaintext.against_plain(workload),
-            _center(measured, "acceptance_rate", "{:.2f}"),
-            _center(measured, "ttft_delta", "{:+.1%}"),
-            f"{kept}/{len(workload.checks)}",
-        )
-    return table
+def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
+    """Print a paragraph whose later lines are indented like, or below, its first."""
+    told = Text.assemble((clean(about), "bold"), (clean(text), style))
+    for number, line in enumerate(told.wrap(console, max(20, console.width - indent - HANG))):
+        line.rstrip()
+        console.print(Text(" " * (indent + HANG * (number > 0))) + line, soft_wrap=True)
 
 
-def _center(measured: dict[str, Any], metric: str, form: str) -> str:
+def _table(verdict: Verdict, console: Console) -> Table:
+    """Lay the workloads out; where there is no room, what the report says as well is left out."""
+    shown = list(COLUMNS)
+    while True:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in shown:
+            side: JustifyMethod = (
+                "right" if name == shown[-1] else "left"
+            )  # nothing follows: no spaces at the ends of lines
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
+        for workload in verdict.workloads:
+            cells = _cells(workload)
+            table.add_row(*(cells[name] for name in shown))
+        spare = [name for name in SPARE if name in shown]
+        if not spare or console.measure(table, options=console.options.update(width=UNBROKEN)).maximum <= console.width:
+            return table
+        shown.remove(spare[0])
+
+
+def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
+    kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
+    outcome = Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome])
+    found = (
+        Text(clean(workload.name)),
+        outcome,
+        Text(plaintext.against_plain(workload)),
+        Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
+        Text(_center(workload.measured, "ttft_delta", "{:+.1%}")),
+        Text(f"{kept}/{len(workload.checks)}"),
+    )
+    return dict(zip(COLUMNS, found, strict=True))
+
+
+def _center(measured: Mapping[str, Any], metric: str, form: str) -> str:
     return form.format(measured[metric]["center"]) if metric in measured else "-"
 
 
@@ -239,6 +340,9 @@ def _print_checks(console: Console, checks: tuple[Check, ...]) -> None:
     """Print the promises that were not kept, each with why it was made; kept ones are only counted."""
     for check in checks:
         if check.outcome is not Outcome.PASS:
-            mark = Text(f"  {plaintext.MARKS[check.outcome]:<9}", style=COLOURS[check.outcome])
-            console.print(mark + Text(f"{check.metric}: {check.because}"))
-            console.print(f"           why: {check.why}", style="dim")
+            mark = plaintext.MARKS[check.outcome]
+            told = Text.assemble((f"  {mark:<9}", COLOURS[check.outcome]), clean(f"{check.metric}: {check.because}"))
+            for number, line in enumerate(told.wrap(console, max(20, console.width - 11))):
+                line.rstrip()
+                console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
+            _say(console, f"why: {check.why}", style="dim", indent=11)

@@ -89,8 +89,9 @@ def soak(
     phase(given.name, 1)
     _stretch(given, desk, clock, made, note, observe, number=1, until_s=given.slo.soak.duration - half, counting=True)
     phase("")
-    asked = (_request(given, turn, f"closing-{at}") for at, turn in enumerate(closing(given.settings, given.canaries)))
-    observe("closing", {"soak": given.name})
+    last = closing(given.settings, given.canaries)
+    asked = (_request(given, turn, f"closing-{at}") for at, turn in enumerate(last))
+    observe("closing", {"soak": given.name, "answers": len(last)})
     desk.ask_all(asked, given.slo.soak.concurrency, note)
     if beside:
         desk.close()
@@ -129,7 +130,7 @@ def _stretch(
         # The last answer ends it, not the pause after it: the records must cover the whole duration.
         return (answered - begun) / 1e9 < until_s or (counting and bool(lacking(wanted, made)))
 
-    observe("soaking", {"soak": given.name, "seconds": until_s})
+    observe("soaking", {"soak": given.name, "seconds": until_s, "most": over if counting else until_s})
     requests = _paced(given, clock, _turns(given, more, len(made), number))
     desk.ask_all(requests, slo.soak.concurrency, noted, pause_s=given.profile.idle)
 

@@ -23,6 +23,7 @@ def read_ties(
     segment: int,
     before: Sequence[Tie],
     record: Callable[[Tie], None],
+    observe: Callable[[str, dict[str, object]], None],
 ) -> None:
     """Record the target's top-2 gap at every parting that *before* lacks; without a desk, that nobody can read it."""
     missing = [
@@ -40,7 +41,7 @@ def read_ties(
         return
     by_id = {(name, canary.id): canary for name, some in canaries.items() for canary in some}
     with open_desk() as desk:
-        for name, where in missing:
+        for read, (name, where) in enumerate(missing, start=1):
             knobs = plain_of(settings[name])
             desk.open(knobs)
             canary = by_id[name, where.canary]
@@ -49,6 +50,7 @@ def read_ties(
             gap = subject.logit_gap(ask, where.shared) if isinstance(subject, ReadsLogits) else None
             fault = None if gap is not None else "the target did not tell its logits"
             record(_tie(name, where, gap, fault, segment, stamp(clock.wall())))
+            observe("tie", {"answered": read, "of": len(missing)})
 
 
 def _tie(workload: str, where: Parting, gap: float | None, fault: str | None, segment: int, at: str) -> Tie:

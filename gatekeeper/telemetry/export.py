@@ -105,7 +105,7 @@ def export(path: Path, part: Part, way: Way) -> Sent:
 def frame_of(path: Path) -> Frame:
     """Return what all telemetry of the run at *path* shares."""
     directory = store.RunDirectory(path)
-    text = directory.read("manifest.json").decode()
+    text = directory.text("manifest.json")
     manifest = casefile.load_manifest(text.encode())
     given, _ = casefile.stored_inputs(directory, manifest)
     return Frame.of(given, manifest, sha256(text))

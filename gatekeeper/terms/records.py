@@ -185,3 +185,7 @@ class Event:
     at: str
     kind: str
     detail: dict[str, Any]
+
+
+RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie"})
+"""Kinds of events for those who look on; events.jsonl need not hold them."""

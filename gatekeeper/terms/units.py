@@ -90,6 +90,15 @@ def show(value: float, unit: str) -> str:
     return _digits(value) if unit == "1" else f"{_digits(value)} {unit}"
 
 
+def show_span(center: float, lo: float, hi: float, unit: str) -> str:
+    """Print a value with its bounds, the unit once where all three have the same: 157 [111, 189] tok/s."""
+    shown = [show(value, unit) for value in (center, lo, hi)]
+    numbers, units = zip(*(one.partition(" ")[::2] for one in shown), strict=True)
+    if len(set(units)) > 1:
+        return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}] {units[0]}".rstrip()
+
+
 def _digits(value: float) -> str:
     """Print three digits, or all before the point; people are not shown exponents for 1000."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

@@ -27,6 +27,7 @@ CERTIFIED = {
     # A scripted subject lives in its own time, the first of January 2026; the gate lives in ours.
     "promote": {"valid_for": "36500 d"},
 }
+KEPT_INPUTS = ("slo.toml", "profile.toml", "canaries-easy.jsonl")
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
 
@@ -147,6 +148,10 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
     edit(slo, "1.16", "1.01")
 
     assert ((0, "admitted"), (3, "other_slo")) == (remarked, asked(certified)[:2])
+
+    edit(slo, 'name = "scripted"', 'name = "another"')
+
+    assert "it is a run of the SLO 'scripted'" == asked(certified)[2]["because"]
 
 
 def test_other_inputs_are_refused(certified: Place) -> None:
@@ -362,6 +367,22 @@ def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
     reseal(run)
 
     assert [3, 3] == [first, asked(certified)[0]]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{one}" for one in KEPT_INPUTS)])
+def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
+    """
+    One byte that is no UTF-8 in what a run keeps: not a bug of ours, but no proof, for every command that reads it.
+    """
+    run = certified.path / "runs" / "run-1"
+    with (run / name).open("ab") as file:
+        file.write(b"\xff")
+    reseal(run)
+
+    found = [certified.run(*words, "runs/run-1") for words in (("judge",), ("report",), ("admit", "slo.toml", "--run"))]
+
+    assert [3, 3, 3] == [one.code for one in found]
+    assert ["damaged" in one.err + one.out for one in found] == [True, True, True]
 
 
 def test_a_record_file_added_later_is_noticed(certified: Place) -> None:

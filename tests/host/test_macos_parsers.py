@@ -243,6 +243,22 @@ def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Lack) -> Non
     assert {"power_mode": mode} == pmset.parse_mode(printed(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Currently in use:\n displaysleep         10\n sleep                1 (sleep prevented by sharingd)\n", 60.0),
+        ("Currently in use:\n Sleep On Power Button 1\n sleep                0\n disksleep            10\n", 0.0),
+        ("Currently in use:\n disksleep            10\n displaysleep         10\n", None),
+        ("", None),
+    ],
+)
+def test_idle_sleep_is_told_apart_from_the_disks_and_the_displays(text: str, seconds: float | None) -> None:
+    """
+    Minutes of the row `sleep` alone, whoever holds it off at the moment; 0 is never.
+    """
+    assert seconds == pmset.parse_sleep(printed(text))
+
+
 def test_pmset_notes_are_no_all_clear() -> None:
     """
     Three notes that nothing was recorded mean not found: absent, never a full speed limit.

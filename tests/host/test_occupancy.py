@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.host import occupancy
 from gatekeeper.host.occupancy import LOCK, OWNER, occupant, occupied
 from gatekeeper.terms.errors import GatekeeperError, HostLacksError
 
@@ -82,6 +83,27 @@ def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
     assert held is not None
     assert "mine" == held.run
     assert str(lock) in remark
+
+
+def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Somebody cleans the folder between the opening and the locking: the file that has the name now is locked.
+    """
+    take, cleaned = occupancy._take, []
+
+    def clean_first(descriptor: int, path: Path) -> str | None:
+        if not cleaned:
+            lock.unlink()
+            cleaned.append(True)
+        return take(descriptor, path)
+
+    monkeypatch.setattr(occupancy, "_take", clean_first)
+
+    with occupied("mine"):
+        seen = occupant()
+
+    assert seen is not None
+    assert ("mine", [True]) == (seen.run, cleaned)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"who": 1, "since": "never"}', "\x00\xff"])

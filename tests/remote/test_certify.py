@@ -43,6 +43,7 @@ def test_a_run_elsewhere_comes_home_and_is_judged_again(pair: Make) -> None:
 
     there = made.job() / "run/verdict.json"
     assert there.read_text() == done.out == judged.out == (made.place.path / "run/verdict.json").read_text()
+    assert "judged again here: the same verdict, byte for byte" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.place.path / "run").iterdir()}
     assert not (made.place.path / "run.part").exists()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,30 +12,56 @@ from tests.remote.conftest import Installed
 Until = Callable[[Callable[[], bool]], None]
 
 
+SMALLER = {
+    "first = 24": "first = 8",
+    "[2, 3, 4, 6]": "[3]",
+    'max_duration = "120 s"': 'max_duration = "20 s"',
+    'duration = "45 s"': 'duration = "10 s"',
+}
+"""The same in half a minute: too little to prove much, and all of the way there and back."""
+
+
 @pytest.mark.mlx
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_quickstart_elsewhere_with_the_connection_cut(installed: Installed, place: Place, until: Until) -> None:
+@pytest.mark.parametrize(
+    "changes", [SMALLER, pytest.param({}, marks=[pytest.mark.nightly, pytest.mark.slow])], ids=["small", "whole"]
+)
+def test_the_quickstart_elsewhere_with_the_connection_cut(
+    installed: Installed, place: Place, until: Until, changes: dict[str, str]
+) -> None:
     """
     The models travel, the run begins there, every session is cut in its sweep, and it ends as if nothing had been: the
     same verdict by the same bytes, of models that are the same by digest.
     """
     server = installed.server
     near = Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words})
-    slo = str(ROOT / "slos/quickstart.toml")
-    process = near.start("remote", "certify", slo, "--on", "far", "--ship-models", "--out", "run", "--json")
-    jobs = server.state / "jobs"
-    until(lambda: process.poll() is not None or any(jobs.glob("*/run/baseline.jsonl")))
+    (place.path / "slos").mkdir()
+    text = (ROOT / "slos/quickstart.toml").read_text()
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    (place.path / "slos/quickstart.toml").write_text(text)
+    for name in ("models", "canaries"):
+        (place.path / name).symlink_to(ROOT / name)
+    earlier = set(server.state.glob("jobs/*"))
+    process = near.start(
+        "remote", "certify", "slos/quickstart.toml", "--on", "far", "--ship-models", "--out", "run", "--json"
+    )
+
+    def begun() -> set[Path]:
+        return set(server.state.glob("jobs/*")) - earlier
+
+    until(lambda: process.poll() is not None or any((job / "run/baseline.jsonl").exists() for job in begun()))
 
     cut = server.cut()
     done, err = process.communicate(timeout=900)
     judged = near.run("judge", "run", "--json")
 
-    (there,) = jobs.glob("*/run/verdict.json")
+    (there,) = (job / "run/verdict.json" for job in begun())
     manifest = json.loads((near.path / "run/manifest.json").read_text())
     sums = (ROOT / "models/SHA256SUMS").read_text()
     assert cut > 0
-    assert process.returncode in {0, 3}, err  # 3: this machine may be too busy to prove it
+    assert process.returncode in {0, 1, 3}, err  # this machine may be too busy to prove it
     assert "connected again" in err
     assert done == judged.out == there.read_text()
     assert process.returncode == judged.code

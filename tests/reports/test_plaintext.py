@@ -94,3 +94,12 @@ def test_a_whole_run_is_as_it_was() -> None:
     Every line of a run that ended: compared with a stored file.
     """
     like_golden("verdict.txt", plaintext.render(VERDICT))
+
+
+def test_what_a_subject_says_steers_no_terminal() -> None:
+    """
+    Escape sequences in a server's words are replaced; lines stay lines.
+    """
+    text = plaintext.render(Verdict("made", "demo", "abc", (workload("failed"),), incomplete="\x1b]0;mine\x07 gone"))
+
+    assert "  not proven: \ufffd]0;mine\ufffd gone\n" in text

@@ -111,3 +111,19 @@ def test_every_metrics_unit_can_be_written(metric: object) -> None:
     allowed = units.UNITS_OF[unit]
 
     assert math.isfinite(units.parse(units.show(2.5, unit), allowed))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "expected"),
+    [
+        ((157.0, 111.0, 189.0), "tok/s", "157 [111, 189] tok/s"),
+        ((1.8, 1.43, 2.1), "1", "1.8 [1.43, 2.1]"),
+        ((0.9, 0.8, 1.5), "s", "900 ms [800 ms, 1.5 s]"),
+    ],
+    ids=["one unit", "no unit", "two units"],
+)
+def test_a_span_has_its_unit_once(values: tuple[float, float, float], unit: str, expected: str) -> None:
+    """
+    A value and its bounds share their unit, where it is the same.
+    """
+    assert expected == units.show_span(*values, unit)

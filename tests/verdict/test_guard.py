@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.terms.outcome import Outcome
+from gatekeeper.terms.policy import Figure
 from gatekeeper.terms.records import Claims, Reading
 from gatekeeper.verdict.guard import STRETCHES, Seen, Tally, judgements, look_error
+from gatekeeper.verdict.trace import spread
 from tests.verdict.made import FAST, PLAIN, SECOND, canary, counted, near, steady
 from tests.verdict.watched import (
     DAY_S,
@@ -485,3 +487,13 @@ def test_one_more_fault_never_looks_better(faulty: list[bool]) -> None:
     before, after = (judged(terms(ERRORS), seen(alone(some))) for some in (answers, more))
 
     assert after.outcome >= before.outcome
+
+
+def test_the_spread_of_a_set_is_read_off_its_certified_interval() -> None:
+    """
+    [1.0, 1.2] of 25 canaries at 95 % is ln(1.2) / 2 * 5 / t(0.95, 24); an interval of one canary tells nothing.
+    """
+    figures = [Figure(center=1.1, lo=1.0, hi=1.2, n=count) for count in (25, 1)]
+
+    assert [pytest.approx(math.log(1.2) / 2 * 5 / 1.7108821, rel=1e-6), 0.0] == [spread(one) for one in figures]
+    assert 0.0 == spread(None)

@@ -178,3 +178,19 @@ def test_all_looks_together_hold(
     limit = allowed + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert limit > words.count("pass") / runs
     assert limit > words.count("fail") / runs
+
+
+def test_a_known_spread_keeps_the_interval_from_closing() -> None:
+    """
+    Eight logs that are alike by chance are held as far apart as the set is known to lie: normal quantile, root of n.
+    """
+    alike = [0.1] * 8
+
+    alone, known = (sequential.interval(alike, 0.05, spread) for spread in (0.0, 0.2))
+
+    assert isinstance(alone, Estimate)
+    assert isinstance(known, Estimate)
+    assert pytest.approx((0.0, 0.2326174)) == (
+        math.log(alone.hi / alone.lo),
+        math.log(known.hi / known.lo),
+    )

@@ -1,5 +1,6 @@
 """The bench of the watch: what it lays over whole months is what a guard says look by look."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -9,9 +10,9 @@ from bench import watch
 from gatekeeper.terms.outcome import Outcome
 from gatekeeper.verdict import sequential
 from gatekeeper.verdict.guard import crossed_or_kept
-from gatekeeper.verdict.trace import SHARES, Trace, median_bounds, median_needs, share_bounds, spread
+from gatekeeper.verdict.trace import SHARES, Bounded, Trace, median_bounds, median_needs, share_bounds, spread
 
-HOW = {
+HOW: dict[str, tuple[Bounded, Callable[[float], int]]] = {
     "throughput_ratio": (sequential.interval, lambda _: sequential.LEAST),
     "acceptance_rate": (median_bounds, median_needs),
     "error_rate": (share_bounds, lambda _: SHARES),
@@ -37,7 +38,8 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     laid = watch.crossed(metric, values, error, condition.differ)
 
     bounded, least = HOW[metric]
-    bounded = partial(bounded, least_spread=differ) if metric == "throughput_ratio" else bounded
+    if metric == "throughput_ratio":
+        bounded = partial(sequential.interval, least_spread=differ)
     looks = [
         crossed_or_kept(
             guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE

@@ -1,0 +1,29 @@
+"""The group of commands: how one is found, and how they are listed."""
+
+import click
+
+from gatekeeper.terms.errors import InputError, did_you_mean
+
+
+class Commands(click.Group):
+    """Answers a mistyped command with the nearest one, and shows of each the whole sentence."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which was meant."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise InputError(f"no command '{name}'", hint=did_you_mean(name, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click asks with it)
+        """List the commands as a newcomer meets them, not by letter."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show what each command does to the end of its sentence; click cuts it off where the line ends."""
+        shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=200)) for name, one in shown if not one.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
