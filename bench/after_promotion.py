@@ -3,9 +3,9 @@
     python bench/after_promotion.py draft [--run RUN_DIR] [--limit 60]
     python bench/after_promotion.py slow
 
-Certifies slos/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through our
-tap, which counts what it accepts), watches it with short intervals, and then spoils it: `draft` starts the server again
-on the same port with models/little-draft-bad, `slow` holds its process still for three fifths of the time, after the
+Certifies bench/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through
+our tap, which counts what it accepts), watches it at short intervals, and then spoils it: `draft` starts the server
+again on the same port with models/little-draft-bad, `slow` holds its process still for three fifths of the time, after the
 guard on decode_throughput was edited to three fifths of the speed that is seen. Exits 3 where speculation is still on
 after --limit seconds.
 """
@@ -96,7 +96,7 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
         "--run",
         str(run),
         "--slo",
-        str(ROOT / "slos/watched.toml"),
+        str(ROOT / "bench/watched.toml"),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*argv, "--url", f"http://127.0.0.1:{port}"], env=environment, text=True)
@@ -177,7 +177,7 @@ def main() -> int:
         folder = Path(name)
         run = options.run or folder / "run"
         if options.run is None:
-            argv = [*GATEKEEPER, "certify", str(ROOT / "slos/watched.toml"), "--out", str(run), "--quiet"]
+            argv = [*GATEKEEPER, "certify", str(ROOT / "bench/watched.toml"), "--out", str(run), "--quiet"]
             if subprocess.run(argv, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode != 0:
                 return 3
         try:

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from gatekeeper import artifacts
-from gatekeeper.artifacts import HashCache
+from gatekeeper.digests import HashCache
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.manifest import File, Manifest, sha256
 
@@ -29,13 +29,13 @@ GUARDS = [
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of slos/watched.toml as it stands after a promotion: the certify before it takes most of a minute."""
-    slo = (ROOT / "slos" / "watched.toml").read_text()
+    """A run of bench/watched.toml as it stands after a promotion: the certify before it takes most of a minute."""
+    slo = (ROOT / "bench" / "watched.toml").read_text()
     canaries = (ROOT / "canaries" / "little" / "json.jsonl").read_text()
     profile = (ROOT / "soak" / "profiles" / "steady.toml").read_text()
     hashes = HashCache(None)
     names = ("../models/little-target", "../models/little-draft")
-    target, draft = (artifacts.freeze(name, ROOT / "slos" / name, hashes) for name in names)
+    target, draft = (artifacts.freeze(name, ROOT / "bench" / name, hashes) for name in names)
     manifest = Manifest(
         slo=File(name="watched.toml", sha256=sha256(slo)),
         backend="mlx-server",
