@@ -22,7 +22,8 @@ def fetch(tether: Tether, run_id: str, out: Path, say: Say) -> int:
     It is gathered beside *out* and moved when every digest is what the far side says; what is gathered already is not
     asked for again.
     """
-    part = out.with_name(out.name + ".part")
+    # One folder deeper than a run lies, so that nobody takes what is gathered for one.
+    part = out.with_name(f".{out.name}.part") / "run"
 
     def act(link: Link) -> int:
         listed = {str(one["name"]): one for one in link.stream("files", run_id=run_id)}
@@ -40,7 +41,7 @@ def fetch(tether: Tether, run_id: str, out: Path, say: Say) -> int:
         if count:
             _move(part, out)
         else:  # it ended before it wrote anything
-            shutil.rmtree(part)
+            shutil.rmtree(part.parent)
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {error.filename or part}: {error.strerror or error}",
@@ -91,12 +92,12 @@ def _move(part: Path, out: Path) -> None:
             f"{out} is not empty, and holds no part of this run",
             hint=f"choose another --out: gatekeeper remote fetch brings it there; what came lies in {part}",
         )
-    old = out.with_name(out.name + ".old")
     if out.exists():
+        old = part.with_name("old")
         shutil.rmtree(old, ignore_errors=True)
         out.rename(old)
     part.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(part.parent, ignore_errors=True)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -89,7 +89,8 @@ def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest
     """
     Somebody cleans the folder between the opening and the locking: the file that has the name now is locked.
     """
-    take, cleaned = occupancy._take, []
+    take = occupancy._take
+    cleaned: list[bool] = []
 
     def clean_first(descriptor: int, path: Path) -> str | None:
         if not cleaned:

@@ -46,7 +46,7 @@ def test_a_run_elsewhere_comes_home_and_is_judged_again(pair: Make) -> None:
     assert "judged again here: the same verdict, byte for byte" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.place.path / "run").iterdir()}
-    assert not (made.place.path / "run.part").exists()
+    assert not (made.place.path / ".run.part").exists()
     assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in again]
     (entry,) = [json.loads(path.read_text()) for path in made.place.path.glob("*.remote.json")]
     assert ("closed", "promoted") == (entry["state"], entry["outcome"])

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
+from gatekeeper import store
 from gatekeeper.remote.fetch import fetch
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.tether import Tether
@@ -58,8 +59,8 @@ def test_what_came_is_not_asked_for_again(tmp_path: Path) -> None:
     """
     What an interrupted fetch gathered stays, if it is whole; what is stale or cut is not kept.
     """
-    part = tmp_path / "run.part"
-    part.mkdir()
+    part = tmp_path / ".run.part/run"
+    part.mkdir(parents=True)
     (part / "soak-1.jsonl").write_bytes(b"records")
     (part / "manifest.json").write_bytes(b"{")
     (part / "stale.jsonl").write_bytes(b"")
@@ -96,7 +97,8 @@ def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, lies: dict[str,
         bring(Shelf(FILES), out)
 
     assert lies == {path.name: path.read_bytes() for path in out.iterdir()}
-    assert (tmp_path / "run.part/soak-1.jsonl").is_file()
+    assert (tmp_path / ".run.part/run/soak-1.jsonl").is_file()
+    assert tmp_path / ".run.part" not in store.runs_in(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../out.txt", "/etc/passwd", "a/../../out.txt", ""])

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from bench import after_promotion
 from gatekeeper import artifacts
 from gatekeeper.digests import HashCache
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.manifest import File, Manifest, sha256
 
-pytest.importorskip("mlx_lm")
-from bench import after_promotion
-
-pytestmark = pytest.mark.mlx
+pytestmark = [pytest.mark.mlx, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 SETTING = {"draft": "../models/little-draft", "num_draft_tokens": 3}
