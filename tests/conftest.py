@@ -1,9 +1,14 @@
-"""What holds for every test: properties are searched without a clock, and no run waits for another test process."""
+"""What holds for every test: no clock for properties, a host lock for each process, and what measures time alone."""
 
 import os
 import tempfile
+from collections.abc import Iterator
+from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("unhurried", deadline=None)  # this machine may be busy
@@ -12,3 +17,53 @@ settings.load_profile("unhurried")
 # Two test processes measure nothing that the other could spoil; what they start inherits the lock of their own.
 _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
+
+WHOLE = ("e2e", "remote", "watch")
+"""Folders whose tests run whole commands; `./run unit` leaves them out."""
+TOGETHER = "tests/remote/"
+"""One environment is installed for the whole folder."""
+MOST_WORKERS = 4
+"""Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return min(MOST_WORKERS, os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests on one worker, and a folder's where they share what takes a minute to install."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  only where several workers are asked for
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]  # xdist carries no types
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if TOGETHER in nodeid.partition("::")[0] else super()._split_scope(nodeid)
+
+    return Together(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here, without = Path(__file__).parent, find_spec("mlx_lm") is None
+    for item in items:
+        if without and item.get_closest_marker("mlx"):
+            item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WHOLE:
+            item.add_marker("whole")
+    items.sort(key=lambda item: TOGETHER not in item.path.as_posix())  # the longest piece of work begins first
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hold a lock around each test, of which the others take a share: one marked `alone` waits until nothing runs."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if session is None:
+        return (yield)
+    gate, room = (Path(tempfile.gettempdir()) / f"gatekeeper-tests-{session}-{name}" for name in ("gate", "room"))
+    with gate.open("w") as queue, room.open("w") as shared:
+        # Who waits for the room holds the gate: nobody slips past a test that waits to be alone.
+        flock(queue, LOCK_EX)
+        flock(shared, LOCK_EX if item.get_closest_marker("alone") else LOCK_SH)
+        flock(queue, LOCK_UN)
+        return (yield)

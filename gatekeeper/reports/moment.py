@@ -157,6 +157,8 @@ class Progress:
         """Answers of the sweep, if none of its trials stops early."""
         self._stage, self._kind, self._since, self._soaked = "freeze", "freeze", 0.0, 0.0
         self._part = _Part("hashing the artifacts, asking the subject what it shows", 0.0)
+        self._counted = 0.0
+        """When the last answer came."""
         self._lanes: dict[str, _Lane] = {}
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
@@ -253,7 +255,9 @@ class Progress:
         self._count(detail, warmup=made.role is Role.WARMUP)
 
     def _count(self, detail: Mapping[str, Any], *, warmup: bool = False) -> None:
-        part = self._part
+        if int(detail.get("answered", self._part.answered)) < self._part.answered:  # a pass counts each arm anew
+            self._next(_Part(self._part.name, self._counted, before=0))
+        part, self._counted = self._part, self._at
         part.answered = int(detail.get("answered", part.answered + (not warmup)))
         part.of = detail.get("of", part.of)
         if part.before is None:
@@ -279,7 +283,8 @@ class Progress:
             timed += min(now - self._part.begun, self._part.seconds)
         untimed = now - self._since - timed
         clocked = max(0.0, soak - timed) if self._kind == "soak" else 0.0
-        return rest + clocked + max(0.0, here - untimed)
+        known = left if left is not None and self._part.seconds is None else 0.0
+        return rest + clocked + max(known, here - untimed)
 
 
 def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:

@@ -69,11 +69,21 @@ def partings(answers: Iterable[Generation], plain: Iterable[Generation]) -> tupl
 
 
 def _twins(answers: Iterable[Generation], plain: Iterable[Generation]) -> Iterable[tuple[Generation, Answer]]:
+    """Pair what was answered with what plain decoding answered; the same words said again change no comparison."""
     by_canary: dict[str, list[Answer]] = defaultdict(list)
-    for one in plain:
-        if one.answer.fault is None:
-            by_canary[one.canary].append(one.answer)
-    return ((one, twin) for one in answers if one.answer.fault is None for twin in by_canary[one.canary])
+    for one in _distinct(plain):
+        by_canary[one.canary].append(one.answer)
+    return ((one, twin) for one in _distinct(answers) for twin in by_canary[one.canary])
+
+
+def _distinct(answers: Iterable[Generation]) -> Iterable[Generation]:
+    """Return, in order, the first of the answers to a canary that say the same; those that failed say nothing."""
+    found: dict[tuple[object, ...], Generation] = {}
+    for one in answers:
+        if (said := one.answer).fault is None:
+            calls = tuple(_call(call) for call in said.tool_calls)
+            found.setdefault((one.canary, _ids(said), said.reasoning, said.text, calls), one)
+    return found.values()
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import artifacts, host, store, telemetry
+from gatekeeper import digests, host, store, telemetry
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
@@ -77,7 +77,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             url=url,
             places=models,
             names=certified.names,
-            hashes=artifacts.HashCache(artifacts.user_cache()),
+            hashes=digests.HashCache(digests.user_cache()),
             listing=lambda: _listing(url),
         )
         interval = host_interval(effective.watch.interval)
@@ -119,11 +119,16 @@ def _exporter(certified: Certificate) -> Callable[[Change], str | None]:
     manifest = sha256(certified.manifest.text())
 
     def export(change: Change) -> str | None:
-        rungs = {"from_rung": change.before, "to_rung": change.after}
-        said = {"workload": change.workload, "change": change.kind, **rungs, "because": change.because}
-        settings = {f"setting.{knob}": value for knob, value in change.setting.items()}
+        said: dict[str, str | int | float | bool | None] = {
+            "workload": change.workload,
+            "change": change.kind,
+            "from_rung": change.before,
+            "to_rung": change.after,
+            "because": change.because,
+        }
+        said |= {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
-        return telemetry.transition(asked, {**said, **settings}, at_ns, manifest)
+        return telemetry.transition(asked, said, at_ns, manifest)
 
     return export
 

@@ -19,7 +19,6 @@ from gatekeeper.terms.records import Answer, Rounds, setting
 from gatekeeper.terms.subject import Subject as Written
 from tests.backends.conftest import MODELS, PLAIN, Arena, ask
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 
 STAND_INS = Path(__file__).parent / "stand_ins"

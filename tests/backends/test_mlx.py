@@ -19,7 +19,6 @@ from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 
 ENDLESS: dict[str, Any] = {"temperature": 50.0, "max_tokens": 800}
@@ -101,6 +100,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     assert not psutil.pid_exists(subject.pids()[0])
 
 
+@pytest.mark.alone
 def test_a_long_answer_is_no_silence(fresh: Callable[..., WorkerSubject]) -> None:
     """
     The limit is on silence, not on length: an answer far longer than it comes back whole.

@@ -19,7 +19,6 @@ from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, Arena, ask
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
 

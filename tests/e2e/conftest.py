@@ -35,9 +35,10 @@ def scripted(place: Place) -> Callable[..., Place]:
     def write(truth: Mapping[str, Any] | None = None, **changes: Any) -> Place:
         subject = {
             "seed": 3,
-            "token": "20 ms",
-            "verify": "22 ms",
-            "draft_token": {"heavy": "2 ms", "light": "1 ms"},
+            # Slow tokens: a soak of minutes is a hundred answers to judge, not a thousand.
+            "token": "100 ms",
+            "verify": "110 ms",
+            "draft_token": {"heavy": "10 ms", "light": "5 ms"},
             "noise": {"answer": 0.02},
             "canaries": {"easy-": {"acceptance": 0.9}, "hard-": {"acceptance": 0.05}},
             **(truth or {}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import Done, Place
+from tests.e2e.place import Done, Place, canary_lines
 
 Scripted = Callable[..., Place]
 Until = Callable[[Callable[[], bool]], None]
@@ -29,7 +29,10 @@ REAL_TIME = {
 @pytest.fixture
 def unhurried(scripted: Scripted) -> Place:
     """A run that takes a few seconds of real time, so that it can be interrupted."""
-    return scripted(REAL_TIME, soak={"duration": "4 s", "sentinel_drift": 0.9})
+    place = scripted(REAL_TIME, soak={"duration": "1.5 s", "sentinel_drift": 0.9})
+    for prefix in ("easy", "hard"):
+        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 6))
+    return place
 
 
 def lines(path: Path) -> list[str]:

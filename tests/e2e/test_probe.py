@@ -16,6 +16,10 @@ Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 
+QUICK = {"token": "20 ms", "verify": "22 ms", "draft_token": {"heavy": "2 ms", "light": "1 ms"}}
+"""A probe has a minute: answers of a quarter of a second are enough of them."""
+
+
 def probed(place: Place, *words: str) -> dict[str, Any]:
     for prefix in ("easy", "hard"):
         (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 30))
@@ -26,7 +30,7 @@ def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
     """
     The workload that drafts well is helped and the other hurt, each with its interval, acceptance and break-even.
     """
-    found = probed(scripted(), "--seconds", "60")["workloads"]
+    found = probed(scripted(QUICK), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
     assert found["easy"]["lo"] > 1 > found["hard"]["hi"]
@@ -38,7 +42,7 @@ def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> Non
     """
     With too little time it stops near it, is unclear, and names the time that would do.
     """
-    document = probed(scripted(), "--seconds", "4")
+    document = probed(scripted(QUICK), "--seconds", "4")
 
     assert document["seconds"] < 6
     assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
@@ -49,7 +53,14 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
     """
     A draft that changes nothing is neither help nor harm, whatever the noise.
     """
-    free = {"verify": "20 ms", "draft_token": 0.0, "acceptance": 0.0, "canaries": {}, "noise": {"answer": 0.05}}
+    free = {
+        **QUICK,
+        "verify": "20 ms",
+        "draft_token": 0.0,
+        "acceptance": 0.0,
+        "canaries": {},
+        "noise": {"answer": 0.05},
+    }
     place = scripted(free, confidence=0.9999)  # at 95 % one probe in ten would rightly be mistaken
 
     document = probed(place, "--seconds", "600")
@@ -62,7 +73,7 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Unt
     """
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """
-    place = scripted({"time": "real", "token": "5 ms"})
+    place = scripted({**QUICK, "time": "real", "token": "5 ms"})
     process = place.start("probe", "slo.toml", "--seconds", "60", "--out", "run")
     file = place.path / "run" / "baseline.jsonl"
     until(lambda: file.is_file() and file.stat().st_size > 0)
@@ -79,7 +90,7 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
     """
     Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
     """
-    found = probed(scripted({"faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
+    found = probed(scripted({**QUICK, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
 
     assert {"unclear"} == {one["answer"] for one in found.values()}
     assert "lost" in found["easy"]["because"]
@@ -107,7 +118,7 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
     """
     Where the arms can not share a process the answer is the same, with the arms in blocks.
     """
-    found = probed(scripted({"shares_process": False}), "--seconds", "60")["workloads"]
+    found = probed(scripted({**QUICK, "shares_process": False}), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
 

@@ -5,24 +5,29 @@ import os
 import signal
 import subprocess
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.e2e.conftest import place as place_in
 from tests.e2e.place import ROOT, Done, Place
 
-pytest.importorskip("mlx_lm")
 pytestmark = pytest.mark.mlx
 
 Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 
-def smoke(place: Place, *, speculation: str = "required", seconds: float = 6, **subject: Any) -> Place:
-    """Write the shipped smoke SLO with absolute paths; *subject* changes its [subject]."""
+def smoke(place: Place, *, only: str | None = None, seconds: float = 6, **subject: Any) -> Place:
+    """Write the shipped smoke SLO with absolute paths; *subject* changes its [subject].
+
+    With *only* one workload, which may then decode plainly, one draft length is swept.
+    """
     slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
     slo["subject"] |= {
         "target": str(ROOT / "models" / "little-target"),
@@ -31,8 +36,9 @@ def smoke(place: Place, *, speculation: str = "required", seconds: float = 6, **
     }
     for workload in slo["workload"]:
         workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
-        if workload["name"] == "json":
-            workload["speculation"] = speculation
+    if only is not None:
+        slo["workload"] = [one | {"speculation": "optional"} for one in slo["workload"] if one["name"] == only]
+        slo["sweep"] |= {"num_draft_tokens": [4]}
     slo["soak"] |= {"duration": f"{seconds} s"}
     slo["soak"].pop("max_duration", None)
     place.write_slo(slo)
@@ -53,6 +59,17 @@ NOISE = ("beyond noise", "unstable_arm", "drift", "on both sides of")
 """What a verdict says where other work on the machine decided it."""
 
 
+def quiet(run: Path) -> bool:
+    """Tell whether nothing else kept the machine busy: nine of ten plain answers took what their canary takes."""
+    paces: dict[str, list[float]] = defaultdict(list)
+    for one in (one for path in run.glob("*.jsonl") for one in records(path)):
+        answer = one["answer"]
+        if one["arm"] == "plain" and not answer["fault"]:
+            paces[one["canary"]].append(answer["output_tokens"] / (answer["ended_ns"] - answer["sent_ns"]))
+    strayed = [abs(pace / median(seen) - 1) for seen in paces.values() if len(seen) > 2 for pace in seen]
+    return quantiles(strayed, n=10)[-1] < 0.15
+
+
 def records(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -68,13 +85,19 @@ def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
     return max(children(process), key=lambda child: child.memory_info().rss)
 
 
-def test_the_smoke_slo_is_promoted(place: Place) -> None:
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Done]:
+    """The shipped smoke SLO, certified once."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("smoke"))  # type: ignore[attr-defined]
+    return place, smoke(place).run("certify", "slo.toml", "--out", "run")
+
+
+@pytest.mark.alone
+def test_the_smoke_slo_is_promoted(certified: tuple[Place, Done]) -> None:
     """
     The real mlx-lm on the real pair: JSON is promoted, random text is decoded plainly, and judging agrees.
     """
-    smoke(place)
-
-    ran = place.run("certify", "slo.toml", "--out", "run")
+    place, ran = certified
 
     verdict = place.verdict()
     assert ran.code == verdict["exit_code"]
@@ -83,13 +106,12 @@ def test_the_smoke_slo_is_promoted(place: Place) -> None:
     assert verdict == place.run("judge", "run", "--json", code=ran.code).document
 
 
-def test_the_manifest_names_what_answered(place: Place) -> None:
+@pytest.mark.alone
+def test_the_manifest_names_what_answered(certified: tuple[Place, Done]) -> None:
     """
     The manifest holds the checksum of every model file and the versions of what decoded.
     """
-    smoke(place, seconds=1)
-
-    place.run("certify", "slo.toml", "--out", "run")
+    place, _ = certified
 
     manifest = json.loads((place.path / "run" / "manifest.json").read_text())
     sums = {
@@ -107,21 +129,22 @@ def test_a_killed_worker_is_a_record_and_not_promoted(place: Place, until: Until
     """
     SIGKILL to the worker in the soak: the answer in flight is a fault, the soak goes on, and the draft is graded back.
     """
-    smoke(place, speculation="optional")
+    smoke(place, only="json", seconds=2)
     soak = place.path / "run" / "soak-1.jsonl"
     process = place.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(records(soak)) > 20)
+    until(lambda: len(records(soak)) > 3)
 
     worker_of(process).kill()
     finished = ended(process)
 
-    faults = [one["answer"]["fault"] for one in records(soak) if one["answer"]["fault"]]
-    assert finished.code in {0, 1}, finished.err
-    assert "signal 9" in faults[0]
-    assert "promoted" != outcomes(place.verdict())["json"] or place.verdict()["transitions"]
-    assert any("error_rate" in step["because"] for step in place.verdict()["transitions"]) or any(
-        "candidate" != one["arm"] for one in records(soak) if one["answer"]["fault"]
-    )
+    (fault, *_) = (one for one in records(soak) if one["answer"]["fault"])
+    assert "signal 9" in fault["answer"]["fault"]
+    assert not records(soak)[-1]["answer"]["fault"]
+    if fault["arm"] == "candidate":
+        assert finished.code == 0, finished.err
+        assert any("error_rate" in step["because"] for step in place.verdict()["transitions"])
+    else:  # plain decoding lost an answer, and with it a pair of the few there are
+        assert finished.code in {0, 1, 3}, finished.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -129,10 +152,10 @@ def test_no_process_outlives_the_gate(place: Place, until: Until, ended: Ended, 
     """
     Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.
     """
-    smoke(place)
+    smoke(place, only="json", seconds=2)
     soak = place.path / "run" / "soak-1.jsonl"
     process = place.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(records(soak)) > 5)
+    until(lambda: len(records(soak)) > 3)
     left = children(process)
 
     os.kill(process.pid, number)
@@ -143,14 +166,15 @@ def test_no_process_outlives_the_gate(place: Place, until: Until, ended: Ended, 
     assert {signal.SIGINT: 130, signal.SIGKILL: -9}[number] == stopped.code
     assert [] == alive
     assert resumed.code == place.verdict()["exit_code"]
-    assert settled(place.verdict(), "json", "promoted"), resumed.out
+    assert "incomplete" not in place.verdict(), resumed.out
 
 
+@pytest.mark.alone
 def test_the_real_server_is_certified(place: Place) -> None:
     """
     The real mlx_lm.server: one process a arm, acceptance counted by our tap, both arms compared in blocks.
     """
-    smoke(place, backend="mlx-server")
+    smoke(place, only="json", seconds=4, backend="mlx-server")
 
     ran = place.run("certify", "slo.toml", "--out", "run")
 
@@ -172,12 +196,13 @@ def test_a_server_that_exits_at_start_is_quoted(place: Place) -> None:
     assert "--no-such-flag" in refused.err
 
 
+@pytest.mark.alone
 def test_a_draft_that_hardly_learned_is_graded_back(place: Place) -> None:
     """
-    The negative control: a draft that guesses wrong makes everything slower and is never promoted.
+    The negative control: a draft that guesses wrong is slower even on JSON and is never promoted.
     """
     bad = str(ROOT / "models" / "little-draft-bad")
-    smoke(place, speculation="optional", seconds=2, drafts=[bad])
+    smoke(place, only="json", seconds=2, drafts=[bad])
 
     place.run("certify", "slo.toml", "--out", "run")
 
@@ -196,6 +221,7 @@ def warm_cache(place: Place, **subject: Any) -> Place:
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     """
@@ -217,6 +243,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
     """
@@ -230,15 +257,27 @@ def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_quickstart_ends_as_the_readme_says(place: Place) -> None:
     """
-    The README's first command: at least one workload promoted, one sent to plain decoding, a demo grade, code 0.
+    The README's first command: JSON and code are promoted, random text is sent to plain decoding, a demo, code 0.
+
+    On a machine that was busy meanwhile a time may be left unproven for its noise, and nothing else.
     """
     run = place.path / "run"
 
-    place.run("certify", str(ROOT / "slos" / "quickstart.toml"), "--out", str(run), code=0)
+    ran = place.run("certify", str(ROOT / "slos" / "quickstart.toml"), "--out", str(run))
 
-    ended_in = outcomes(place.verdict())
-    assert {"promoted", "graded_back"} == set(ended_in.values())
-    assert "graded_back" == ended_in["random"]
-    assert "demo" == place.verdict()["grade"]
+    verdict = place.verdict()
+    hoped = {"json": "promoted", "code": "promoted", "random": "graded_back"}
+    untimed = [one for work in verdict["workloads"] for one in work["checks"] if one["metric"] not in TIMES]
+    assert ("demo", ran.code) == (verdict["grade"], verdict["exit_code"])
+    assert len(hoped) <= len(untimed)
+    assert {"pass"} == {one["outcome"] for one in (*untimed, *verdict["host_checks"])}, ran.out
+    assert (ran.code == 0) == (outcomes(verdict) == hoped), ran.out
+    assert ran.code == 0 or not quiet(run), ran.out
+    assert all(settled(verdict, name, outcome) for name, outcome in hoped.items()), ran.out
+
+
+TIMES = {"throughput_ratio", "ttft_delta"}
+"""What the quickstart promises of time; every other promise of it holds at any speed."""

@@ -105,7 +105,7 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: U
     """
     A run that was interrupted in its soak has a page and every other report, and each says that it is not proven.
     """
-    place = scripted(REAL_TIME, soak={"duration": "4 s", "sentinel_drift": 0.9})
+    place = scripted(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
     soak = place.path / "run" / "soak-1.jsonl"
     process = place.start("certify", "slo.toml", "--out", "run")
     until(lambda: soak.exists() and len(soak.read_text().splitlines()) > 5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.terms.clock import stamp
@@ -404,6 +404,7 @@ def test_a_few_readings_have_no_slope() -> None:
     count=st.integers(20, 150),
     seed=st.integers(0, 2**32 - 1),
 )
+@settings(max_examples=30)
 def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int, seed: int) -> None:
     """
     Without noise the estimate is the rate, whatever the seed.

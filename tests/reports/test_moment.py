@@ -223,3 +223,16 @@ def test_an_event_of_a_later_gatekeeper_is_passed_over() -> None:
     A kind nobody here knows changes nothing but the clock.
     """
     assert told(*swept(10)) == told(*swept(10), event(20, "comet", tail=1))
+
+
+def test_each_arm_of_a_pass_is_paced_alone() -> None:
+    """
+    Six slow plain answers, then four of eight quick ones: four seconds are left, and the run does not end before.
+    """
+    events = [*swept(10), event(100, "stage", stage="distribution", soak="soak-1")]
+    events += [event(100 + 5 * n, "answer", generation=generation(), answered=n, of=6) for n in range(1, 7)]
+    events += [event(130 + n, "answer", generation=generation(), answered=n, of=8) for n in range(1, 5)]
+
+    moment = told(*events)
+
+    assert (4, 8, 4.0, 4.0) == (moment.answered, moment.of, moment.left, moment.run_left)

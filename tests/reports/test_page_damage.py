@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gatekeeper.reports import FORMATS
 from gatekeeper.verdict.case import Recorded
 from tests.reports.staged import staged, whole
-from tests.verdict.test_damage import CASES, losses
+from tests.verdict.test_damage import CASES, case_of, losses
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -19,7 +19,7 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     """
     Files lost, cut or holed, events lost with them: every format renders, and none calls it promoted.
     """
-    case, _ = CASES[name]
+    case = case_of(name)
     hurt = data.draw(losses(case))
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 

@@ -37,7 +37,7 @@ BOUNDS = {
     ],
 }
 
-
+pytestmark = pytest.mark.whole
 ARMS = ("plain", "candidate")
 
 

@@ -25,6 +25,7 @@ def nobody() -> str:
         return f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
+@pytest.mark.whole
 def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
     """
     Nobody listens: the run ends as it would, the events and the last line say what was not delivered.
@@ -40,6 +41,7 @@ def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
     assert "gatekeeper export run" in done.err
 
 
+@pytest.mark.whole
 def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
     """
     A collector that takes a connection and never answers is left after the limit, and the run is not touched.

@@ -1,12 +1,14 @@
 """Records that are missing or damaged never improve an outcome, whatever is lost."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.terms.outcome import Verdict
 from gatekeeper.terms.records import Generation
 from gatekeeper.verdict.case import Case, Recorded
 from gatekeeper.verdict.conclude import conclude
@@ -21,22 +23,37 @@ def _run(case: Case, made: Made, footprint: float = 0.0) -> Case:
         for leg in needs:
             case = with_soak(case, leg, made)
             if footprint:
-                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(601))
-                case = replace(case, host_samples=(*case.host_samples, *samples))
+                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(0, 601, 10))
+                case = replace(case, interval=10.0, host_samples=(*case.host_samples, *samples))
     return case
 
 
 HOST = (objective("throughput_ratio", at_least=1.1), objective("footprint_peak", at_most="4 GB"))
-CASES: dict[str, tuple[Case, str]] = {
-    "promoted": (_run(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)), WINNING), "promoted"),
-    "graded back": (_run(bare({"easy": WINNING}), FAILING), "graded_back"),
-    "failed": (_run(bare({"hard": LOSING}, objectives=(objective("ttft", at_most=0.001),)), LOSING), "failed"),
-    "host failed": (_run(bare({"easy": WINNING}, objectives=HOST), WINNING, 5e9), "failed"),
+CASES: dict[str, tuple[Callable[[], Case], str]] = {
+    "promoted": (lambda: _run(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)), WINNING), "promoted"),
+    "graded back": (lambda: _run(bare({"easy": WINNING}), FAILING), "graded_back"),
+    "failed": (
+        lambda: _run(bare({"hard": LOSING}, objectives=(objective("ttft", at_most=0.001),)), LOSING),
+        "failed",
+    ),
+    "host failed": (lambda: _run(bare({"easy": WINNING}, objectives=HOST), WINNING, 5e9), "failed"),
     "apart": (
-        _run(bare({"easy": WINNING, "hard": LOSING}, shares=False, optional=("hard",)), WINNING),
+        lambda: _run(bare({"easy": WINNING, "hard": LOSING}, shares=False, optional=("hard",)), WINNING),
         "promoted",
     ),
 }
+
+
+@cache
+def case_of(name: str) -> Case:
+    """Return the case of that name, made when it is first wanted."""
+    return CASES[name][0]()
+
+
+@cache
+def verdict_of(name: str) -> Verdict:
+    """Return what the undamaged case ends in."""
+    return conclude(case_of(name)).verdict
 
 
 def damaged(draw: st.DrawFn, files: Mapping[str, Recorded]) -> dict[str, Recorded]:
@@ -75,9 +92,7 @@ def test_the_cases_end_as_they_should(name: str) -> None:
     """
     Undamaged, each case ends in the outcome it stands for.
     """
-    case, outcome = CASES[name]
-
-    assert outcome == conclude(case).verdict.outcome
+    assert CASES[name][1] == verdict_of(name).outcome
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,8 +102,7 @@ def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -
     """
     Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become unproven.
     """
-    case, _ = CASES[name]
-    before = conclude(case).verdict
+    case, before = case_of(name), verdict_of(name)
 
     hurt = data.draw(losses(case))
     after = conclude(hurt).verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper import artifacts
-from gatekeeper.artifacts import HashCache
+from gatekeeper.digests import HashCache
 from gatekeeper.terms.manifest import File, Manifest
 from gatekeeper.watch import identity
 

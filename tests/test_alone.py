@@ -1,0 +1,60 @@
+"""Several tests run at once; those marked `alone` never do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+TESTS = """
+import json, os, time
+from pathlib import Path
+import pytest
+
+def noted(kind):
+    begun = time.monotonic_ns()
+    time.sleep(0.02)
+    with open(Path(__file__).with_name("spans"), "a") as spans:
+        spans.write(json.dumps([kind, begun, time.monotonic_ns()]) + "\\n")
+
+@pytest.mark.parametrize("at", range(6))
+def test_beside(at):
+    noted("beside")
+
+@pytest.mark.alone
+@pytest.mark.parametrize("at", range(2))
+def test_alone(at):
+    noted("alone")
+"""
+
+
+@pytest.mark.whole
+def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
+    """
+    On two workers ordinary tests overlap, and a test marked `alone` overlaps with none, whichever worker it is on.
+    """
+    (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    whole\n")
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(TESTS)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=clean,
+    )
+
+    spans = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
+    alone = [span for span in spans if span[0] == "alone"]
+    assert (0, 4, 16) == (ran.returncode, len(alone), len(spans)), ran.stdout
+    for one in alone:
+        assert [one] == [other for other in spans if other[1] < one[2] and one[1] < other[2]]
+    assert any(one[1] < other[2] and other[1] < one[2] for one in spans for other in spans if one is not other)
