@@ -3,10 +3,11 @@
     python bench/after_promotion.py draft [--run RUN_DIR] [--limit 60]
     python bench/after_promotion.py slow
 
-Certifies slos/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through our
-tap, which counts what it accepts), watches it with short intervals, and then spoils it: `draft` starts the server again
-on the same port with models/little-draft-bad, `slow` holds its process still for nine tenths of the time. Exits 3 where
-speculation is still on after --limit seconds.
+Certifies bench/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through
+our tap, which counts what it accepts), watches it at short intervals, and then spoils it: `draft` starts the server
+again on the same port with models/little-draft-bad, `slow` holds its process still for three fifths of the time, after
+the guard on decode_throughput was edited to three fifths of the speed that is seen. Exits 3 where speculation is still
+on after --limit seconds.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,15 @@ from gatekeeper.watch import identity
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"
-WATCH = {"interval": 1.0, "duty": 0.5, "window": 120.0, "missing_for": 60.0, "quiet_for": 3600.0}
+WATCH = {"interval": 0.5, "duty": 0.5, "missing_for": 60.0, "false_alarms": 0.2}
 PATIENCE_S = 120.0
-STILL_S, MOVING_S = 0.09, 0.01
+RESTART_S = 60.0
+"""A server that starts again refuses connections for some seconds, which is not what is shown here."""
+STILL_S, MOVING_S = 0.06, 0.04
+SLOW = 0.6
+"""Share of the speed seen before, below which the server counts as slow."""
+LIFE = timedelta(minutes=15)
+"""A short policy has few looks, so that each needs less evidence for the same chance of a false alarm."""
 GATEKEEPER = (sys.executable, "-m", "gatekeeper")
 
 
@@ -55,7 +63,7 @@ def served(draft: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextlib.contextmanager
 def slowed(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Hold a process still for nine tenths of the time."""
+    """Hold a process still for three fifths of the time."""
     over = threading.Event()
 
     def hold() -> None:
@@ -79,8 +87,9 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
     """Watch the run's policy, with short times, until leaving."""
     policy = tomllib.loads((run / "policy.toml").read_text())
     policy["watch"] = WATCH
+    policy["expires"] = (datetime.fromisoformat(policy["issued"]) + LIFE).isoformat()
     for guard in policy["guard"]:
-        guard["for"] = 2.0
+        guard["for"] = RESTART_S if guard["metric"] == "error_rate" else 2.0
     (folder / "policy.toml").write_text(tomli_w.dumps(policy))
     argv = [
         *GATEKEEPER,
@@ -89,7 +98,7 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
         "--run",
         str(run),
         "--slo",
-        str(ROOT / "slos/watched.toml"),
+        str(ROOT / "bench/watched.toml"),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*argv, "--url", f"http://127.0.0.1:{port}"], env=environment, text=True)
@@ -98,6 +107,17 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
     finally:
         process.terminate()
         process.wait()
+
+
+def tighten(folder: Path, speed: float) -> None:
+    """Edit the watched policy: slow is below SLOW times *speed*."""
+    policy = tomllib.loads((folder / "policy.toml").read_text())
+    for guard in policy["guard"]:
+        if guard["metric"] == "decode_throughput":
+            guard["at_least"] = SLOW * speed
+    fresh = folder / "policy.fresh"
+    fresh.write_text(tomli_w.dumps(policy))
+    fresh.replace(folder / "policy.toml")
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
@@ -121,11 +141,11 @@ def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]
     """Spoil a watched server; return the seconds until its speculation was off, and the reason in the log."""
     port = free_port()
 
-    def kept() -> bool:
-        """Tell whether there is enough of every guard to judge it, and every route speculates."""
+    def centers() -> dict[str, float | None]:
+        """Return what the last look saw of each guard's metric."""
         looks = [entry for entry in entries(folder) if entry["kind"] == "look"]
-        guards = [seen for route in looks[-1]["routes"].values() for seen in route["guards"].values()] if looks else []
-        return bool(guards) and all(center is not None for _, center, *_ in guards)
+        routes = looks[-1]["routes"].values() if looks else ()
+        return {name.split()[0]: seen[1] for route in routes for name, seen in route["guards"].items()}
 
     def off() -> bool:
         live = tomllib.loads((folder / "policy.live.toml").read_text())
@@ -135,13 +155,15 @@ def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]
         good = stack.enter_context(contextlib.ExitStack())
         server = good.enter_context(served("little-draft", port))
         stack.enter_context(watched(folder, run, port))
-        until(kept, "every guard is judged")
+        until(lambda: bool(seen := centers()) and None not in seen.values(), "every guard is judged")
         if off():
             raise RuntimeError("speculation was off before anything was spoiled: is the machine too busy?")
         if case == "draft":
             good.close()
             stack.enter_context(served("little-draft-bad", port))
         else:
+            tighten(folder, centers()["decode_throughput"] or 0.0)
+            until(lambda: any(entry["kind"] == "policy" for entry in entries(folder)), "the edit is taken up")
             stack.enter_context(slowed(server))
         seconds = until(off, "speculation is off", limit)
     return seconds, str([entry for entry in entries(folder) if entry["kind"] == "change"][-1]["because"])
@@ -157,7 +179,7 @@ def main() -> int:
         folder = Path(name)
         run = options.run or folder / "run"
         if options.run is None:
-            argv = [*GATEKEEPER, "certify", str(ROOT / "slos/watched.toml"), "--out", str(run), "--quiet"]
+            argv = [*GATEKEEPER, "certify", str(ROOT / "bench/watched.toml"), "--out", str(run), "--quiet"]
             if subprocess.run(argv, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode != 0:
                 return 3
         try:

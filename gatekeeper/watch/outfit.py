@@ -119,16 +119,16 @@ def _exporter(certified: Certificate) -> Callable[[Change], str | None]:
     manifest = sha256(certified.manifest.text())
 
     def export(change: Change) -> str | None:
-        rungs = {"from_rung": change.before, "to_rung": change.after}
-        said: dict[str, str | int | float | None] = {
+        said: dict[str, str | int | float | bool | None] = {
             "workload": change.workload,
             "change": change.kind,
-            **rungs,
+            "from_rung": change.before,
+            "to_rung": change.after,
             "because": change.because,
         }
-        settings = {f"setting.{knob}": value for knob, value in change.setting.items()}
+        said |= {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
-        return telemetry.transition(asked, {**said, **settings}, at_ns, manifest)
+        return telemetry.transition(asked, said, at_ns, manifest)
 
     return export
 

@@ -424,6 +424,20 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     assert kinds.index("change") < kinds.index("command")
 
 
+def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A change that no collector takes is written down as that, once for each change, and the watch goes on.
+    """
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:01:35Z")
+
+    code, heard = deployed.watch(14)
+
+    assert (1, ["barred 0>2"], 1) == (code, heard.changes, len(heard.of("telemetry_failed")))
+    assert heard.of("look")[-1]["at"] > heard.of("telemetry_failed")[0]["at"]
+
+
 def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
     """
     Every look tells what the canaries cost so far, which stays within the duty once the first is paid for.
