@@ -84,8 +84,8 @@ class Jobs:
             if not (folder / "pids.json").exists() and supervisor.poll() is not None:
                 (folder / "job.json").unlink()  # it never began: the same name may be used again
                 full = self._state.free() < CHUNK
-                said = tail(folder / "log").strip() or "it said nothing"
-                raise Refusal("disk_full" if full else "start", "the run could not be started: " + said)
+                words = tail(folder / "log").strip() or "it said nothing"
+                raise Refusal("disk_full" if full else "start", "the run could not be started: " + words)
         return self._job(folder)
 
     def _jobs(self) -> "List[Header]":
