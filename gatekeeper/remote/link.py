@@ -280,6 +280,7 @@ _HINTS = {
     "disk_full": "make room there: gatekeeper remote list shows its runs, and ~/.gatekeeper holds them",
     "denied": "check the owner and permissions of the folder there",
     "busy": "wait for it, or: gatekeeper remote attach, gatekeeper remote cancel",
+    "start": "what it said is above; is its environment whole? Remove ~/.gatekeeper/envs there to have it made anew",
     "exists": "attach to it: gatekeeper remote attach",
     "missing": "gatekeeper remote list shows what lies there",
     "environment": "let gatekeeper install its own: leave `environment` out of hosts.toml",

@@ -102,6 +102,26 @@ def test_a_job_runs_to_its_end_and_says_how(serve: Serve, environment: Path) -> 
     assert "throughput_ratio" in job["log"]
 
 
+def test_a_job_that_never_began_is_told_and_leaves_its_name_free(serve: Serve, tmp_path: Path) -> None:
+    """
+    An environment that is broken is named with what it said; once it is mended, the same run begins.
+    """
+    serve()
+    broken = stand_in(tmp_path / "broken", "")
+    whole = (broken / "bin" / "python").read_text()
+    (broken / "bin" / "python").write_text("#!/bin/sh\necho this Python is broken >&2\nexit 1\n")
+
+    with Link("far") as link:
+        with pytest.raises(FarError, match="this Python is broken") as refused:
+            start(link, "one", broken)
+        assert {"jobs": []} == link.ask("jobs")
+        (broken / "bin" / "python").write_text(whole)
+        start(link, "one", broken)
+        job = ended(link, "one")
+
+    assert ("start", "finished") == (refused.value.kind, job["state"])
+
+
 def test_a_job_outlives_a_cut_connection_and_no_line_is_lost(serve: Serve, tmp_path: Path) -> None:
     """
     Cut in the middle, a job goes on; followed again from where the first link was, every line comes exactly once.

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Dict, List, Optional
 
-from gatekeeper.remote.far.channel import BEAT_S, POLL_S, Channel, Header, Items, Refusal
+from gatekeeper.remote.far.channel import BEAT_S, CHUNK, POLL_S, Channel, Header, Items, Refusal
 from gatekeeper.remote.far.disk import State, held, locked, read, sha256, stamp, tail, whole_lines, write, write_bytes
 from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.far.machine import boot_id
@@ -81,6 +81,11 @@ class Jobs:
             end = time.monotonic() + STARTING_S
             while not (folder / "pids.json").exists() and supervisor.poll() is None and time.monotonic() < end:
                 time.sleep(0.01)
+            if not (folder / "pids.json").exists() and supervisor.poll() is not None:
+                (folder / "job.json").unlink()  # it never began: the same name may be used again
+                full = self._state.free() < CHUNK
+                words = tail(folder / "log").strip() or "it said nothing"
+                raise Refusal("disk_full" if full else "start", "the run could not be started: " + words)
         return self._job(folder)
 
     def _jobs(self) -> "List[Header]":
