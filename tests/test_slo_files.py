@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOS = ROOT / "slos"
 FILES = sorted(SLOS.glob("*.toml"))
 MACHINES = ("m2-ultra-64gb", "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
-LITTLE = ("quickstart", "quickstart-warm-cache", "smoke", "watched")
+LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
 
 COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]
 plain_command = ["serve", "{target}", "{port}"]
@@ -230,7 +230,7 @@ def every_key(model: type[BaseModel], found: set[type[BaseModel]]) -> set[str]:
 
 def test_the_shipped_files_are_these() -> None:
     """
-    There is a file for five machines, two to start with, one to test with and one to watch.
+    There is a file for five machines, two to start with and one to test with.
     """
     assert sorted((*MACHINES, *LITTLE)) == sorted(path.stem for path in FILES)
 
