@@ -211,7 +211,7 @@ class Link:
 
     def _fault(self, header: Mapping[str, Any]) -> FarError:
         fault = dict(header.get("fault") or {"kind": "bug", "message": "an answer that is none"})
-        kind, message, hint = (str(fault.pop(key, "")) for key in ("kind", "message", "hint"))
+        kind, message, hint = (_shown(fault.pop(key, "")) for key in ("kind", "message", "hint"))
         return FarError(kind, f"{self.host}: {message}", hint=hint or _HINTS.get(kind, _HINTS["bug"]), more=fault)
 
     def _send(self, header: Mapping[str, Any], content: bytes = b"") -> None:
@@ -297,6 +297,11 @@ def checked(host: str) -> str:
             f"{host!r} is no host", hint="NAME, USER@NAME or ssh://USER@NAME:PORT; give others a name in ~/.ssh/config"
         )
     return host
+
+
+def _shown(text: object) -> str:
+    """Return what another machine wrote without what a terminal would obey."""
+    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", "", str(text))
 
 
 def ssh_words() -> list[str]:

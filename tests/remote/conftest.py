@@ -14,7 +14,7 @@ import tomli_w
 from gatekeeper.remote.installation import Environment
 from gatekeeper.remote.installation import environment as prepared
 from gatekeeper.remote.link import Link
-from gatekeeper.remote.trouble import FarError
+from gatekeeper.remote.trouble import FarError, LinkError
 from gatekeeper.remote.wheel import wheel
 from tests.e2e.conftest import ended, place, scripted, until
 from tests.e2e.place import Place
@@ -62,6 +62,24 @@ class Installed:
     server: Server
     environment: Environment
     said: tuple[str, ...]
+    half_made: str
+    """The environment of a first attempt, which was cut."""
+
+
+LEFT = "left-behind"
+
+
+def _cut_attempt(server: Server) -> str:
+    """Cut the connection as soon as pip says something; return what was half made."""
+
+    def cut(_line: str) -> None:
+        server.cut()
+
+    with Link("far") as link, pytest.raises(LinkError):
+        prepared(link, say=cut)
+    (half,) = [path for path in (server.state / "envs").iterdir() if path.is_dir()]
+    (half / LEFT).touch()
+    return half.name
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +94,17 @@ def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GATEKEEPER_SSH", server.words)
         try:
+            half = _cut_attempt(server)
             with Link("far") as link:
                 made = prepared(link, say=said.append)
         except FarError as error:
             server.close()
-            if error.kind == "install" and re.search("No matching distribution|Could not find|onnection", error.hint):
-                pytest.skip(f"the packages can not be had here: {error.hint.splitlines()[-1]}")
+            if error.kind == "install" and re.search(
+                "No matching distribution|Could not find|onnection", error.message
+            ):
+                pytest.skip(f"the packages can not be had here: {error.message.splitlines()[-1]}")
             raise
-    yield Installed(server, made, tuple(said))
+    yield Installed(server, made, tuple(said), half)
     server.close()
 
 

@@ -172,6 +172,14 @@ class Server:
                     found.append(one)
         return found
 
+    def commands(self) -> dict[int, str]:
+        """Return the command lines of those processes."""
+        found = {}
+        for one in self.left():
+            with contextlib.suppress(psutil.Error):
+                found[one.pid] = " ".join(one.cmdline())
+        return found
+
 
 def python_with(environment: Path, *, wheel: bytes) -> Path:
     """Make an environment that holds *wheel*, and the libraries of this one: a host that has gatekeeper already."""

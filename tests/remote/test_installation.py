@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from gatekeeper.remote.far.channel import Channel
 from gatekeeper.remote.far.disk import State
 from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.link import Link
-from gatekeeper.remote.trouble import LinkError
+from gatekeeper.remote.trouble import FarError
 from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
-from tests.remote.conftest import Installed, Serve
+from tests.e2e.place import ROOT
+from tests.remote.conftest import LEFT, Installed, Serve
 
 
+@pytest.mark.timeout(900)
 def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) -> None:
     """
     What was installed is exactly what is pinned, this gatekeeper among it, and both are recorded; a second time
@@ -71,29 +74,13 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
         changed.write_bytes(before)
 
 
-def test_an_installation_that_was_cut_is_made_anew(serve: Serve) -> None:
+@pytest.mark.timeout(900)
+def test_an_installation_that_was_cut_is_made_anew(installed: Installed) -> None:
     """
     A half-made environment is never used: the same command makes it again, and what pip left behind is gone.
     """
-    server = serve()
-    reached: list[str] = []
-
-    def cut(line: str) -> None:
-        reached.append(line)
-        server.cut()
-
-    with Link("far") as link, pytest.raises(LinkError):
-        installation.environment(link, pinned=b"", say=cut)
-    half = [path.name for path in (server.state / "envs").iterdir() if path.is_dir()]
-    (server.state / "envs" / half[0] / "left").touch()
-    with Link("far") as link:
-        made = installation.environment(link, pinned=b"")
-        told = list(link.stream("run", argv=["--help"], **made.words()))
-
-    assert reached
-    assert ([made.key], True) == (half, made.fresh)
-    assert not (server.state / "envs" / made.key / "left").exists()
-    assert 0 != told[-1]["code"]  # its libraries were left out
+    assert (installed.environment.key, True) == (installed.half_made, installed.environment.fresh)
+    assert not (installed.server.state / "envs" / installed.half_made / LEFT).exists()
 
 
 def test_old_environments_make_room(tmp_path: Path) -> None:
@@ -114,3 +101,40 @@ def test_old_environments_make_room(tmp_path: Path) -> None:
     Environments(state, Channel(io.BytesIO(), io.BytesIO()))._make_room("of-now")
 
     assert {"of-a-job", "recent", "newest", "of-now"} == {path.name for path in (tmp_path / "envs").iterdir()}
+
+
+def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
+    """
+    What pyproject.toml asks for is in the list that travels, in a version it allows; nothing else says where from.
+    """
+    requirements = pytest.importorskip("packaging.requirements")
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("this is no checkout")
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = installation.lock().decode()
+    blocks = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    pins: dict[str, set[str]] = {}
+    for name, version_ in re.findall(r"^([a-z0-9-]+)==([^ \n]+)", text, re.MULTILINE):
+        pins.setdefault(name, set()).add(version_)
+
+    for one in [*asked["dependencies"], *asked["optional-dependencies"]["mlx"]]:
+        wanted = requirements.Requirement(one)
+        assert all(pin in wanted.specifier for pin in pins[wanted.name]), one
+    assert len(blocks) == len(re.findall("==", text)) - len(re.findall(" == '", text))
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert not re.search("://|--index|--find-links|--extra", text)
+
+
+def test_a_library_without_a_hash_is_never_installed(serve: Serve) -> None:
+    """
+    The far pip takes nothing that is not pinned by hash; what it says is passed on, and nothing is ready.
+    """
+    server, made = serve(), wheel()
+    there = server.state / "parcels" / made.sha256 / made.name
+
+    with Link("far") as link, pytest.raises(FarError) as refused:
+        installation.environment(link, pinned=f"gatekeeper @ {there.as_uri()}\n".encode())
+
+    assert ("install", 3) == (refused.value.kind, refused.value.exit_code)
+    assert "Hashes are required" in refused.value.message
+    assert [] == list((server.state / "envs").glob("*/ready"))

@@ -301,4 +301,4 @@ def test_a_command_in_the_foreground_ends_with_the_link(serve: Serve, tmp_path: 
             assert b"here\n" == item["content"]
             break
 
-    until(lambda: not any("gatekeeper.py" in " ".join(one.cmdline()) for one in server.left()), "it has ended")
+    until(lambda: not any("gatekeeper.py" in words for words in server.commands().values()), "it has ended")

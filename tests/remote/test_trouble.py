@@ -6,6 +6,7 @@ import re
 import select
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -118,9 +119,10 @@ def test_a_key_it_does_not_accept(serve: Serve) -> None:
     assert "ssh-copy-id far" in refused.hint
 
 
-def test_a_password_is_never_asked_for(serve: Serve) -> None:
+def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A server that wants a password gets none and nobody waits, even on a terminal and behind a jump host.
+    A server that wants a password gets none and nobody waits: on a terminal, behind a jump host, and even where
+    ssh was told to ask.
     """
     server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
     before = server.config.read_text()
@@ -128,7 +130,8 @@ def test_a_password_is_never_asked_for(serve: Serve) -> None:
     server.config.write_text(f"{jump}{before}")
     script = "import sys\nfrom gatekeeper.remote.link import Link\nLink(sys.argv[1])"
 
-    for host in ("far", "behind"):
+    for host, option in (("far", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("far", "BatchMode=no")):
+        monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
         shown = on_a_terminal([sys.executable, "-c", script, host])
 
         assert "LinkError" in shown
@@ -290,13 +293,13 @@ def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: py
     monkeypatch.setattr(links, "SILENCE_S", 0.5)
 
     with Link("far") as link:
-        agents = [one for one in server.left() if "sys.stdin.buffer" in " ".join(one.cmdline())]
+        agents = [pid for pid, words in server.commands().items() if "sys.stdin.buffer" in words]
         for agent in agents:
-            agent.suspend()
+            os.kill(agent, signal.SIGSTOP)
         with pytest.raises(LinkError) as silent:
             link.ask("clock")
         for agent in agents:
-            agent.resume()
+            os.kill(agent, signal.SIGCONT)
 
     assert agents
     assert "silent" == silent.value.reason

@@ -44,12 +44,14 @@ class Environments:
                 raise Refusal("python", "no Python here is new enough and makes environments")
             if folder.exists():
                 shutil.rmtree(str(folder))
-            for words in (
-                [self.python, "-I", "-m", "venv", str(folder)],
-                [*_pip(folder), "install", "--require-hashes", "--no-deps", "-r", str(self._state.at(lock))],
-                [*_pip(folder), "install", "--no-deps", "--no-index", str(self._state.at(wheel))],
+            pinned = ["install", "--require-hashes", "--no-deps", "-r", str(self._state.at(lock))]
+            ours = ["install", "--no-deps", "--no-index", str(self._state.at(wheel))]
+            for what, words in (
+                ("python -m venv", [self.python, "-I", "-m", "venv", str(folder)]),
+                ("pip install of the pinned libraries", [*_pip(folder), *pinned]),
+                ("pip install of gatekeeper", [*_pip(folder), *ours]),
             ):
-                for item in self._step(words, lock_held):
+                for item in self._step(what, words, lock_held):
                     yield item, b""
             frozen = subprocess.run(
                 [*_pip(folder), "freeze", "--all"],
@@ -72,7 +74,7 @@ class Environments:
             if str(old) not in used:
                 shutil.rmtree(str(old), ignore_errors=True)
 
-    def _step(self, words: "List[str]", lock_held: int) -> "Iterator[Header]":
+    def _step(self, what: str, words: "List[str]", lock_held: int) -> "Iterator[Header]":
         """Run one step of an installation; tell what it says, and refuse to go on where it fails.
 
         The step holds the lock as well: were this agent killed, nobody may build in the same folder meanwhile.
@@ -98,7 +100,7 @@ class Environments:
         if code != 0:
             full = any("No space left" in line or "Disk quota" in line for line in said)
             told = "\n".join(said[-12:])
-            raise Refusal("disk_full" if full else "install", "{} failed: {}".format(" ".join(words[1:5]), told))
+            raise Refusal("disk_full" if full else "install", what + " failed:\n" + told)
 
     def do_verify(self, environment: str, package: "Dict[str, str]") -> Header:
         """Compare an environment somebody else made with the *package* of the near side: digests by path."""
