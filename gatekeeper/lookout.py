@@ -38,6 +38,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     Exit codes: 0 the looks ended with every route as certified; 1 a route was turned down; 2 a wrong file or
     option; 3 no answer came, or another watch keeps the overlay; 130 interrupted.
     """  # noqa: D301 (click reads the \b)
+    from gatekeeper.reports.plaintext import clean  # noqa: PLC0415
     from gatekeeper.watch import outfit  # noqa: PLC0415
     from gatekeeper.watch.outlet import Ears  # noqa: PLC0415
 
@@ -59,7 +60,8 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
 
     def say(text: str, style: dict[str, Any]) -> None:
         if style or not quiet:
-            click.echo(click.style(text, **style), err=True)
+            # A server may call itself anything, escape sequences included.
+            click.echo(click.style(clean(text.replace("\n", " ")), **style), err=True)
 
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.reports.plaintext import clean
 from gatekeeper.terms.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
+    from gatekeeper.reports.plaintext import clean  # noqa: PLC0415
+
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))
 
 

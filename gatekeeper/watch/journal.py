@@ -1,6 +1,7 @@
 """The journal: what the watch saw and did, one line each, in two files of bounded size."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -104,9 +105,18 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
-    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    line = json.dumps(_written(entry), ensure_ascii=False, allow_nan=False).encode() + b"\n"
     if file.write(line) != len(line):
         raise OSError(28, "No space left on device")
+
+
+def _written(value: Any) -> Any:
+    """Return *value* as JSON can hold it: what is no number is null, and no reason to end a watch."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _written(one) for key, one in value.items()}
+    return [_written(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _ends_whole(path: Path) -> bool:

@@ -20,7 +20,7 @@ from gatekeeper.terms.records import HostSample
 from gatekeeper.verdict.vigil import Change
 from gatekeeper.watch import identity, papers
 from gatekeeper.watch.outlet import Ears, Places
-from gatekeeper.watch.papers import Certificate, Desk
+from gatekeeper.watch.papers import Certificate, Edits
 from gatekeeper.watch.post import Post, attached
 from gatekeeper.watch.session import Orders, Ports, Sampling, Session
 from gatekeeper.watch.witness import Witness
@@ -83,7 +83,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
         interval = host_interval(effective.watch.interval)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
         ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval, _exporter(certified))
-        with Session(certified, Desk(path, certified, read), orders, ports, places, ears) as made:
+        with Session(certified, Edits(path, certified, read), orders, ports, places, ears) as made:
             yield made
 
 

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper.terms.clock import Clock, stamp
+from gatekeeper.terms.policy import Policy
 from gatekeeper.verdict.vigil import Change
-from gatekeeper.watch import memory, switch, tell
+from gatekeeper.watch import recall, switch, tell
 from gatekeeper.watch.journal import Journal
 from gatekeeper.watch.overlay import Lane, Overlay, Publisher
 
@@ -78,10 +79,13 @@ class Outlet:
         """Write an entry and tell programs."""
         self._ears.write(self._journal.write(kind, **detail))
 
-    def publish(self, slo: str, policy_sha256: str, lanes: Sequence[Lane], seconds: float) -> None:
-        """Put what is true now in place, to be believed for *seconds*."""
+    def publish(self, policy: Policy, policy_sha256: str, lanes: Sequence[Lane], seconds: float) -> None:
+        """Put what is true now in place, to be believed for *seconds*, and speculation no longer than the policy."""
         now = self._clock.wall()
-        self._put(Overlay(slo, policy_sha256, now, now + timedelta(seconds=seconds), tuple(lanes)))
+        until = now + timedelta(seconds=seconds)
+        if any(lane.speculation for lane in lanes):
+            until = min(until, policy.expires)
+        self._put(Overlay(policy.slo, policy_sha256, now, until, tuple(lanes)))
 
     def end(self, why: str) -> None:
         """Leave an overlay that says when it was last true and why nobody looks any more."""
@@ -103,7 +107,7 @@ class Outlet:
 
     def changed(self, change: Change) -> None:
         """Tell of a change, before anything is done about it."""
-        self.note(memory.CHANGE, **change.document())
+        self.note(recall.CHANGE, **change.document())
         self.say(*tell.change(change))
 
     def act(self, change: Change, lane: Lane, commands: Sequence[Sequence[str]], limit: float) -> None:

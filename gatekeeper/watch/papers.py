@@ -88,7 +88,7 @@ def read(path: Path, certificate: Certificate) -> Read:
     return Read(policy, sha256(text))
 
 
-class Desk:
+class Edits:
     """Where the policy lies, to be edited while it is watched."""
 
     def __init__(self, path: Path, certificate: Certificate, now: Read) -> None:

@@ -10,7 +10,7 @@ from gatekeeper.terms.records import Generation
 from gatekeeper.verdict import guard, vigil
 from gatekeeper.verdict.guard import Judgement, Seen, Terms
 from gatekeeper.verdict.vigil import Change, Rules, Standing, State
-from gatekeeper.watch import memory
+from gatekeeper.watch import recall
 from gatekeeper.watch.evidence import Answers, Host
 from gatekeeper.watch.look import TWINNED, Wish
 from gatekeeper.watch.overlay import Lane
@@ -37,12 +37,12 @@ class Routes:
 
     def restore(self, entries: Iterable[Mapping[str, Any]], verdict_sha256: str, now: Instant) -> None:
         """Go on from a journal."""
-        standings = memory.restored(entries, verdict_sha256, self.rules)
+        standings = recall.restored(entries, verdict_sha256, self.rules)
         self.states = {name: vigil.begin(one, now.now_ns) for name, one in standings.items()}
 
     def snapshot(self, verdict_sha256: str) -> dict[str, Any]:
         """Return what a journal needs to go on from."""
-        return memory.snapshot(verdict_sha256, self.standings, self.rules)
+        return recall.snapshot(verdict_sha256, self.standings, self.rules)
 
     @property
     def standings(self) -> dict[str, Standing]:

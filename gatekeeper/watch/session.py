@@ -19,7 +19,7 @@ from gatekeeper.watch.journal import entries
 from gatekeeper.watch.look import Round
 from gatekeeper.watch.outlet import Ears, Outlet, Places
 from gatekeeper.watch.pace import Pace
-from gatekeeper.watch.papers import Certificate, Desk
+from gatekeeper.watch.papers import Certificate, Edits
 from gatekeeper.watch.passage import Instant
 from gatekeeper.watch.post import Post
 from gatekeeper.watch.routes import Routes
@@ -74,12 +74,12 @@ class Session:
     """Watches from entering to leaving: `look` once, or `run` until somebody ends it."""
 
     def __init__(
-        self, certificate: Certificate, desk: Desk, orders: Orders, ports: Ports, places: Places, ears: Ears
+        self, certificate: Certificate, edits: Edits, orders: Orders, ports: Ports, places: Places, ears: Ears
     ) -> None:
-        self._certificate, self._desk, self._orders, self._ports = certificate, desk, orders, ports
+        self._certificate, self._edits, self._orders, self._ports = certificate, edits, orders, ports
         self._clock, self._places = ports.clock, places
         now = Instant.of(self._clock)
-        self.routes = Routes(orders.policy(desk.now.policy), switched=ports.post.both_arms, now=now)
+        self.routes = Routes(orders.policy(edits.now.policy), switched=ports.post.both_arms, now=now)
         watch = self.routes.policy.watch
         self.pace = Pace(watch.duty, watch.interval, now.now_ns)
         self._outlet = Outlet(places, ears, self._clock, state=self._snapshot, export=ports.export)
@@ -103,7 +103,7 @@ class Session:
                 tell.beginning(self._places.url, self.routes.policy.slo, self.routes.standings, rules), tell.QUIET
             )
             self._outlet.say(tell.cost(watch.duty, watch.interval))
-            digest = self._desk.now.sha256
+            digest = self._edits.now.sha256
             self._outlet.note("begun", policy_sha256=digest, url=self._places.url, duty=watch.duty, **self._snapshot())
             self._stack = stack.pop_all()
         return self
@@ -163,17 +163,17 @@ class Session:
         return True
 
     def _take_up_policy(self) -> None:
-        before, said = self._desk.now, self._desk.reread()
+        before, said = self._edits.now, self._edits.reread()
         if said is None:
             return
         self._outlet.say(said, tell.WARNING)
-        if self._desk.now is before:
-            self._outlet.note("policy_refused" if self._desk.trouble is not None else "policy_back", because=said)
+        if self._edits.now is before:
+            self._outlet.note("policy_refused" if self._edits.trouble is not None else "policy_back", because=said)
             return
-        changes = self.routes.edited(self._orders.policy(self._desk.now.policy), Instant.of(self._clock))
+        changes = self.routes.edited(self._orders.policy(self._edits.now.policy), Instant.of(self._clock))
         watch = self.routes.policy.watch
         self.pace.duty, self.pace.interval = watch.duty, watch.interval
-        self._outlet.note("policy", policy_sha256=self._desk.now.sha256, because=said, **self._snapshot())
+        self._outlet.note("policy", policy_sha256=self._edits.now.sha256, because=said, **self._snapshot())
         self._follow(changes)
 
     def _over(self, now: Instant) -> str | None:
@@ -249,7 +249,7 @@ class Session:
         commands = len(policy.watch.on_change) + len(self._orders.commands)
         seconds = 2 * policy.watch.interval + 2 * self._took + commands * self._orders.limit + SLACK_S
         lanes = [self.routes.lane(route.workload) for route in policy.route]
-        self._outlet.publish(policy.slo, self._desk.now.sha256, lanes, seconds)
+        self._outlet.publish(policy, self._edits.now.sha256, lanes, seconds)
 
     def _tell(self, begun: Instant) -> None:
         """Tell what this look came to."""

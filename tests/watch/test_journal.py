@@ -99,11 +99,12 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
         kept.write("look")
 
 
-def test_an_entry_that_is_no_json_number_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     """
-    NaN never reaches the journal, where other readers would choke on it.
+    NaN and infinity never reach the journal, where other readers would choke on them: they are null.
     """
-    with journal(tmp_path / "watch.jsonl") as kept, pytest.raises(ValueError, match="JSON"):
-        kept.write("look", value=float("nan"))
+    path = tmp_path / "watch.jsonl"
+    with journal(path) as kept:
+        kept.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})
 
-    assert b"" == (tmp_path / "watch.jsonl").read_bytes()
+    assert [(None, [1.5, None])] == [(one["value"], one["guards"]["ratio"]) for one in entries(path)]

@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Path:
         target=target,
         drafts=(draft,),
         sampling={},
-        canaries={"json": File(name="json.jsonl", sha256=sha256(canaries), count=8)},
+        canaries={"json": File(name="json.jsonl", sha256=sha256(canaries), count=12)},
         profile=File(name="steady.toml", sha256=sha256(profile)),
         versions={},
         host={},

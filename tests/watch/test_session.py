@@ -153,6 +153,19 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
     assert "expired" in route(deployed)["because"]
 
 
+def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
+    """
+    An overlay that says on counts no longer than the policy does, however rarely anybody looks.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:00:08Z")
+
+    deployed.watch(1)
+
+    live = tomllib.loads(deployed.overlay)
+    assert (True, "2026-01-01T00:00:08Z") == (live["route"][0]["speculation"], live["next_look_before"])
+
+
 def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
     """
     A clock that was set back years does not make an expired policy valid.

@@ -1,4 +1,4 @@
-"""The memory: where each route stands after a restart, or after its ladder was edited."""
+"""Recall: where each route stands after a restart, or after its ladder was edited."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace

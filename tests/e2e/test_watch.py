@@ -1,0 +1,29 @@
+"""From a certificate to its watch: what `certify` writes is what `watch` reads, and the run stays what it was."""
+
+import json
+import tomllib
+from collections.abc import Callable
+
+from tests.e2e.place import Place
+
+
+def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
+    """
+    The policy of a run is watched where it lies; the run is neither touched by that nor taken for tampered with.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    before = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+
+    ran = place.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
+
+    live = tomllib.loads((place.path / "run" / "policy.live.toml").read_text())
+    entries = [json.loads(line) for line in ran.out.splitlines()]
+    assert {"easy": True, "hard": False} == {route["workload"]: route["speculation"] for route in live["route"]}
+    assert ("begun", "look", "ended") == (entries[0]["kind"], entries[-2]["kind"], entries[-1]["kind"])
+    guards = entries[-2]["routes"]["easy"]["guards"]
+    outcomes = {name.split()[0]: seen[0] for name, seen in guards.items()}
+    assert ("pass", "pass") == (outcomes["throughput_ratio"], outcomes["acceptance_rate"])
+    assert "fail" not in outcomes.values()
+    after = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+    assert before["reason"] == after["reason"] != "tampered"
