@@ -156,7 +156,7 @@ def test_faults_break_the_implicit_promise(scripted: Scripted) -> None:
     """
     A draft whose answers fail now and then is not promoted, although nobody wrote an error rate down.
     """
-    truth = {"faults": [{"every": 40, "arm": "candidate", "fault": "truncate"}]}
+    truth = {"faults": [{"every": 10, "arm": "candidate", "fault": "truncate"}]}
     place = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
 
     place.run("certify", "slo.toml", "--out", "run")
