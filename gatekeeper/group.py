@@ -14,7 +14,8 @@ class Commands(click.Group):
         """Find the command, or say which was meant."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise InputError(f"no command '{name}'", hint=did_you_mean(name, self.list_commands(ctx)))
+            group = ctx.command_path.partition(" ")[2]
+            raise InputError(f"no command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click asks with it)

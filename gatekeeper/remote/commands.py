@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gatekeeper.group import Commands
 from gatekeeper.options import AS_JSON, OUT, QUIET, SLO, annotate, show
-from gatekeeper.terms.errors import InputError, did_you_mean
+from gatekeeper.terms.errors import InputError
 
 if TYPE_CHECKING:
     from gatekeeper.remote.homecoming import Homecoming
@@ -57,20 +58,7 @@ def _ordered(command: Command) -> Command:
     return _where(_patient(command))
 
 
-class _Commands(click.Group):
-    """A group that answers a mistyped command with the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which was meant."""
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise InputError(f"no command 'remote {name}'", hint=did_you_mean(name, self.list_commands(ctx)))
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_Commands)
+@click.group(cls=Commands)
 def remote() -> None:
     """Run a command on another machine, over your own ssh, as if it were here.
 

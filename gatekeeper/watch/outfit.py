@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper import digests, host, store, telemetry
+from gatekeeper import digests, host, inputs, store, telemetry
 from gatekeeper.backends import control
 from gatekeeper.terms.clock import Clock
 from gatekeeper.terms.errors import InputError
@@ -53,6 +53,7 @@ class Options:
 @contextmanager
 def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None) -> Iterator[Session]:
     """Open the session that watches the policy at *path*, by the server's own clock or another *clock*."""
+    inputs.read_text(path, "policy")  # a mistyped path is told as one, before a run is looked for beside it
     certified = papers.certificate(options.run or path.parent)
     slo = certified.given.slo
     orders = Orders(lambda policy: _as_ordered(policy, options), options.commands, options.limit)

@@ -27,3 +27,15 @@ def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
     assert "fail" not in outcomes.values()
     after = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
     assert before["reason"] == after["reason"] != "tampered"
+
+
+def test_a_mistyped_policy_is_told_as_one(place: Place) -> None:
+    """
+    The path that is wrong is named, not the run that would lie beside it, and what may have been meant.
+    """
+    (place.path / "policy.toml").write_text("")
+
+    ran = place.run("watch", "policie.toml", "--url", "http://127.0.0.1:9", code=2)
+
+    assert "policy policie.toml does not exist" in ran.err
+    assert "did you mean 'policy.toml'?" in ran.err
