@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper import aftercare, lookout, outset, upkeep
-from gatekeeper.group import Commands
+from gatekeeper.group import Commands, Later
 from gatekeeper.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate
 from gatekeeper.options import show as _print
-from gatekeeper.remote.commands import remote
 from gatekeeper.reports import FORMATS
 from gatekeeper.terms.errors import GatekeeperError, InputError
 
@@ -256,7 +255,10 @@ def metrics(*, as_json: bool) -> int:
     return 0
 
 
-for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *lookout.COMMANDS, *upkeep.COMMANDS, remote):
+REMOTE = Later(
+    "remote", "gatekeeper.remote.commands", "Run a command on another machine, over your own ssh, as if it were here."
+)
+for _command in (*outset.COMMANDS, *aftercare.COMMANDS, *lookout.COMMANDS, *upkeep.COMMANDS, REMOTE):
     gatekeeper.add_command(_command)
 
 

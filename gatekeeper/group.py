@@ -1,12 +1,32 @@
 """The group of commands: how one is found, and how they are listed."""
 
+from importlib import import_module
+
 import click
 
 from gatekeeper.terms.errors import InputError, did_you_mean
 
 
+class Later(click.Command):
+    """A command that is listed, and imported only when it is asked for: *source* is its module, and holds its name."""
+
+    def __init__(self, name: str, source: str, says: str) -> None:
+        super().__init__(name, help=says)
+        self._source = source
+
+    def load(self) -> click.Command:
+        """Return the command itself."""
+        command: click.Command = getattr(import_module(self._source), str(self.name))
+        return command
+
+
 class Commands(click.Group):
     """Answers a mistyped command with the nearest one, and shows of each the whole sentence."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        found = super().get_command(ctx, cmd_name)
+        return found.load() if isinstance(found, Later) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import gatekeeper
+from gatekeeper import cli
+from gatekeeper.group import Later
 from gatekeeper.terms import errors
 
 PACKAGE = Path(gatekeeper.__file__).parent
@@ -61,6 +63,17 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
     Help, metrics and the judge start in a moment and on any machine: no MLX, no terminal, no telemetry.
     """
     assert [] == loaded_by(script)
+
+
+def test_a_command_that_is_imported_later_says_what_it_will() -> None:
+    """
+    What the list of commands says of one is the first sentence of its own help.
+    """
+    later = [one for one in cli.gatekeeper.commands.values() if isinstance(one, Later)]
+
+    assert ["remote"] == [one.name for one in later]
+    for one in later:
+        assert one.load().get_short_help_str(200) == one.get_short_help_str(200)
 
 
 @pytest.mark.whole
