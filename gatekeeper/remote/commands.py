@@ -58,6 +58,13 @@ def _ordered(command: Command) -> Command:
     return _where(_patient(command))
 
 
+def _bringing(command: Command) -> Command:
+    """Add what a command takes that brings a run home."""
+    for option in (QUIET, AS_JSON, OUT, _where, _patient, RUN):
+        command = option(command)
+    return command
+
+
 @click.group(cls=Commands)
 def remote() -> None:
     """Run a command on another machine, over your own ssh, as if it were here.
@@ -184,24 +191,14 @@ def list_runs(name: str, hosts: Path | None, python: str | None, *, as_json: boo
 
 
 @remote.command()
-@RUN
-@_patient
-@_where
-@OUT
-@AS_JSON
-@QUIET
+@_bringing
 def attach(run_id: str | None, *, as_json: bool, **how: Any) -> int:
     """Follow a run there to its end, bring it home and judge it here. Without RUN: the one that is under way."""
     return _brought(run_id, "running", as_json=as_json, **how)
 
 
 @remote.command()
-@RUN
-@_patient
-@_where
-@OUT
-@AS_JSON
-@QUIET
+@_bringing
 def fetch(run_id: str | None, *, as_json: bool, **how: Any) -> int:
     """Bring a run home that has ended there, and judge it here. Without RUN: the newest that was not fetched."""
     return _brought(run_id, "ended", as_json=as_json, **how)

@@ -69,6 +69,13 @@ class Metric:
         """Return `speculating` for what has no meaning in plain decoding, else `always`."""
         return "speculating" if self.against_plain or self.speculative else "always"
 
+    def refuse(self, bound: str, threshold: float) -> None:
+        """Raise ValueError for a bound that lies where no value of this metric can."""
+        if self.least is not None and threshold < self.least:
+            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.least:g}")
+        if self.most is not None and threshold > self.most:
+            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.most:g}")
+
 
 _TIMES = Sight.ARRIVALS
 _SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT

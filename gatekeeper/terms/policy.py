@@ -131,11 +131,7 @@ class Guard(Written):
         if self.bound != ("at_least" if self.of.higher_is_better else "at_most"):
             wrong, right = self.bound, "at_most" if self.bound == "at_least" else "at_least"
             raise ValueError(f"{wrong} guards nothing: {self.metric} is better the other way\nwrite {right}")
-        least, most = self.of.least, self.of.most
-        if least is not None and self.threshold < least:
-            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never below {least:g}")
-        if most is not None and self.threshold > most:
-            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never above {most:g}")
+        self.of.refuse(self.bound, self.threshold)
         if self.of.host and self.workloads:
             raise ValueError(f"{self.metric} belongs to the host\nleave out `workloads`")
         return self

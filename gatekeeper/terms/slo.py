@@ -218,11 +218,7 @@ class Objective(Written):
     def _one_possible_bound(self) -> "Objective":
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError(f"objective on '{self.metric}' needs exactly one of: at_least, at_most")
-        least, most = self.of.least, self.of.most
-        if least is not None and self.threshold < least:
-            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never below {least:g}")
-        if most is not None and self.threshold > most:
-            raise ValueError(f"{self.bound} = {self.threshold:g} is impossible: {self.metric} is never above {most:g}")
+        self.of.refuse(self.bound, self.threshold)
         if self.of.host and self.workloads:
             raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
         if self.when == "always" and self.of.default_when == "speculating":
