@@ -69,7 +69,7 @@ class Journal:
 
     def _rotate(self) -> None:
         """Put the full file aside. The fresh one holds the state before it takes the name, so a crash loses nothing."""
-        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        fresh = self.path.with_name(f".{self.path.name}.fresh")
         entry = {"at": stamp(self._wall()), "kind": STATE, "schema": SCHEMA, **self._state()}
         with fresh.open("wb", buffering=0) as file:
             _append(file, entry)
