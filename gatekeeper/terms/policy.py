@@ -39,6 +39,7 @@ WATCHED: dict[str, Metric] = {
         "memory_headroom",
         "memory_pressure_critical",
         "swap_growth",
+        "throttle_time",
     )
 } | {PASS_RATE.name: PASS_RATE}
 """The metrics a guard may name."""

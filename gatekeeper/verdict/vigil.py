@@ -14,6 +14,8 @@ from gatekeeper.verdict.ladder import shown
 Kind = Literal["down", "off", "try", "settled", "barred"]
 """down: a guard was crossed, one rung. off: evidence went missing, plain decoding. try: a rung up, on probation.
 settled: the probation is over; the rung is the same. barred: plain decoding until another certificate."""
+UNSOAKED = "; this rung was not soaked, the guards decide"
+"""Said of every rung between the certified one and plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +278,14 @@ def _turn_up(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int)
 
 def _changed(state: State, turn: _Turn, rules: Rules, now_ns: int, at: str) -> tuple[State, tuple[Change, ...]]:
     standing = state.standing
+    unsoaked = turn.kind in {"down", "try"} and 0 < turn.rung < rules.plain
     change = Change(
         at,
         standing.workload,
         turn.kind,
         standing.rung,
         turn.rung,
-        turn.because,
+        turn.because + (UNSOAKED if unsoaked else ""),
         shown(rules.rungs[turn.rung]),
         tuple(check.document() for check in turn.evidence),
     )
