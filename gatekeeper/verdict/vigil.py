@@ -1,6 +1,6 @@
 """The vigil over one route: a state, folded over its changes, that goes down on evidence and up on more of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -223,15 +223,19 @@ def _noticed(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int)
     return replace(noticed, quiet_ns=now_ns) if loud else noticed
 
 
-def _lacking(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> list[tuple[float, Judgement]]:
-    """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
-    found = []
+def silences(
+    state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int
+) -> Iterator[tuple[float, float, Judgement]]:
+    """Yield for each guard that is awake for how many seconds it had no evidence, and for how many it may."""
     for one in seen:
         if not one.asleep:
             silent = (now_ns - state.fresh.get(one.guard.name, state.since_ns)) / 1e9
-            if silent > (one.guard.missing_for or rules.watch.missing_for):
-                found.append((silent, one))
-    return found
+            yield silent, one.guard.missing_for or rules.watch.missing_for, one
+
+
+def _lacking(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> list[tuple[float, Judgement]]:
+    """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
+    return [(silent, one) for silent, limit, one in silences(state, seen, rules, now_ns) if silent > limit]
 
 
 def _turn_down(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> _Turn | None:

@@ -51,6 +51,11 @@ class Post:
         self._counted: Counters | None = None
 
     @property
+    def name(self) -> str:
+        """Return the name of the backend that speaks to it."""
+        return self._backend.name
+
+    @property
     def both_arms(self) -> bool:
         """Tell whether a plain twin of an answer can be asked for: with the request, or at an address of its own."""
         return self._backend.shares_process or Sight.PLAIN in self._backend.sight

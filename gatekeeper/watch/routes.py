@@ -114,6 +114,10 @@ class Routes:
         self.judged[name] = guard.judgements(name, seen, terms, vigil.to_judge(state, rules))
         return self._become(name, *vigil.step(state, self.judged[name], rules, now_ns=now.now_ns, at=stamp(now.wall)))
 
+    def judged_of(self, name: str) -> tuple[State, tuple[Judgement, ...], Rules]:
+        """Return where a route stands after its last look, what was judged, and by which rules."""
+        return self.states[name], self.judged.get(name, ()), self.rules[name]
+
     def _windows(self) -> tuple[float, float]:
         """Return the seconds that any guard looks back, and those that any guard of the host does."""
         guards, watch = self.policy.guard, self.policy.watch

@@ -102,8 +102,8 @@ def test_promises_become_guards() -> None:
 
 def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
     """
-    Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is missed
-    soon.
+    Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
+    missed soon.
     """
     promises = [
         objective("memory_headroom", at_least="10 GB"),

@@ -292,6 +292,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
         ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is no rung below"),
         ({"route": {"workload": "other"}}, "no workload of the run"),
         ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
+        ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
         ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
         ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
         ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
@@ -349,6 +350,49 @@ def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> 
         deployed.watch(1)
 
     assert "may turn a route off and not on" in refused.value.hint
+
+
+def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
+    """
+    Where the host broke a promise the run turned every route off; turned on by hand it is refused.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    verdict["host_checks"] = [{"metric": "memory_headroom", "outcome": "fail"}]
+    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
+    deployed.policy()
+
+    with pytest.raises(InputError, match="it was not promoted to speculate"):
+        deployed.watch(1)
+
+
+def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
+    """
+    Half of its time before a guard without evidence turns speculation off, people and programs read that it will.
+    """
+    deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
+    deployed.policy(guards=[{"metric": "decode_throughput", "at_least": 0.1, "for": 10.0}], watch={"duty": 1e-6})
+
+    _, heard = deployed.watch(20)
+
+    told, off = heard.of("lacking"), heard.of("change")[0]
+    assert (1, "off") == (len(told), off["change"])
+    assert told[0]["at"] < off["at"]
+    assert 0 < told[0]["off_in"] <= 60
+    assert any("no evidence of decode_throughput" in line for line in heard.said)
+
+
+def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
+    """
+    Nothing guards a route whose guards were all taken out: that it will be off is said at the first look.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(guards=[])
+
+    _, heard = deployed.watch(20)
+
+    assert ["no guard watches it, so it is off after 2 min"] == [one["because"] for one in heard.of("lacking")]
+    assert ["off 0>2"] == heard.changes
 
 
 def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None:
