@@ -88,7 +88,9 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
         )
         interval = host_interval(effective.watch.interval)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
-        ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval, _exporter(certified))
+        ports = Ports(
+            clock or backend.clock, Post(backend, slo.subject.drafts), witness, sampler, interval, _exporter(certified)
+        )
         with Session(certified, Edits(path, certified, read), orders, ports, places, ears) as made:
             yield made
 

@@ -115,7 +115,7 @@ class Outlet:
     def act(self, change: Change, lane: Lane, commands: Sequence[Sequence[str]], limit: float) -> None:
         """Run the commands of a change and tell the collector; one that settles what is in force changes nothing."""
         place = str(self._places.overlay.absolute())
-        told = {**change.document(), "speculation": lane.speculation, "overlay": place}
+        told = {**change.document(), "speculation": lane.speculation, "overlay": place, "request": dict(lane.request)}
         for argv in commands if change.kind != "settled" else ():
             ran = switch.run(argv, told, limit=limit)
             self.note("command", workload=change.workload, **ran.document())

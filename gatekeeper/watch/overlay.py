@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,8 @@ class Lane:
     because: str
     setting: tuple[tuple[str, Any], ...] = ()
     """The knobs to speculate with; none for plain decoding."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What a request says for that, where the server takes it with the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Overlay:
                 "workload": lane.workload,
                 "speculation": lane.speculation,
                 "because": " ".join(lane.because.split()),
+                **({"request": dict(lane.request)} if lane.request else {}),
                 "setting": {knob: value for knob, value in lane.setting if value is not None},
             }
             for lane in self.lanes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,6 +19,7 @@ from gatekeeper.watch.journal import entries
 from gatekeeper.watch.look import Round
 from gatekeeper.watch.notice import Notice, Notices
 from gatekeeper.watch.outlet import Ears, Outlet, Places
+from gatekeeper.watch.overlay import Lane
 from gatekeeper.watch.pace import Pace
 from gatekeeper.watch.papers import Certificate, Edits
 from gatekeeper.watch.passage import Instant
@@ -253,13 +254,17 @@ class Session:
             self._publish()
         commands = (*self.routes.policy.watch.on_change, *self._orders.commands)
         for change in changes:
-            self._outlet.act(change, self.routes.lane(change.workload), commands, self._orders.limit)
+            self._outlet.act(change, self._lane(change.workload), commands, self._orders.limit)
+
+    def _lane(self, name: str) -> Lane:
+        lane = self.routes.lane(name)
+        return replace(lane, request=self._ports.post.fields(lane.setting))
 
     def _publish(self) -> None:
         policy = self.routes.policy
         commands = len(policy.watch.on_change) + len(self._orders.commands)
         seconds = 2 * policy.watch.interval + 2 * self._took + commands * self._orders.limit + SLACK_S
-        lanes = [self.routes.lane(route.workload) for route in policy.route]
+        lanes = [self._lane(route.workload) for route in policy.route]
         self._outlet.publish(policy, self._edits.now.sha256, lanes, seconds)
 
     def _tell(self) -> None:

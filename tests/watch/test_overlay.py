@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,14 +31,17 @@ sys.exit(1 if may is None else print("\\n".join(f"{knob}={value}" for knob, valu
 }
 """What the tests add to the examples: Python's is a function, the shell's a program."""
 
+REQUEST = {"num_draft_tokens": 9, "options": {"workload": "chat", "next_look_before": "2000"}}
+"""What a request may carry: words that mean something else where a route has them."""
+
 Reader = Callable[[str, Path], str | None]
 """Returns the draft length to speculate with, None for plain decoding."""
 
 
 def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | None = None) -> Overlay:
     lanes = (
-        Lane("chat", speculation=False, because='an "unlucky" guard = 1\nspeculation = true'),
-        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3))),
+        Lane("chat", False, 'an "unlucky" guard = 1\nspeculation = true', request={"speculation": True, "schema": 7}),
+        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
     )
     return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), lanes, ended)
 
@@ -73,6 +77,32 @@ def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
     path.write_text(overlay().text())
 
     assert ["3", None, None] == [reader(workload, path) for workload in ("json", "chat", "nobody")]
+
+
+def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> None:
+    """
+    Read while it is replaced again and again, the file always gives one of the answers that were written.
+    """
+    path = tmp_path / "policy.live.toml"
+    over = threading.Event()
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+        writer = threading.Thread(target=_publish_until, args=(publisher, over))
+        writer.start()
+        try:
+            seen = {reader("json", path) for _ in range(10)}
+        finally:
+            over.set()
+            writer.join()
+
+    assert seen <= {"3", None}
+
+
+def _publish_until(publisher: Publisher, over: threading.Event) -> None:
+    on = True
+    while not over.is_set():
+        publisher.publish(overlay(speculation=on))
+        on = not on
 
 
 @pytest.mark.parametrize(
