@@ -181,10 +181,14 @@ def main() -> int:
         if options.run is None:
             argv = [*GATEKEEPER, "certify", str(ROOT / "bench/watched.toml"), "--out", str(run), "--quiet"]
             if subprocess.run(argv, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode != 0:
+                print(
+                    "the pair was not promoted, so there is nothing to watch: is the machine too busy?", file=sys.stderr
+                )
+                print("try again when it is quieter, or name a promoted run with --run", file=sys.stderr)
                 return 3
         try:
             seconds, because = spoil(options.case, folder, run, options.limit)
-        except TimeoutError as error:
+        except (TimeoutError, RuntimeError) as error:
             print(error, file=sys.stderr)
             return 3
     print(f"{options.case}: speculation was off after {seconds:.1f} s: {because}")
