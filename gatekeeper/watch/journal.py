@@ -88,6 +88,8 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
     """
     aside = path.with_name(f"{path.name}.1")
     source = path if path.exists() or not aside.exists() else aside
+    if source.exists() and not source.is_file():  # a pipe or a device may be read for ever
+        raise GatekeeperError(f"cannot read {source}: it is no file", hint="name another --journal")
     try:
         with source.open("rb") as file:
             while line := file.readline(_LONGEST):
