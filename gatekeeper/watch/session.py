@@ -113,7 +113,13 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Leave an overlay that says when it was last true and why nobody looks any more, and give everything back."""
-        why = "interrupted" if kind is KeyboardInterrupt else "ended" if kind is None else f"failed: {error}"
+        why = (
+            "interrupted"
+            if kind is KeyboardInterrupt
+            else "its last look was made"
+            if kind is None
+            else f"failed: {error}"
+        )
         try:
             with suppress(GatekeeperError) if kind is not None else ExitStack():
                 self._outlet.end(why)  # a journal that can not be written has ended the session already
