@@ -19,7 +19,8 @@ from gatekeeper.terms.errors import InputError
 from tests.e2e.place import ROOT
 from tests.watch.deployed import GUARDS, Answering, Deployed, Heard
 
-AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 60.0, "missing_for": 30.0}
+AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
+"""Looks follow each other at once; a machine that stands still for minutes costs answers and no evidence."""
 ERRORS = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
 
 
@@ -30,8 +31,8 @@ def server() -> Iterator[Answering]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition of the outside world; a minute without it is a failure, not a measurement."""
-    deadline = time.monotonic() + 60
+    """Wait for a condition of the outside world; minutes without it are a failure, not a measurement."""
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.02)
@@ -64,16 +65,14 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
         session.run(5)
         server.shutdown()
         server.server_close()
-        session.run(10)
+        until(lambda: session.run(1) == 1 and len(heard.changes) == 2)
         gone = list(heard.changes)
         with Answering(int(server.url.rpartition(":")[2])):
-            session.run(10)
+            until(lambda: session.run(1) == 1 and bool(heard.of("answering")))
 
     assert ["down 0>1", "down 1>2"] == gone
     assert "error_rate" in heard.of("change")[0]["because"]
-    answers = [one.answer.fault for one in session.routes._answers["easy"]._kept]
-    assert answers[-1] is None
-    assert any("no connection" in (fault or "") for fault in answers)
+    assert "no connection" in heard.of("fault")[0]["because"]
 
 
 def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
     with made.session(heard) as session:
         session.run(5)
         server.model = "org/another"
-        session.run(1)
+        until(lambda: session.run(1) == 1)
     server.model = "org/target"
     code, again = made.watch(3)
 
@@ -154,7 +153,7 @@ def test_a_plain_twin_is_asked_where_it_has_an_address(tmp_path: Path, server: A
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
     made, heard = deployed(tmp_path, server, ratio), Heard()
     with Answering() as plain, made.session(heard, plain_url=plain.url) as session:
-        session.run(5)
+        until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
         arms = {one.arm for one in session.routes._answers["easy"]._kept}
 
     assert {"candidate", "plain"} == arms
