@@ -104,6 +104,8 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     begun = heard.of("begun")[0]["routes"][0]["standing"]
     assert (1, 2, []) == (code, begun["rung"], heard.changes)
     assert "acceptance_rate" in begun["because"]
+    assert "easy: down to plain decoding since 2026" in heard.said[0]
+    assert "acceptance_rate: " in heard.said[0]
     assert route(deployed)["speculation"] is False
 
 
