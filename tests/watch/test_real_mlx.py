@@ -56,6 +56,7 @@ def run(tmp_path: Path) -> Path:
     (path / "inputs" / "profile.toml").write_text(profile)
     (path / "inputs" / "canaries-json.jsonl").write_text(canaries)
     (path / "manifest.json").write_text(manifest.text())
+    (path / "events.jsonl").write_text(json.dumps({"at": stamp(datetime.now(UTC))}) + "\n")
     workload = {"name": "json", "outcome": "promoted", "setting": SETTING}
     (path / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": [workload]}))
     now = datetime.now(UTC)
