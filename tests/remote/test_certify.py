@@ -139,7 +139,7 @@ def test_a_second_client_is_locked_out(pair: Make, until: Until, ended: Ended) -
     until(lambda: answers(made) > 5)
 
     second = made.place.run("remote", "soak", "slo.toml", "--on", "far", code=3)
-    same = made.place.run(*CERTIFY, code=2)
+    same = made.place.run(*CERTIFY, code=3)
     made.place.run("remote", "cancel", "--on", "far", code=0)
     ended(process)
 
