@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,11 +17,11 @@ from gatekeeper.remote.fetch import fetch
 from gatekeeper.remote.follow import follow
 from gatekeeper.remote.homecoming import Homecoming
 from gatekeeper.remote.hosts import Host
-from gatekeeper.remote.installation import Environment, environment, is_installed
+from gatekeeper.remote.installation import Environment, environment, installing, is_installed
 from gatekeeper.remote.ledger import CLOSED, OPEN, Entry, Ledger, new_id
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.parcel import Parcel, pack
-from gatekeeper.remote.survey import Remark, of_inventory, of_link
+from gatekeeper.remote.survey import heed, of_inventory, of_link
 from gatekeeper.remote.tether import Tether
 from gatekeeper.remote.trouble import FarError, LinkError
 from gatekeeper.terms.clock import SystemClock, stamp
@@ -186,11 +186,12 @@ class Courier:
         if ships and order.ship_models:
             hold(lambda link: delivery.send_models(link, ships, self.say))
         hold(lambda link: delivery.deliver(link, parcel, entry.run_id, mapped))
-        inventory = hold(lambda link: _inventory(link, ready, entry.run_id, parcel))
+        inventory = hold(lambda link: _inventory(link, ready, entry.run_id, parcel, environ))
         able = frozenset(one.name for one in ships)
         earlier = _earlier(ledger, self.far.name, parcel)
         try:
-            self._heed(of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able, now=_now()))
+            found = of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able, now=_now())
+            heed(self.far.name, found, self.say)
         except HostLacksError:
             if not order.resume:
                 hold(lambda link: link.ask("remove", run_id=entry.run_id))
@@ -201,22 +202,12 @@ class Courier:
     def _first_look(self, link: Link, parcel: Parcel, order: Order) -> tuple[Environment, Sequence[Any]]:
         ships = delivery.missing(link, parcel, self.far.host.models)
         weight = delivery.size(ships) if order.ship_models else 0
-        there = bool(self.far.host.environment) or is_installed(link)
-        self._heed(of_link(link.hello, installed=there, ships_bytes=weight))
-        ready = environment(link, path=self.far.host.environment, say=self._installing())
+        installed = bool(self.far.host.environment) or is_installed(link)
+        heed(self.far.name, of_link(link.hello, installed=installed, ships_bytes=weight), self.say)
+        if not installed:
+            self.say("environment", installing(self.far.name))
+        ready = environment(link, path=self.far.host.environment, say=lambda _line: self.tether.alive())
         return ready, ships
-
-    def _installing(self) -> Callable[[str], None]:
-        told = False
-
-        def say(_line: str) -> None:
-            nonlocal told
-            self.tether.alive()
-            if not told:
-                self.say("environment", f"installing gatekeeper and its libraries on {self.far.name}, this once")
-                told = True
-
-        return say
 
     def _start(
         self,
@@ -247,17 +238,6 @@ class Courier:
                 raise _occupied(self.far.name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the answer to the first try was lost with its connection
                 raise
-
-    def _heed(self, remarks: Sequence[Remark]) -> None:
-        """Say what was found; what stops the run ends the command before anything was started."""
-        stops = [one for one in remarks if one.weight == "stops"]
-        for one in remarks:
-            if one.weight == "note":
-                self.say(one.about, f"{one.message}; {one.hint}" if one.hint else one.message)
-        if stops:
-            lines = [f"{one.about}: {one.message}; {one.hint}" for one in stops[1:]]
-            first = f"{self.far.name}: {stops[0].about}: {stops[0].message}"
-            raise HostLacksError("\n".join((first, *lines)), hint=stops[0].hint)
 
     def _tell(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(_now()), kind, detail)
@@ -297,10 +277,11 @@ def _is_free(out: Path, *, again: bool) -> None:
         raise InputError(f"{out} is not empty", hint="choose another --out")
 
 
-def _inventory(link: Link, ready: Environment, run_id: str, parcel: Parcel) -> dict[str, Any]:
-    """Ask the gatekeeper there what that machine has for this SLO."""
-    folder = delivery.folder(run_id)
-    code, out, said = run_there(link, ready, ["remote", "inventory", parcel.slo], folder=folder)
+def _inventory(
+    link: Link, ready: Environment, run_id: str, parcel: Parcel, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Ask the gatekeeper there, in the environment the run will have, what that machine has for this SLO."""
+    code, out, said = _run_there(link, ready, ["remote", "inventory", parcel.slo], delivery.folder(run_id), environ)
     try:
         document: dict[str, Any] = json.loads(out) if code == 0 else {}
     except ValueError:
@@ -313,10 +294,12 @@ def _inventory(link: Link, ready: Environment, run_id: str, parcel: Parcel) -> d
     return document
 
 
-def run_there(link: Link, ready: Environment, argv: Sequence[str], *, folder: str = "") -> tuple[int, bytes, bytes]:
+def _run_there(
+    link: Link, ready: Environment, argv: Sequence[str], folder: str, environ: Mapping[str, str]
+) -> tuple[int, bytes, bytes]:
     """Run gatekeeper there to its end; return its exit code and what it wrote to stdout and stderr."""
     code, written = 4, {"stdout": b"", "stderr": b""}
-    for item in link.stream("run", argv=list(argv), folder=folder, **ready.words()):
+    for item in link.stream("run", argv=list(argv), folder=folder, env=dict(environ), **ready.words()):
         if "stream" in item:
             written[item["stream"]] += item.get("content", b"")
         code = int(item.get("code", code))
