@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.remote.program import program
-from gatekeeper.remote.trouble import NO_PYTHON, FarError, LinkError, trouble
+from gatekeeper.remote.trouble import NO_PYTHON, SILENT, FarError, LinkError, trouble
 from gatekeeper.terms.errors import InputError
 
 SSH = "GATEKEEPER_SSH"
@@ -29,7 +29,7 @@ COMMAND = (
     # What macOS keeps in a Python's place opens a window that asks to install one.
     'if [ "$found" = /usr/bin/python3 ] && [ -x /usr/bin/xcode-select ]; then '
     "/usr/bin/xcode-select -p >/dev/null 2>&1 || continue; fi; "
-    '"$found" -I -c "import sys" </dev/null >/dev/null 2>&1 || continue; '
+    '"$found" -I -c "import sys;sys.exit(sys.version_info<(3,6))" </dev/null >/dev/null 2>&1 || continue; '
     'exec "$found" -I -c "import sys;b=sys.stdin.buffer;n=int(b.readline());p=b.read(n);'
     'exec(p,dict(__name__=__name__,program=p,nonce=b.readline().decode().strip()))"; '
     f"done; echo {NO_PYTHON} >&2; exit 127'"
@@ -251,7 +251,7 @@ class Link:
         if not select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
             self.close()
             raise LinkError(
-                "silent", f"{self.host} is connected but says nothing", hint=f"try by hand: ssh {self.host} true"
+                SILENT, f"{self.host} is connected but says nothing", hint=f"try by hand: ssh {self.host} true"
             )
         got = os.read(pipe.fileno(), 1 << 20)
         if not got:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from gatekeeper.remote.link import Link
-from gatekeeper.remote.trouble import LinkError
+from gatekeeper.remote.trouble import SILENT, LinkError
 from gatekeeper.terms.units import show_seconds
 
 Done = TypeVar("Done")
@@ -15,6 +15,8 @@ Say = Callable[[str, str], None]
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
+STOOD_S = 30.0
+"""A connection that worked for so long was one: patience is for the time without any."""
 HOPELESS = frozenset({"host_key_changed", "host_key_unknown", "configuration", "no_python", "name"})
 """What waiting does not mend."""
 
@@ -45,15 +47,21 @@ class Tether:
             self._link = self._connect()
         self.alive()
         while True:
+            before, connected = self._heard, None
             try:
                 if self._link is None:
                     self._link = self._connect()
                     if told:
                         self.say("connection", "connected again")
                     told = False
+                connected = time.monotonic()
                 return act(self._link)
             except LinkError as error:
                 self.close()
+                if connected is not None and error.reason != SILENT and time.monotonic() - connected > STOOD_S:
+                    self.alive()  # models are sent for an hour without a word
+                if self._heard > before:
+                    pause = FIRST_PAUSE_S
                 waited = time.monotonic() - self._heard
                 if error.reason in HOPELESS or waited >= patience:
                     raise self._given_up(error) from error

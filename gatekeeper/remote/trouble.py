@@ -7,6 +7,8 @@ from typing import Any
 from gatekeeper.terms.errors import GatekeeperError
 
 DISK_FULL = "disk_full"
+SILENT = "silent"
+"""Connected, and nothing comes."""
 
 
 class LinkError(GatekeeperError):
@@ -119,7 +121,7 @@ def trouble(host: str, code: int | None, stderr: str) -> LinkError:
     if NO_PYTHON in stderr:
         return LinkError(
             "no_python",
-            f"{host} has no Python 3",
+            f"{host} has no Python 3 that starts",
             hint="gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python",
         )
     for sign in SIGNS if code in {SSH_FAILED, None} else ():
