@@ -67,7 +67,7 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     log = f"; its last words:\n{_last(said)}" if said else ""
     run = str(job.get("run_id"))
     again = "what was measured came home; go on with it there by --resume, or run the same command anew"
-    if state in LOST:
+    if state in LOST and not (state == "died" and job.get("cancelled")):
         since = f" (started {job.get('started')})"
         return NoProofError(state, f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)
     if job.get("cancelled"):
