@@ -31,8 +31,10 @@ class Line:
     def __init__(self, *then: LinkError | None) -> None:
         self._then: Iterator[LinkError | None] = iter(then)
         self.made: list[Wire] = []
+        self.alone: list[bool] = []
 
-    def __call__(self) -> Link:
+    def __call__(self, *, alone: bool = False) -> Link:
+        self.alone.append(alone)
         error = next(self._then, None)
         if error is not None:
             raise error
@@ -134,3 +136,20 @@ def test_patience_is_for_the_time_without_a_connection(monkeypatch: pytest.Monke
         tether.hold(lambda _: work("silent"))
 
     assert 1 == len(tries)
+
+
+def test_after_silence_no_connection_is_shared() -> None:
+    """
+    A connection that other commands share may be the one that hangs: after silence the next is made alone, and after
+    any other trouble as the user has it.
+    """
+    line, then = Line(), iter([lost("silent"), lost("closed"), None])
+
+    def work(_link: Link) -> None:
+        if (error := next(then)) is not None:
+            raise error
+
+    with Tether(line, patience_s=60) as tether:
+        tether.hold(work)
+
+    assert [False, True, False] == line.alone

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -354,3 +355,28 @@ def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: py
 
     assert agents
     assert "silent" == silent.value.reason
+
+
+def test_a_link_alone_does_not_go_over_a_shared_connection_that_hangs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The connection that the user's commands share hangs, as after a closed laptop: a link over it is silent, and one
+    alone is not.
+    """
+    server = serve()
+    # A short path: it becomes the name of a socket.
+    with tempfile.TemporaryDirectory(prefix="gk") as folder:
+        server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
+        ssh = shlex.split(server.words)
+        subprocess.run([*ssh, "far", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
+        said = subprocess.run([*ssh, "-O", "check", "far"], check=True, timeout=MOST_S, capture_output=True, text=True)
+        master = int(re.findall(r"pid=(\d+)", said.stderr + said.stdout)[0])
+        os.kill(master, signal.SIGSTOP)
+        try:
+            with Link("far", alone=True) as link:
+                assert link.ask("clock")
+            monkeypatch.setattr(links, "GREETING_S", 0.5)
+            assert "silent" == refusal(connect_timeout=1).reason
+        finally:
+            os.kill(master, signal.SIGKILL)
