@@ -46,9 +46,9 @@ class Far:
     """What ssh calls it."""
     host: Host = field(default_factory=Host)
 
-    def connect(self) -> Link:
-        """Return a new connection."""
-        return Link(self.address, home=self.host.home, python=self.host.python)
+    def connect(self, *, alone: bool = False) -> Link:
+        """Return a new connection; *alone* shares none with other commands of this user."""
+        return Link(self.address, home=self.host.home, python=self.host.python, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,10 @@ class Courier:
         environ = _named_environment(parcel, order.send_env)
         ledger = Ledger(order.out.parent if order.out is not None else RUNS)
         entry, job = self.tether.hold(lambda link: self._find(link, order, parcel, ledger))
-        if order.resume:
-            if entry is None or job is None or job["state"] == "running":
-                what = "it is running: leave out --resume to attach" if job else "no unfinished run of this command"
-                raise InputError(f"--resume: {what} on {self.far.name}", hint="gatekeeper remote list shows its runs")
-        elif job is not None and entry is not None:
-            self.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
+        if order.resume and (entry is None or job is None or job["state"] == "running"):
+            what = "it is running: leave out --resume to attach" if job else "no unfinished run of this command"
+            hint = f"gatekeeper remote list --on {self.far.name} shows its runs"
+            raise InputError(f"--resume: {what} on {self.far.name}", hint=hint)
         if order.resume or job is None or entry is None:
             entry = entry or self._entry(order, parcel)
             _is_free(Path(entry.out), again=order.resume)
@@ -102,6 +100,7 @@ class Courier:
                 return self.bring(entry, ledger)
         _is_free(Path(entry.out), again=True)
         with ledger.holding(entry):
+            self.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
             ledger.write(entry)
             return self.bring(entry, ledger)
 
@@ -118,6 +117,8 @@ class Courier:
         self._tell("stage", {"stage": "bringing the run home"})
         files = fetch(self.tether, entry.run_id, out, self.say)
         came = homecoming.receive(out, job, entry.command[0])
+        if came.trouble is None and job["state"] in homecoming.LOST:
+            self.say("run", "whatever watched over it there was killed; it came to its end by itself, and is sealed")
         if came.verdict is not None and came.trouble is None:
             agree = "the same verdict, byte for byte" if came.exact else "the same outcomes, by another version"
             self.say("home", f"{files} files, each as it was sealed; judged again here: {agree}")
@@ -250,7 +251,8 @@ def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
     age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
     return HostLacksError(
         f"{name} is occupied by {job['owner']}, run {job['run_id']}, for {age}",
-        hint="two runs would measure each other: wait for it, or: gatekeeper remote attach, gatekeeper remote cancel",
+        hint="two runs would measure each other: wait for it, or end it: "
+        f"gatekeeper remote cancel {job['run_id']} --on {name}",
     )
 
 
@@ -274,7 +276,9 @@ def _is_free(out: Path, *, again: bool) -> None:
     """Refuse a place that is taken; where a run comes *again*, an earlier part of it may lie there."""
     taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if taken and not (again and (out / "manifest.json").is_file()):
-        raise InputError(f"{out} is not empty", hint="choose another --out")
+        unfinished = (out / "manifest.json").is_file() and not (out / "verdict.json").is_file()
+        hint = "go on with it by --resume, or choose another --out" if unfinished else "choose another --out"
+        raise InputError(f"{out} is not empty", hint=hint)
 
 
 def _inventory(

@@ -69,11 +69,12 @@ def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path, monkeypatch: pyte
     file that a third would look at.
     """
     ledger, lock = Ledger(tmp_path), tmp_path / ".one.lock"
-    taken = []
+    locked: list[int] = []
 
     def flock(file: IO[str], how: int) -> None:
-        if not taken:
-            taken.append(lock.unlink())
+        if not locked:
+            lock.unlink()
+        locked.append(how)
         real(file, how)
 
     real = fcntl.flock
@@ -82,7 +83,7 @@ def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path, monkeypatch: pyte
     with ledger.holding(ENTRY), pytest.raises(HostLacksError, match="follows one already"), ledger.holding(ENTRY):
         pass
 
-    assert [None] == taken
+    assert 3 == len(locked)
 
 
 def test_a_ledger_that_can_not_be_written_stops_before_the_run(tmp_path: Path) -> None:
