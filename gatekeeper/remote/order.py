@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -150,9 +150,7 @@ class Courier:
             job = max(found, key=lambda one: str(one["started"]))
             entry = self._entry(order, parcel, str(job["run_id"]))
             return entry, job
-        for job in jobs.values():
-            if job["state"] == "running":
-                raise _occupied(self.far.name, job)
+        refuse_occupied(self.far.name, jobs.values())
         return (mine[-1] if mine else None), None  # written down and never begun: it keeps its name
 
     def _is_mine(self, link: Link, job: Mapping[str, Any], order: Order, parcel: Parcel) -> bool:
@@ -244,6 +242,13 @@ class Courier:
         event = Event(stamp(_now()), kind, detail)
         for observer in self.observers:
             observer(event)
+
+
+def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a machine where one of *jobs* runs: an installation would be measured as well."""
+    for job in jobs:
+        if job["state"] == "running":
+            raise _occupied(name, job)
 
 
 def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:

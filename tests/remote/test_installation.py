@@ -24,6 +24,7 @@ from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
 from tests.e2e.place import ROOT
 from tests.remote.conftest import LEFT, Installed, Serve
+from tests.remote.server import stand_in
 
 
 @pytest.mark.timeout(900)
@@ -178,3 +179,20 @@ def test_a_visit_says_that_it_installs(
         visits.visit(Far("mini", "far"), ["doctor"])
 
     assert ("", "installing gatekeeper and its libraries on mini, this once: it takes minutes\n") == capsys.readouterr()
+
+
+def test_nothing_is_installed_beside_a_run(serve: Serve, tmp_path: Path) -> None:
+    """
+    While a run measures there, a machine that lacks this gatekeeper is left alone: pip would be measured as well.
+    """
+    server = serve()
+    waits = str(stand_in(tmp_path / "waits", "import time\ntime.sleep(1000)"))
+    with Link("far") as link:
+        link.ask("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
+
+        with pytest.raises(HostLacksError, match="occupied by anna@desk, run one") as refused:
+            visits.visit(Far("mini", "far"), ["doctor"])
+        list(link.stream("cancel", run_id="one"))
+
+    assert "gatekeeper remote cancel one --on mini" in refused.value.hint
+    assert not (server.state / "envs").exists()
