@@ -72,6 +72,24 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
     assert 1 == len(list(made.jobs.iterdir()))
 
 
+def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    Nothing passes any more and nobody says so: ssh asks, finds out, and the run is followed over a new connection.
+    """
+    made = pair(REAL_TIME, soak=UNHURRIED)
+    often = f"{made.server.words} -o ServerAliveInterval=2 -o ServerAliveCountMax=3"
+    near = Place(made.place.path, {**made.place.environment, "GATEKEEPER_SSH": often})
+    process = near.start(*CERTIFY, "--out", "run")
+    until(lambda: answers(made) > 5)
+
+    assert made.server.freeze() > 0
+    done = ended(process)
+
+    made.home(done)
+    assert "connection: lost: far does not answer" in done.err
+    assert "connected again" in done.err
+
+
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, ended: Ended) -> None:
     """
     Kill -9 on this side in the soak: the run goes on there, and the same command attaches to it, by its run id.
