@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.place import ROOT, Done, Place
@@ -278,15 +279,31 @@ def test_every_signal_ends_gatekeeper_once(
     assert ["ended", "gone"] == (made.place.path / "signals.txt").read_text().split()
 
 
+HOLDS = """import os, runpy, signal, sys
+armed = ["certify"] == sys.argv[1:2]
+def hook(event, args):
+    global armed
+    if armed and event == "open" and str(args[0]).endswith("baseline.jsonl"):
+        armed = False
+        os.kill(os.getpid(), signal.SIGSTOP)
+sys.addaudithook(hook)
+runpy.run_module("gatekeeper", run_name="__main__", alter_sys=True)
+"""
+"""A gatekeeper that stands still just before it measures, until it is told to go on."""
+
+
 def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]) -> None:
     """
     The second finds the host occupied, says by whom and exits with 3; the first goes on as if alone.
     """
-    made = night(REAL_TIME, **SHORT)
+    made = night(REAL_TIME, program=f'exec "{sys.executable}" holds.py "$@"', **SHORT)
+    (made.place.path / "holds.py").write_text(HOLDS)
     first = made.start("slo.toml")
-    until(lambda: any(made.runs.glob("*/baseline.jsonl")))
+    until(lambda: any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process(first.pid).children()))
 
     second = made.run("slo.toml")
+    for child in psutil.Process(first.pid).children():
+        child.resume()
     out, _ = first.communicate(timeout=240)
 
     assert 3 == second.code, second.out
