@@ -308,8 +308,9 @@ def run(arguments: Sequence[str]) -> int:
         named = next((word for word in arguments if word in gatekeeper.commands), "")
         _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; Python would complain at exit
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output went away. Click leaves with 1 then, which here means a broken promise.
+        sys.stderr.close()  # Python would complain at exit
         return BUG
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
         import traceback  # noqa: PLC0415
