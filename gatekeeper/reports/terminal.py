@@ -226,7 +226,9 @@ def _lanes(rows: Sequence[Row], width: int) -> Table:
 
 
 def _fitted(setting: str, width: int) -> str:
-    """Shorten the name of the draft before the knobs: they are what a sweep moves."""
+    """Shorten the name of the draft before the knobs' values: they are what a sweep moves."""
+    if cell_len(setting) > width:
+        setting = setting.replace("draft length", "length")
     draft, comma, knobs = setting.partition(",")
     spare = width - cell_len(comma + knobs) - 1
     if not knobs or spare < SHORTEST or cell_len(setting) <= width:

@@ -106,7 +106,7 @@ def test_a_long_name_gives_way_to_the_knobs() -> None:
 
     (line,) = [one for one in drawn(progress, 80).splitlines() if one.startswith("json")]
 
-    assert "Qwen3-0\N{HORIZONTAL ELLIPSIS}, draft length 12" in line
+    assert "Qwen3-0.6B-8b\N{HORIZONTAL ELLIPSIS}, length 12" in line
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
