@@ -73,8 +73,8 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Unt
     """
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """
-    place = scripted({**QUICK, "time": "real", "token": "5 ms"})
-    process = place.start("probe", "slo.toml", "--seconds", "60", "--out", "run")
+    place = scripted(QUICK)
+    process = place.held("run/baseline.jsonl").start("probe", "slo.toml", "--seconds", "60", "--out", "run")
     file = place.path / "run" / "baseline.jsonl"
     until(lambda: file.is_file() and file.stat().st_size > 0)
 
