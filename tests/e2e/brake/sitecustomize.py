@@ -24,7 +24,7 @@ def _brake(clock: type[SystemClock] | type[VirtualClock]) -> None:
             time.sleep(0.01)
         move(self, seconds)  # type: ignore[arg-type]
 
-    clock.sleep = sleep  # type: ignore[method-assign, assignment]
+    clock.sleep = sleep  # type: ignore[method-assign]
 
 
 _brake(SystemClock)
