@@ -61,7 +61,7 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
         "canaries": {},
         "noise": {"answer": 0.05},
     }
-    place = scripted(free, confidence=0.9999)  # at 95 % one probe in ten would rightly be mistaken
+    place = scripted(free, confidence=0.99999)  # at 95 % one probe in ten would rightly be mistaken, so one in 50,000
 
     document = probed(place, "--seconds", "600")
 
