@@ -22,7 +22,7 @@ def samples_needed(quantile: float, level: float) -> int:
 
 def units_needed(share: float, level: float) -> int:
     """Return how many independent units, were all of them alike, show that more than *share* < 1 of all are so."""
-    return max(1, math.ceil(math.log(1 - level) / math.log(share) - 1e-9)) if share > 0 else 1
+    return math.ceil(math.log(1 - level) / math.log(share) - 1e-9) if share > 0 else 1
 
 
 def binomial_cdf(successes: int, trials: int, chance: float) -> float:

@@ -550,6 +550,14 @@ def test_so_many_units_are_enough(share: float, level: float) -> None:
         assert oracle.binomtest(need - 1, need - 1, alternative="greater").proportion_ci(level).low < share + 1e-9
 
 
+@pytest.mark.parametrize("units", [1, 2, 59, 299, 4093])
+def test_units_that_just_reach_a_share_are_enough(units: int) -> None:
+    """
+    The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds.
+    """
+    assert units == stats.units_needed(0.05 ** (1 / units), 0.95)
+
+
 def test_a_share_of_nothing_needs_one_unit() -> None:
     """
     One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %.
