@@ -147,9 +147,9 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) 
     sizes = counts[chosen]
     if widest == 1:  # nothing to resample inside
         return _means(padded[:, 0][chosen])
-    picks = np.floor(random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
-    inside = np.arange(widest)[None, None, :] < sizes[:, :, None]
-    values = np.where(inside, padded[chosen[:, :, None], picks], 0.0)
+    picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
+    values = padded.ravel().take(picks + widest * chosen[:, :, None])
+    values *= np.arange(widest) < sizes[:, :, None]
     return _means(values.sum(axis=2) / sizes)
 
 
