@@ -241,6 +241,8 @@ class Objective(Bounded):
         self.of.refuse(self.bound, self.threshold)
         if self.of.host and self.workloads:
             raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
+        if self.scope == "population" and not self.of.population:
+            raise ValueError(f"{self.metric} is a fact of this run and has no population\nleave out `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
             raise ValueError(f"{self.metric} has no meaning in plain decoding\nleave out `when`")
         return self
