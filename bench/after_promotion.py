@@ -156,8 +156,14 @@ def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]
     with contextlib.ExitStack() as stack:
         good = stack.enter_context(contextlib.ExitStack())
         server = good.enter_context(served("little-draft", port))
-        stack.enter_context(watched(folder, run, port))
-        until(lambda: bool(seen := centers()) and None not in seen.values(), "every guard is judged")
+        watch = stack.enter_context(watched(folder, run, port))
+
+        def judged() -> bool:
+            if watch.poll() is not None:
+                raise RuntimeError(f"the watch ended with code {watch.returncode}")
+            return bool(seen := centers()) and None not in seen.values()
+
+        until(judged, "every guard is judged")
         if off():
             raise RuntimeError("speculation was off before anything was spoiled: is the machine too busy?")
         if case == "draft":
