@@ -105,11 +105,10 @@ def setting(knobs: Mapping[str, Any]) -> str:
 def against_plain(workload: WorkloadVerdict) -> str:
     """Write the speed against plain decoding: of the soak, or, for a plain route, the best the sweep saw."""
     for metric in ("throughput_ratio", "answer_throughput_ratio"):
-        if written := interval(workload.measured, metric, "1"):
-            return written
-    seen = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
-    best = max(seen, key=lambda one: float(one["ratio"]), default=None)
-    return f"{best['ratio']:.3g} (sweep)" if best else "-"
+        if seen := workload.measured.get(metric):
+            return f"{seen['center']:.2f} [{seen['lo']:.2f}, {seen['hi']:.2f}]"
+    swept = [float(one["ratio"]) for one in workload.choice.get("settings", ()) if one["ratio"]]
+    return f"{max(swept):.2f} (sweep)" if swept else "-"
 
 
 def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:
