@@ -5,6 +5,7 @@ from typing import Any
 
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.units import show, show_span
+from gatekeeper.verdict.remedy import remedy
 
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
@@ -24,11 +25,11 @@ def render(verdict: Verdict) -> str:
         lines += ["", headline(workload)]
         lines += [f"    {figures(workload)}"] if figures(workload) else []
         lines += [f"    {line}" for line in account(workload)]
-        lines += check_lines(workload.checks)
+        lines += check_lines(workload.checks, incomplete=bool(verdict.incomplete))
         if workload.outcome != "promoted":
             lines.append(f"    because {workload.because}")
     if verdict.host_checks:
-        lines += ["", "  host", *check_lines(verdict.host_checks)]
+        lines += ["", "  host", *check_lines(verdict.host_checks, incomplete=bool(verdict.incomplete))]
     if blended := routing(verdict):
         lines += ["", f"  {blended}"]
     for step in verdict.transitions:
@@ -105,11 +106,10 @@ def setting(knobs: Mapping[str, Any]) -> str:
 def against_plain(workload: WorkloadVerdict) -> str:
     """Write the speed against plain decoding: of the soak, or, for a plain route, the best the sweep saw."""
     for metric in ("throughput_ratio", "answer_throughput_ratio"):
-        if written := interval(workload.measured, metric, "1"):
-            return written
-    seen = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
-    best = max(seen, key=lambda one: float(one["ratio"]), default=None)
-    return f"{best['ratio']:.3g} (sweep)" if best else "-"
+        if seen := workload.measured.get(metric):
+            return f"{seen['center']:.2f} [{seen['lo']:.2f}, {seen['hi']:.2f}]"
+    swept = [float(one["ratio"]) for one in workload.choice.get("settings", ()) if one["ratio"]]
+    return f"{max(swept):.2f} (sweep)" if swept else "-"
 
 
 def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:
@@ -137,11 +137,16 @@ def figures(workload: WorkloadVerdict) -> str:
     return "; ".join(found)
 
 
-def check_lines(checks: tuple[Check, ...]) -> list[str]:
-    """Write each promise; one that is not kept with the reason it was made for."""
+def check_lines(checks: tuple[Check, ...], *, incomplete: bool = False) -> list[str]:
+    """Write each promise; one that is not kept with the reason it was made for, an open one with what would prove it.
+
+    Of an *incomplete* run that is always the same: its rest.
+    """
     lines = []
     for check in checks:
         lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}")
         if check.outcome is not Outcome.PASS:
             lines.append(f"             why: {check.why}")
+        if check.outcome is Outcome.UNPROVEN and not incomplete:
+            lines.append(f"             what would prove it: {remedy(check)}")
     return lines

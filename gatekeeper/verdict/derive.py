@@ -95,10 +95,6 @@ def _system_ratio(evidence: Evidence) -> Estimate | Missing:
     return stats.ratio_of_sums(pairs, evidence.level, evidence.seed)
 
 
-def _total(answers: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return sum(tokens for tokens, _ in answers), sum(busy for _, busy in answers)
-
-
 def _per_canary_quantile(metric: str, evidence: Evidence) -> Estimate | Missing:
     read, q = _PER_CANARY[metric]
     if metric in {"round_gap_p95", "stall_p95"}:

@@ -86,32 +86,54 @@ def test_a_shell_takes_the_script(place: Place, shell: str) -> None:
     assert (0, b"") == (ran.returncode, ran.stderr)
 
 
-def test_bash_completes_commands_and_options(place: Place) -> None:
+TYPED = {
+    "bash": """
+source ./script
+complete_it() { COMP_WORDS=(gatekeeper "$@"); COMP_CWORD=$# COMPREPLY=(); _gatekeeper_completion gatekeeper; }
+complete_it cer; echo "${COMPREPLY[*]}"
+complete_it certify --res; echo "${COMPREPLY[*]}"
+""",
+    "zsh": """
+autoload -Uz compinit; compinit -D -u
+eval "$(cat ./script)"
+_describe() { for one in "${(@P)3}"; do print -r -- "${one%%:*}"; done }  # what zsh would show, without a line editor
+words=(gatekeeper cer) CURRENT=2; _gatekeeper_completion
+words=(gatekeeper certify --res) CURRENT=3; _gatekeeper_completion
+""",
+    "fish": """
+source ./script
+for typed in "gatekeeper cer" "gatekeeper certify --res"
+    complete -C $typed | string split --field 1 \\t
+end
+""",
+}
+PLAINLY = {"bash": ("--norc", "-c"), "zsh": ("-f", "-c"), "fish": ("--no-config", "-c")}
+"""How a shell runs a script and reads nothing of its user's."""
+MODERN = "(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 ))"
+
+
+@pytest.mark.parametrize("shell", sorted(TYPED))
+def test_a_shell_completes_commands_and_options(place: Place, shell: str) -> None:
     """
     With the script read, the words after the cursor are our commands and their options.
     """
-    asked = ["bash", "-c", "(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 ))"]
-    if shutil.which("bash") is None or subprocess.run(asked, check=False, timeout=30).returncode:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    if shell == "bash" and subprocess.run(["bash", "-c", MODERN], check=False, timeout=30).returncode:
         pytest.skip("no bash of 4.4 or newer; macOS ships 3.2")
     folder = place.path / "bin"
     folder.mkdir()
     (folder / "gatekeeper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gatekeeper "$@"\n')
     (folder / "gatekeeper").chmod(0o755)
-    (place.path / "script").write_text(place.run("completion", "bash", code=0).out)
-    typed = (
-        "source ./script\n"
-        'complete_it() { COMP_WORDS=(gatekeeper "$@"); COMP_CWORD=$# COMPREPLY=()\n'
-        '_gatekeeper_completion gatekeeper; echo "${COMPREPLY[*]}"; }\n'
-        "complete_it cer\ncomplete_it certify --res\n"
-    )
+    (place.path / "script").write_text(place.run("completion", shell, code=0).out)
 
     ran = subprocess.run(
-        ["bash", "--norc", "-c", typed],
+        [shell, *PLAINLY[shell], TYPED[shell]],
         cwd=place.path,
-        env={**place.environment, "PATH": f"{folder}:{place.environment['PATH']}"},
+        env={**place.environment, "PATH": f"{folder}:{place.environment['PATH']}", "HOME": str(place.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
 
