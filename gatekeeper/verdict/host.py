@@ -1,5 +1,6 @@
 """What the host's samples prove about a soak: an estimate of each host metric, and what a reader must know."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -116,10 +117,12 @@ def findings(
     seed: int = 0,
     spans: Spans | None = None,
     earlier: Sequence[HostSample] = (),
+    horizon: float = math.inf,
 ) -> list[Finding]:
     """Return what a reader must know; the kinds in DISQUALIFYING leave the soak unproven.
 
-    *conditions* are the host's facts before and after the soak, as `gatekeeper.host.conditions` gives them.
+    *conditions* are the host's facts before and after the soak, as `gatekeeper.host.conditions` gives them. Memory that
+    lasts longer than *horizon* seconds at its present growth is none of a reader's worries.
     """
     found = [
         *_machine(conditions),
@@ -128,7 +131,7 @@ def findings(
         *_counters(samples, interval, spans),
         *_contradicted(samples, sentinels_held, interval, earlier),
         *_beside(samples, conditions),
-        *_forecast(samples, interval, level, seed),
+        *_forecast(samples, interval, level, seed, horizon),
     ]
     return list(dict.fromkeys(found))
 
@@ -270,7 +273,7 @@ def _beside(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any
     return []
 
 
-def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed: int) -> list[Finding]:
+def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed: int, horizon: float) -> list[Finding]:
     """Tell when headroom would be used up, where a slope is proven positive: headroom left / slope, bound by bound."""
     headroom = series(samples, "memory_headroom", interval=interval)
     if not headroom.segments:
@@ -292,6 +295,8 @@ def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed
         if estimate is None or estimate.lo <= 0:
             continue
         center, soon, late = (left / rate for rate in (estimate.center, estimate.hi, estimate.lo))
+        if soon > horizon:
+            continue
         detail = (
             f"{name} grows by {show(estimate.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
             f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"

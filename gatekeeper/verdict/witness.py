@@ -25,7 +25,8 @@ def witnessed(case: Case, leg: Leg, recorded: Recorded) -> tuple[list[Check], li
         "sentinels_held": _sentinels_held(case, leg),
         "earlier": tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans),
     }
-    findings = host.findings(samples, conditions=case.conditions.get(leg.name, ()), **shared)
+    conditions, horizon = case.conditions.get(leg.name, ()), case.slo.promote.valid_for
+    findings = host.findings(samples, conditions=conditions, horizon=horizon, **shared)
     findings = [replace(one, about=f"{leg.name}, {one.about}") for one in findings]
     promised = case.slo.host_objectives
     if not promised:

@@ -459,6 +459,16 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
     assert "memory_exhaustion" not in kinds(findings(steady, sentinels_held=True))
 
 
+def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
+    """
+    Growth that can not use up the headroom before the next certificate is due is not found; what may just do so, is.
+    """
+    leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
+
+    assert "memory_exhaustion" not in kinds(findings(leaking, sentinels_held=True, horizon=80 * 60))
+    assert "memory_exhaustion" in kinds(findings(leaking, sentinels_held=True, horizon=105 * 60))
+
+
 def shifted(samples: Sequence[HostSample], after: int, seconds: float) -> list[HostSample]:
     """Move the time of day of every sample from *after* on."""
     return [
