@@ -128,6 +128,7 @@ def _entry(job: Mapping[str, Any], host: str, run_id: str, out: Path | None = No
         parcel_sha256=str(label.get("parcel") or ""),
         out=str(out or RUNS / run_id),
         started=str(job["started"]),
+        installed=tuple(label.get("installed") or ()),
     )
 
 
