@@ -94,7 +94,8 @@ SAYS: dict[str, dict[str, str]] = {
         "at_most": "the upper bound, in the metric's unit; exactly one of at_least and at_most",
         "workloads": "default: all; left out for metrics of the host",
         "when": "default: speculating for comparisons with plain decoding, always for the rest",
-        "scope": "frozen: a fact of this canary set; population: an interval for all prompts like them",
+        "scope": "frozen: what is counted is a fact of this canary set; population: an interval for all prompts like "
+        "them; refused for facts of the run, such as the host's",
         "from": "ours: counted by gatekeeper; claims: as the server says of itself",
         "why": "the reason; it stands beside the check in every report",
     },

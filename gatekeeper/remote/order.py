@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host as this_host
-from gatekeeper import progress
+from gatekeeper import relay
 from gatekeeper.casefile import load_manifest
 from gatekeeper.remote import delivery, homecoming
 from gatekeeper.remote.fetch import fetch
@@ -229,7 +229,7 @@ class Courier:
                 owner=self.owner,
                 slo_sha256=parcel.given.files["slo"].sha256,
                 env=dict(environ),
-                settings={progress.PROGRESS: "progress.jsonl", this_host.OWNER: self.owner},
+                settings={relay.PROGRESS: "progress.jsonl", this_host.OWNER: self.owner},
                 label=label,
                 again=order.resume,
                 **ready.words(),

@@ -17,6 +17,7 @@ def document() -> dict[str, Any]:
                 "per": metric.per.value,
                 "needs": _needs(metric),
                 "when": metric.default_when,
+                "population": metric.population,
                 "says": metric.says,
             }
             for metric in ALL

@@ -58,6 +58,8 @@ class Metric:
     most: float | None = None
     census: bool = False
     """A fact of a frozen set or of this run: lo = center = hi."""
+    population: bool = True
+    """Canaries carry it, and stand for other prompts: it can be bounded for those as well. Else it is of this run."""
 
     @property
     def host(self) -> bool:
@@ -94,7 +96,7 @@ def _pairs(name: str, *, higher: bool, needs: Sight, says: str, **more: float | 
 
 
 def _host(name: str, unit: str, *, higher: bool = False, says: str, least: float | None = 0.0) -> Metric:
-    return Metric(name, unit, higher, Per.HOST, Sight.NOTHING, says, least=least, census=True)
+    return Metric(name, unit, higher, Per.HOST, Sight.NOTHING, says, least=least, census=True, population=False)
 
 
 def _itl(name: str, quantile: float) -> Metric:
@@ -184,6 +186,7 @@ ALL: tuple[Metric, ...] = (
         least=0.0,
         most=1.0,
         census=True,
+        population=False,
     ),
     _itl("itl_p50", 0.50),
     _itl("itl_p95", 0.95),
@@ -265,6 +268,7 @@ ALL: tuple[Metric, ...] = (
         census=True,
         least=0.0,
         most=1.0,
+        population=False,
         says="p-value that both arms sample their first tokens from one distribution; a permutation test",
     ),
     Metric(

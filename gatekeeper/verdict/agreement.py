@@ -4,9 +4,8 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
-from gatekeeper.terms.outcome import Estimate, Missing, fact
+from gatekeeper.terms.outcome import Missing
 from gatekeeper.terms.records import Answer, Generation, Tie
 
 TIE_TOLERANCE = 0.125
@@ -144,8 +143,10 @@ def _explained(where: Parting | None, ties: Sequence[Tie]) -> tuple[float | None
     return tie.gap, ""
 
 
-def warm_agreement(records: Sequence[Generation], canaries: Collection[str]) -> Estimate | Missing:
-    """Return the share of canaries whose answers with the cache on, repeated and in a later turn, are plain decoding's.
+def warm_agreement(
+    records: Sequence[Generation], canaries: Collection[str]
+) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
+    """Tell of each canary whether its answers with the cache on, repeated and later, are plain decoding's; and notes.
 
     A record's pair names the canary that opened the conversation; a prompt of several turns has an id of its own. An
     answer that fails with the cache on differs.
@@ -161,8 +162,8 @@ def warm_agreement(records: Sequence[Generation], canaries: Collection[str]) -> 
     if not seen or len(whole) < len(seen):
         lacking = len(seen) - len(whole)
         return Missing(f"{lacking} of {len(seen)} canaries were not repeated and continued in both arms", len(whole))
-    agree = [all(all(same) for same in turns.values()) for turns in seen.values()]
-    return fact(fmean(agree), len(agree), *_differing(seen))
+    agree = {name: all(all(same) for same in turns.values()) for name, turns in seen.items()}
+    return agree, _differing(seen)
 
 
 def _differing(seen: Mapping[str, Mapping[str, Sequence[bool]]]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean, median
 
@@ -207,17 +208,34 @@ def _agreement(evidence: Evidence) -> Estimate | Missing:
     unseen = len(evidence.canaries) - len(agree)
     if unseen:
         return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(agree))
-    value = fmean(agree.values())
+    return _of_canaries(agree, evidence, *notes)
+
+
+def _of_canaries(holds: Mapping[str, bool], evidence: Evidence, *notes: str) -> Estimate | Missing:
+    """Return the share of canaries of which something *holds*: counted, or bounded for all prompts like them."""
     if evidence.frozen:
-        return fact(value, len(agree), *notes)
-    lo, hi = stats.proportion_bounds(sum(agree.values()), len(agree), evidence.level)
-    return Estimate(value, lo, hi, len(agree), notes)
+        return fact(fmean(holds.values()), len(holds), *notes)
+    return _noted(stats.clustered_share({name: [held] for name, held in holds.items()}, evidence.level), *notes)
+
+
+def _of_answers(marks: Mapping[str, Sequence[bool]], evidence: Evidence, what: str) -> Estimate | Missing:
+    """Bound the share of answers that are marked, for all prompts like the canaries; *what* says what a mark means."""
+    some = sum(any(seen) for seen in marks.values())
+    return _noted(stats.clustered_share(marks, evidence.level), f"{some} of {len(marks)} canaries {what}")
+
+
+def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
+    return replace(found, notes=notes) if isinstance(found, Estimate) else found
 
 
 def _warm_agreement(evidence: Evidence) -> Estimate | Missing:
     if isinstance(evidence.warm, str):
         return Missing(evidence.warm)
-    return agreement.warm_agreement(evidence.warm, evidence.canaries.keys())
+    compared = agreement.warm_agreement(evidence.warm, evidence.canaries.keys())
+    if isinstance(compared, Missing):
+        return compared
+    agree, notes = compared
+    return _of_canaries(agree, evidence, *notes)
 
 
 def _first_tokens(evidence: Evidence) -> Estimate | Missing:
@@ -227,21 +245,40 @@ def _first_tokens(evidence: Evidence) -> Estimate | Missing:
 
 
 def _error_rate(evidence: Evidence) -> Estimate | Missing:
-    faults = sum(one.answer.fault is not None for one in evidence.answers)
-    return fact(faults / len(evidence.answers), len(evidence.answers))
+    faults: dict[str, list[bool]] = defaultdict(list)
+    for one in evidence.answers:
+        faults[one.canary].append(one.answer.fault is not None)
+    if not evidence.frozen:
+        return _of_answers(faults, evidence, "had an answer that failed")
+    return fact(sum(map(sum, faults.values())) / len(evidence.answers), len(evidence.answers))
 
 
 def _engaged(evidence: Evidence) -> Estimate | Missing:
     """Count answers in which a draft proposed; an answer of one token leaves nothing to draft."""
     long_enough = [one for one in sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
-    seen = [
-        one.answer.rounds.drafted > 0 if one.answer.rounds else (one.answer.claims.drafted or 0) > 0
-        for one in long_enough
-        if one.answer.rounds is not None or one.answer.claims.drafted is not None
-    ]
-    if not seen:
+    proposed = [_proposed(one.answer) for one in long_enough]
+    if all(seen is None for seen in proposed):
         return _seen_in_bursts(evidence)
-    return fact(sum(seen) / len(long_enough), len(long_enough))
+    if not evidence.frozen:
+        return _engaged_beyond(evidence, long_enough)
+    return fact(sum(seen is True for seen in proposed) / len(proposed), len(proposed))
+
+
+def _proposed(answer: Answer) -> bool | None:
+    """Tell by our counters, else by the server's, whether a draft proposed; None where nobody counted."""
+    drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
+    return None if drafted is None else drafted > 0
+
+
+def _engaged_beyond(evidence: Evidence, long_enough: Sequence[Generation]) -> Estimate | Missing:
+    """Bound the share for all prompts like the canaries; one whose answers all failed could be either."""
+    failed = {one.canary for one in evidence.answers} - {one.canary for one in sound(evidence.answers)}
+    if failed:
+        return Missing(f"every answer of {len(failed)} canaries failed", len(long_enough))
+    marks: dict[str, list[bool]] = defaultdict(list)
+    for one in long_enough:
+        marks[one.canary].append(_proposed(one.answer) is True)
+    return _of_answers(marks, evidence, "had an answer with drafted tokens")
 
 
 def _seen_in_bursts(evidence: Evidence) -> Estimate | Missing:
@@ -256,6 +293,8 @@ def _seen_in_bursts(evidence: Evidence) -> Estimate | Missing:
     told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
     if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
         return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
+    if not evidence.frozen:
+        return Missing("without counters nothing shows in which answers the draft was used", len(mine))
     return fact(1.0, len(mine), f"without counters: {told}")
 
 
@@ -269,7 +308,9 @@ def _truncation(evidence: Evidence) -> Estimate | Missing:
             cut[one.canary].append(_cut_short(one.answer, twin, greedy=evidence.greedy))
     if not cut:
         return Missing("no canary was answered in both arms")
-    return fact(fmean(any(seen) for seen in cut.values()), len(cut))
+    if not evidence.frozen and (unseen := len(evidence.canaries.keys() - cut.keys())):
+        return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(cut))
+    return _of_canaries({name: any(seen) for name, seen in cut.items()}, evidence)
 
 
 def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:

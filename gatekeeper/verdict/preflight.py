@@ -15,6 +15,7 @@ from gatekeeper.verdict.judge import promises
 from gatekeeper.verdict.ladder import level, rungs
 from gatekeeper.verdict.stretches import share_of_budget
 
+FROZEN = 'scope = "frozen" speaks of these canaries alone'
 LEAST_PAIRS = 5
 """Fewer canaries give a bootstrap nothing to resample."""
 
@@ -148,7 +149,14 @@ def _objective(
         message = f"three windows of {slo.soak.window_s:g} s do not fit into a soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
         return [Complaint("never", about, message, hint)]
+    if metric.name == "speculation_engaged" and objective.scope == "population" and not _counts(kind):
+        message = f"backend {kind.name} counts no drafted tokens, so nothing tells in which answers the draft was used"
+        return [Complaint("never", about, message, "leave out `scope`: of the run as a whole it can be told")]
     return [*_wrong_conditions(slo, metric, about), *_too_few(slo, objective, about, canaries)]
+
+
+def _counts(kind: Kind) -> bool:
+    return bool(kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS))
 
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
@@ -173,6 +181,8 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
     metric, have = objective.of, len(canaries)
     if metric.name in PASS_DELTAS:
         return _pass_delta(slo, objective, about, canaries)
+    if metric.census and objective.scope == "population" and (found := _share(slo, objective, about, have)):
+        return [found]
     if metric.quantile is not None:
         need = stats.samples_needed(metric.quantile, level(slo))
         if have < need:
@@ -217,6 +227,23 @@ def _pass_delta(slo: Slo, objective: Objective, about: str, canaries: Sequence[C
         hint = f"needs about {need} canaries without a flip; {frozen}" if need else frozen
         return [Complaint("never", about, message, hint)]
     return []
+
+
+def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint | None:
+    """Say why *have* canaries, even if all keep it, never show a share that is promised for all prompts like them."""
+    promised = objective.threshold if objective.bound == "at_least" else 1 - objective.threshold
+    if promised >= 1:
+        message = "no number of canaries shows that it holds for every prompt like them"
+        return Complaint("never", about, message, f"leave room for some prompts, or {FROZEN}")
+    need = stats.units_needed(promised, level(slo))
+    if have >= need:
+        return None
+    unseen = 1 - (1 - level(slo)) ** (1 / have)
+    message = (
+        f"even if all {have} canaries keep it, {unseen:.3%} of all prompts like them may not, at {_confidence(slo)}; "
+        f"the promise leaves {1 - promised:.3%}"
+    )
+    return Complaint("never", about, message, f"needs {need} canaries that all keep it; {FROZEN}")
 
 
 def _confidence(slo: Slo) -> str:

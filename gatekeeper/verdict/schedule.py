@@ -54,8 +54,10 @@ def needs(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[Canary]) -
         metric = objective.of
         if metric.quantile is not None:
             answered = max(answered, stats.samples_needed(metric.quantile, level(slo)))
-        if metric.name in CENSUSES:
+        if metric.name in CENSUSES or (metric.against_plain and metric.census and objective.scope == "population"):
             paired = len(canaries)
+        elif metric.census and objective.scope == "population":
+            answered = len(canaries)
     return Needs(min(answered, len(canaries)), paired)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -17,8 +18,12 @@ Floats = NDArray[np.float64]
 
 def samples_needed(quantile: float, level: float) -> int:
     """Return how many independent samples bound *quantile* on its far side: 59 for p95 and 299 for p99 at 95 %."""
-    far = max(quantile, 1 - quantile)
-    return math.ceil(math.log(1 - level) / math.log(far) - 1e-9)
+    return units_needed(max(quantile, 1 - quantile), level)
+
+
+def units_needed(share: float, level: float) -> int:
+    """Return how many independent units, were all of them alike, show that more than *share* < 1 of all are so."""
+    return math.ceil(math.log(1 - level) / math.log(share) - 1e-9) if share > 0 else 1
 
 
 def binomial_cdf(successes: int, trials: int, chance: float) -> float:
@@ -83,6 +88,7 @@ def student_cdf(t: float, degrees: int) -> float:
     return 0.5 + math.sin(theta) * total / 2
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(level: float, degrees: int) -> float:
     """Return t with P(T <= t) = level > 0.5, by bisection."""
     lo, hi = 0.0, 1.0
@@ -142,10 +148,17 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) 
     for row, values in enumerate(groups):
         padded[row, : len(values)] = values
     chosen = random.integers(n, size=(draws, n))
-    picks = np.floor(random.random((draws, n, widest)) * counts[chosen][:, :, None]).astype(np.intp)
-    inside = np.arange(widest)[None, None, :] < counts[chosen][:, :, None]
-    values = np.where(inside, padded[chosen[:, :, None], picks], 0.0)
-    means: Floats = (values.sum(axis=2) / counts[chosen]).mean(axis=1)
+    sizes = counts[chosen]
+    if widest == 1:  # nothing to resample inside
+        return _means(padded[:, 0][chosen])
+    picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
+    values = padded.ravel().take(picks + widest * chosen[:, :, None])
+    values *= np.arange(widest) < sizes[:, :, None]
+    return _means(values.sum(axis=2) / sizes)
+
+
+def _means(rows: Floats) -> Floats:
+    means: Floats = rows.mean(axis=1)
     return means
 
 
@@ -242,24 +255,40 @@ def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float,
     return lower, upper
 
 
+def clustered_share(marks: Mapping[str, Sequence[bool]], level: float) -> Estimate | Missing:
+    """Bound the share of marks that are true over units as these; `marks` holds, per unit, one or more of its marks.
+
+    Units alone are independent. A unit's own share is at least 1 where all of its marks are true, and 0 where none is:
+    the exact bounds of these two counts hold for the mean share, however marks of a unit depend on each other.
+    """
+    units = [seen for seen in marks.values() if seen]
+    n = len(units)
+    if n == 0:
+        return Missing("no canary shows it")
+    lo, _ = proportion_bounds(sum(sum(seen) == len(seen) for seen in units), n, level)
+    _, hi = proportion_bounds(sum(sum(seen) > 0 for seen in units), n, level)
+    return Estimate(math.fsum(sum(seen) / len(seen) for seen in units) / n, lo, hi, n)
+
+
 def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) -> Estimate | Missing:
     """Bound the difference of pass rates from paired canaries: gains and losses are each bounded at half the error.
 
     `pairs` holds the pass rate of the candidate and of plain decoding per canary. Conservative: the two exact bounds
-    are simply subtracted. With no flips in n canaries the bound is about -ln(2 / (1 - level)) / n.
+    are simply subtracted, and where repeats disagree a flip counts whole against the bound and not at all for it. With
+    no flips in n canaries the bound is about -ln(2 / (1 - level)) / n.
     """
     n = len(pairs)
     if n == 0:
         return Missing("no canary of this kind was answered in both arms")
     if not all(math.isfinite(rate) for pair in pairs.values() for rate in pair):
         return Missing("a pass rate is not a finite number", n)
-    gains = sum(candidate > plain for candidate, plain in pairs.values())
-    losses = sum(candidate < plain for candidate, plain in pairs.values())
+    deltas = [candidate - plain for candidate, plain in pairs.values()]
     half = 1 - (1 - level) / 2
-    gain_lo, gain_hi = proportion_bounds(gains, n, half)
-    loss_lo, loss_hi = proportion_bounds(losses, n, half)
-    center = math.fsum(candidate - plain for candidate, plain in pairs.values()) / n
-    return Estimate(center, min(center, gain_lo - loss_hi), max(center, gain_hi - loss_lo), n)
+    gain_lo, _ = proportion_bounds(sum(delta >= 1 for delta in deltas), n, half)
+    _, gain_hi = proportion_bounds(sum(delta > 0 for delta in deltas), n, half)
+    loss_lo, _ = proportion_bounds(sum(delta <= -1 for delta in deltas), n, half)
+    _, loss_hi = proportion_bounds(sum(delta < 0 for delta in deltas), n, half)
+    return Estimate(math.fsum(deltas) / n, gain_lo - loss_hi, gain_hi - loss_lo, n)
 
 
 def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> Estimate | Missing:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import tomli_w
 from gatekeeper import cli
 
 ROOT = Path(__file__).parents[2]
+BRAKE = Path(__file__).parent / "brake"
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "frost", "grove", "haven", "inlet", "jetty", "knoll", "larch"]
 
 
@@ -71,6 +72,15 @@ class Place:
             text=True,
             start_new_session=True,
         )
+
+    def held(self, file: str, *, after: int = 0, word: str = "\n") -> "Place":
+        """Return this place with a brake in what it starts: a scripted run stands once *file* has *word* so often.
+
+        It stands until the process is ended or `go` is there: however busy the machine, a test acts at that point.
+        """
+        path = os.pathsep.join([str(BRAKE), self.environment["PYTHONPATH"]])
+        hold = {"HOLD_FILE": file, "HOLD_COUNT": str(after), "HOLD_WORD": word, "HOLD_UNTIL": str(self.path / "go")}
+        return replace(self, environment={**self.environment, "PYTHONPATH": path, **hold})
 
     def verdict(self, run: str = "run") -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads((self.path / run / "verdict.json").read_text())

@@ -11,28 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import Done, Place, canary_lines
+from tests.e2e.place import Done, Place
 
 Scripted = Callable[..., Place]
 Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
-REAL_TIME = {
-    "time": "real",
-    "token": "2 ms",
-    "verify": "2.2 ms",
-    "draft_token": "0.2 ms",
-    "prefill": "2 ms",
-}
-
-
-@pytest.fixture
-def unhurried(scripted: Scripted) -> Place:
-    """A run that takes a few seconds of real time, so that it can be interrupted."""
-    place = scripted(REAL_TIME, soak={"duration": "1.5 s", "sentinel_drift": 0.9})
-    for prefix in ("easy", "hard"):
-        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 6))
-    return place
+REAL_TIME = {"time": "real", "token": "2 ms", "verify": "2.2 ms", "draft_token": "0.2 ms", "prefill": "2 ms"}
+"""Only what takes real time occupies the host. What is measured then is the machine's business."""
 
 
 def lines(path: Path) -> list[str]:
@@ -41,24 +27,25 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_is_130_and_resumable(
-    unhurried: Place, until: Until, ended: Ended, number: signal.Signals
+    scripted: Scripted, until: Until, ended: Ended, number: signal.Signals
 ) -> None:
     """
     Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
     """
-    soak = unhurried.path / "run" / "soak-1.jsonl"
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    place = scripted()
+    soak = place.path / "run" / "soak-1.jsonl"
+    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(soak)) > 5)
 
     process.send_signal(number)
     interrupted = ended(process)
     before = lines(soak)
-    unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     assert 130 == interrupted.code
     assert "--resume" in interrupted.err
     assert before == lines(soak)[: len(before)]
-    assert "promoted" == unhurried.verdict()["outcome"]
+    assert "promoted" == place.verdict()["outcome"]
 
 
 @pytest.mark.parametrize(
@@ -69,115 +56,122 @@ def test_an_interrupt_is_130_and_resumable(
     ],
 )
 def test_an_interrupted_stage_goes_on_as_its_hint_says(
-    unhurried: Place, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
+    scripted: Scripted, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
 ) -> None:
     """
     Ctrl-C in a stage of its own names the command that goes on with it, and that command reaches a verdict.
     """
-    process = unhurried.start(*words, "--out", "run")
-    until(lambda: len(lines(unhurried.path / "run" / file)) > 5)
+    place = scripted()
+    process = place.held(f"run/{file}", after=5).start(*words, "--out", "run")
+    until(lambda: len(lines(place.path / "run" / file)) > 5)
 
     process.send_signal(signal.SIGINT)
     interrupted = ended(process)
-    unhurried.run("certify", "slo.toml", "--resume", "--out", "run")
+    place.run("certify", "slo.toml", "--resume", "--out", "run")
 
     assert 130 == interrupted.code
     assert "gatekeeper certify SLO.toml --resume --out RUN_DIR" in interrupted.err
-    assert outcome == unhurried.verdict()["outcome"]
+    assert outcome == place.verdict()["outcome"]
 
 
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])
-def test_a_killed_gate_loses_at_most_the_answer_in_flight(unhurried: Place, until: Until, stage: str) -> None:
+def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, until: Until, stage: str) -> None:
     """
     Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other.
     """
-    file = unhurried.path / "run" / stage
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
+    place = scripted()
+    file = place.path / "run" / stage
+    process = place.held(f"run/{stage}", after=3).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(file)) > 3)
 
     process.kill()
     process.communicate()
     before = [line for line in lines(file) if line.endswith("}")]
-    unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    verdict = unhurried.verdict()
+    verdict = place.verdict()
     assert before == lines(file)[: len(before)]
     assert (verdict["outcome"], verdict["exit_code"]) == ("promoted", 0)
-    assert json.dumps(verdict) == json.dumps(unhurried.run("judge", "run", "--json", code=0).document)
+    assert json.dumps(verdict) == json.dumps(place.run("judge", "run", "--json", code=0).document)
 
 
-def test_an_unfinished_run_is_unproven(unhurried: Place, until: Until) -> None:
+def test_an_unfinished_run_is_unproven(scripted: Scripted, until: Until) -> None:
     """
     Judging what a killed run left says unproven, with what is missing, and never more.
     """
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(unhurried.path / "run" / "soak-1.jsonl")) > 5)
+    place = scripted()
+    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(place.path / "run" / "soak-1.jsonl")) > 5)
     process.kill()
     process.communicate()
 
-    judged = unhurried.run("judge", "run", "--json", code=3).document
+    judged = place.run("judge", "run", "--json", code=3).document
 
     assert "soak-1.jsonl" in judged["incomplete"]
 
 
-def test_a_second_gate_is_locked_out(unhurried: Place, until: Until, ended: Ended) -> None:
+def test_a_second_gate_is_locked_out(scripted: Scripted, until: Until, ended: Ended) -> None:
     """
     Two processes never write one run directory.
     """
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
-    until((unhurried.path / "run" / "plan.json").exists)
+    place = scripted()
+    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until((place.path / "run" / "baseline.jsonl").exists)
 
-    second = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+    second = place.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
 
     process.terminate()
     ended(process)
     assert "another gatekeeper" in second.err
 
 
-def test_a_changed_slo_is_not_resumed(unhurried: Place, until: Until, ended: Ended) -> None:
+def test_a_changed_slo_is_not_resumed(scripted: Scripted, until: Until, ended: Ended) -> None:
     """
     A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run.
     """
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(unhurried.path / "run" / "baseline.jsonl")) > 2)
+    place = scripted()
+    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(place.path / "run" / "baseline.jsonl")) > 2)
     process.terminate()
     ended(process)
-    slo = unhurried.path / "slo.toml"
+    slo = place.path / "slo.toml"
     slo.write_text(slo.read_text().replace("1.16", "1.01"))
 
-    refused = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+    refused = place.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
 
     assert "SLO file" in refused.err
 
 
-def test_a_run_is_not_resumed_on_another_host(unhurried: Place, until: Until, ended: Ended) -> None:
+def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, until: Until, ended: Ended) -> None:
     """
     A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3.
     """
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(unhurried.path / "run" / "baseline.jsonl")) > 2)
+    place = scripted()
+    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(place.path / "run" / "baseline.jsonl")) > 2)
     process.terminate()
     ended(process)
-    manifest = unhurried.path / "run" / "manifest.json"
+    manifest = place.path / "run" / "manifest.json"
     frozen = json.loads(manifest.read_text())
     frozen["host"] |= {"chip": "Apple M4", "uptime_s": 1.0}
     manifest.write_text(json.dumps(frozen))
 
-    refused = unhurried.run("certify", "slo.toml", "--out", "run", "--resume", code=3)
+    refused = place.run("certify", "slo.toml", "--out", "run", "--resume", code=3)
 
     assert "chip was 'Apple M4'" in refused.err
     assert "uptime_s" not in refused.err
 
 
-def test_two_runs_never_measure_at_once(unhurried: Place, until: Until, ended: Ended) -> None:
+def test_two_runs_never_measure_at_once(scripted: Scripted, until: Until, ended: Ended) -> None:
     """
     While a run measures, another one, a sweep, a soak and a probe are refused with its owner.
     """
-    process = unhurried.start("certify", "slo.toml", "--out", "run")
-    until((unhurried.path / "run" / "plan.json").exists)
+    place = scripted(REAL_TIME)
+    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until((place.path / "run" / "baseline.jsonl").exists)
 
     refused = [
-        unhurried.run(*words, code=3).err
+        place.run(*words, code=3).err
         for words in (
             ("certify", "slo.toml", "--out", "second"),
             ("sweep", "slo.toml", "--out", "second"),
@@ -187,10 +181,10 @@ def test_two_runs_never_measure_at_once(unhurried: Place, until: Until, ended: E
     ]
     process.terminate()
     ended(process)
-    after = unhurried.run("probe", "slo.toml", "--seconds", "1")
+    after = place.run("probe", "slo.toml", "--seconds", "1")
 
     assert all("this host is occupied by " in one and ", run run (process " in one for one in refused)
-    assert not (unhurried.path / "second").exists()
+    assert not (place.path / "second").exists()
     assert 0 == after.code
 
 

@@ -61,7 +61,7 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
         "canaries": {},
         "noise": {"answer": 0.05},
     }
-    place = scripted(free, confidence=0.9999)  # at 95 % one probe in ten would rightly be mistaken
+    place = scripted(free, confidence=0.99999)  # at 95 % one probe in ten would rightly be mistaken, so one in 50,000
 
     document = probed(place, "--seconds", "600")
 
@@ -73,8 +73,8 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Unt
     """
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """
-    place = scripted({**QUICK, "time": "real", "token": "5 ms"})
-    process = place.start("probe", "slo.toml", "--seconds", "60", "--out", "run")
+    place = scripted(QUICK)
+    process = place.held("run/baseline.jsonl").start("probe", "slo.toml", "--seconds", "60", "--out", "run")
     file = place.path / "run" / "baseline.jsonl"
     until(lambda: file.is_file() and file.stat().st_size > 0)
 

@@ -328,6 +328,29 @@ def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
     assert "promoted" not in outcomes(strict.document).values()
 
 
+def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> None:
+    """
+    At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven where
+    it is asked of records that are as good as they can be.
+    """
+    place = scripted(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["objective"].append(
+        {"metric": "error_rate", "at_most": 0.001, "scope": "population", "why": "for everybody's prompts"}
+    )
+    place.write_slo(slo, "beyond.toml")
+
+    refused = place.run("certify", "beyond.toml", "--out", "other", code=2)
+    judged = place.run("judge", "run", "--slo", "beyond.toml", "--json", code=3).document
+
+    # 3 rungs: ln(0.05 / 3) / ln(0.999)
+    assert "needs 4093 canaries that all keep it" in refused.err
+    (check,) = (one for one in judged["workloads"][0]["checks"] if one["metric"] == "error_rate")
+    assert ("unproven", 12, 0.0, 0.0) == tuple(check[key] for key in ("outcome", "n", "lo", "center"))
+    assert 0.25 < check["hi"] < 0.35
+
+
 def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
     """
     A condition set as the sweep's default holds in the soak too, in both arms.

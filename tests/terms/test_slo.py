@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.terms import slo
 from gatekeeper.terms.errors import InputError
+from gatekeeper.terms.metrics import ALL, Metric
 from gatekeeper.terms.tomlfile import line_of
 
 GOOD = """\
@@ -131,6 +132,33 @@ def test_what_is_wrong_is_said(wrong: str) -> None:
     assert says in error.message
     assert hint in error.hint
     assert 2 == error.exit_code
+
+
+@pytest.mark.parametrize("metric", [one for one in ALL if one.population is False], ids=lambda one: one.name)
+def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
+    """
+    What no canary carries (the host, the soak's windows, a p-value) is refused for a population, with what to do.
+    """
+    promise = f'metric = "{metric.name}"\nat_least = 0.0\nscope = "population"'
+
+    error = refused('metric = "throughput_ratio"\nat_least = 1.16', promise)
+
+    assert 2 == error.exit_code
+    assert f"{metric.name} is a fact of this run and has no population" in error.message
+    assert "leave out `scope`" == error.hint
+    assert slo.parse(
+        GOOD.replace('metric = "throughput_ratio"\nat_least = 1.16', promise.replace("population", "frozen"), 1),
+        "m4.toml",
+    )
+
+
+def test_every_other_metric_has_a_population() -> None:
+    """
+    The host's metrics, the windows and the p-value are all that speaks of the run alone.
+    """
+    alone = {one.name for one in ALL if not one.population}
+
+    assert {"acceptance_window_min", "first_tokens_p_value"} | {one.name for one in ALL if one.host} == alone
 
 
 @pytest.mark.parametrize(

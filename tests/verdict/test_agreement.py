@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.terms.outcome import Estimate, Missing
+from gatekeeper.terms.outcome import Missing
 from gatekeeper.terms.records import Answer, Arrival, Generation, Role, Tie, setting
 from gatekeeper.verdict.agreement import (
     TIE_TOLERANCE,
@@ -166,17 +166,18 @@ def conversation(*, later: str = "two", repeat: str = "one", fault: str | None =
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
-    [({}, 1.0), ({"later": "x"}, 0.0), ({"repeat": "x"}, 0.0), ({"fault": "died"}, 0.0)],
+    [({}, True), ({"later": "x"}, False), ({"repeat": "x"}, False), ({"fault": "died"}, False)],
     ids=str,
 )
-def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], expected: float) -> None:
+def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], *, expected: bool) -> None:
     """
     A canary agrees only if every repeat and its second turn do; an answer that fails with the cache on differs.
     """
     seen = warm_agreement(conversation(**changed), {"a"})
 
-    assert isinstance(seen, Estimate)
-    assert (expected, expected, expected) == (seen.lo, seen.center, seen.hi)
+    assert not isinstance(seen, Missing)
+    agree, notes = seen
+    assert ({"a": expected}, expected) == (agree, not notes)
 
 
 @pytest.mark.parametrize("without", range(5))

@@ -101,6 +101,22 @@ def _deltas(random: np.random.Generator, _: int) -> Estimate | Missing:
     return stats.paired_pass_delta(marks, LEVEL)
 
 
+def _flickering(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """A tenth of the canaries fail in every third answer, a tenth always: 2 in 15 of all answers."""
+    hard = random.random(60)
+    chance = np.where(hard < 0.1, 1.0, np.where(hard < 0.2, 1 / 3, 0.0))
+    return stats.clustered_share({str(at): (random.random(4) < one).tolist() for at, one in enumerate(chance)}, LEVEL)
+
+
+def _unsteady(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """Where repeats disagree: every second canary gains a little, every fifth loses all, -0.15 on the whole."""
+    kind = random.random(200)
+    marks = {
+        str(at): (0.1, 0.0) if one < 0.5 else (0.0, 1.0) if one < 0.7 else (1.0, 1.0) for at, one in enumerate(kind)
+    }
+    return stats.paired_pass_delta(marks, LEVEL)
+
+
 def _groups(random: np.random.Generator, slope: float) -> list[list[tuple[float, float]]]:
     """Twenty canaries at levels of their own, each seen three times."""
     return [
@@ -127,6 +143,8 @@ SIMULATIONS = {
     # Where the share of late gaps is itself uncertain, few answers that stall make it look surer than it is.
     "pooled_quantile_stalls": Simulation(_pooled_stalls, _STALL, 0.04, 4 * _STALL, 400, side=0.93),
     "paired_pass_delta": Simulation(_deltas, 0.05, -0.25, 0.35, 400),
+    "paired_pass_delta_unsteady": Simulation(_unsteady, -0.15, -0.35, 0.5, 400),
+    "clustered_share": Simulation(_flickering, 2 / 15, 0.01, 0.4, 400),
     "seasonal_slope": Simulation(_slope, 0.5, 0.2, 0.8, 150),
 }
 

@@ -28,6 +28,7 @@ from tests.verdict.made import (
     generation,
     known,
     marked,
+    near,
     spread,
     steady,
     twins,
@@ -587,6 +588,118 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
     ]
 
 
+def test_a_fault_makes_its_canary_fail() -> None:
+    """
+    Four canaries are asked twice and one fails once: an eighth of the answers on the frozen set; for all prompts like
+    them so much as one of four may fail, and nothing shows that any always does.
+    """
+    answers = spread(4, lambda _: answer(), repeats=2)
+    answers[0] = replace(answers[0], answer=answer(fault="cut off"))
+
+    counted_, guessed = (known(estimate("error_rate", evidence(answers, frozen=frozen))) for frozen in (True, False))
+
+    assert (0.125, 0.125, 0.125, 8) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    _, hi = stats.proportion_bounds(1, 4, 0.95)
+    assert (0.0, 0.125, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert ("1 of 4 canaries had an answer that failed",) == guessed.notes
+
+
+def test_twelve_canaries_do_not_show_a_thousandth() -> None:
+    """
+    Twelve canaries without a fault leave 22 % open for other prompts, however often they were asked.
+    """
+    answers = spread(12, lambda _: answer(), repeats=100)
+
+    found = known(estimate("error_rate", evidence(answers, frozen=False)))
+
+    assert (0.0, 0.0, near(0.2209), 12) == (found.lo, found.center, round(found.hi, 4), found.n)
+
+
+def test_engagement_is_bounded_over_canaries() -> None:
+    """
+    Drafts propose in every answer to three canaries and in half of those to a fourth; an answer of one token leaves
+    nothing to draft, and its canary is none of them.
+    """
+    rounds = [counted(2, 4, 1)] * 7 + [counted(2, 0, 0)]
+    answers = [generation(answer(rounds=one), f"c-{at // 2}") for at, one in enumerate(rounds)]
+    answers.append(generation(answer([0.1], rounds=counted(1, 0, 0)), "c-9"))
+
+    found = known(estimate("speculation_engaged", evidence(answers, frozen=False)))
+
+    lo, _ = stats.proportion_bounds(3, 4, 0.95)
+    assert (lo, 0.875, 1.0, 4) == (found.lo, found.center, found.hi, found.n)
+    assert ("4 of 4 canaries had an answer with drafted tokens",) == found.notes
+
+
+def test_engagement_of_failed_canaries_is_unknown() -> None:
+    """
+    A canary whose every answer failed may engage or not: for other prompts like it nothing is shown.
+    """
+    answers = spread(4, lambda at: answer(rounds=counted(2, 4, 1), fault="died" if at == 2 else None), repeats=2)
+
+    assert "every answer of 1 canaries failed" == because(
+        estimate("speculation_engaged", evidence(answers, frozen=False))
+    )
+    assert 1.0 == known(estimate("speculation_engaged", evidence(answers))).center
+
+
+def test_bursts_show_engagement_of_the_run_alone() -> None:
+    """
+    Without counters bursts show that the draft was used in this run, and of other prompts nothing.
+    """
+    ours, theirs = twins(
+        8,
+        lambda _: answer([0.1 * (at // 4) for at in range(4, 24)]),
+        lambda _: answer([0.1 * at for at in range(1, 21)]),
+    )
+
+    assert 1.0 == known(estimate("speculation_engaged", evidence(ours, theirs))).center
+    assert "without counters nothing shows in which answers the draft was used" == because(
+        estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
+    )
+
+
+def test_truncation_is_bounded_over_canaries() -> None:
+    """
+    One canary of four is cut short: a quarter of the frozen set, and as many of all prompts as one of four leaves open;
+    a canary that was not answered in both arms leaves that unknown.
+    """
+    ours, theirs = twins(4, lambda at: answer(finish="length" if at == 1 else "stop"), lambda _: answer())
+    seen = evidence(ours, theirs)
+
+    counted_, guessed = (known(estimate("truncation_rate", replace(seen, frozen=one))) for one in (True, False))
+    unseen = estimate("truncation_rate", evidence(ours, theirs[1:], frozen=False))
+
+    lo, hi = stats.proportion_bounds(1, 4, 0.95)
+    assert (0.25, 0.25, 0.25, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    assert (lo, 0.25, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert "1 of 4 canaries were not answered in both arms" == because(unseen)
+
+
+@pytest.mark.parametrize("metric", [one.name for one in ALL if one.population and one.census])
+@pytest.mark.parametrize("tries", [1, 5])
+def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
+    """
+    Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was asked.
+    """
+    kinds = {"task_pass_delta": "equals", "json_pass_delta": "json_schema", "tool_call_pass_delta": "tool_calls"}
+    expect = {"equals": "ok", "json_schema": {}, "tool_calls": [{"name": "f"}]}
+    asked = canaries(12, expect={kinds[metric]: expect[kinds[metric]]}) if metric in kinds else canaries(12)
+    calls = [{"function": {"name": "f", "arguments": "{}"}}]
+    text = "{}" if metric == "json_pass_delta" else "ok"
+    said = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
+    mine = spread(12, lambda _: said, tries)
+    plain = [replace(one, arm="plain", role=Role.SENTINEL) for one in spread(12, lambda _: replace(said, rounds=None))]
+    warm = [_warm(f"{one.id}{turn}", arm, at, "x") for one in asked for turn in ("", "+x") for arm, at in WARM_ASKED]
+
+    found = known(estimate(metric, evidence(mine, plain, asked, warm=tuple(warm), frozen=False)))
+
+    assert (12, True) == (found.n, 0.2 < found.hi - found.lo)
+
+
+WARM_ASKED = (("plain", 0), ("candidate", 0), ("candidate", 1), ("candidate", 2))
+
+
 def _warm(name: str, arm: str, repeat: int, text: str) -> Generation:
     return generation(
         answer(text=text),
@@ -611,9 +724,14 @@ def test_a_warm_cache_is_judged_by_its_own_records() -> None:
         for repeat in range(repeats)
     ]
 
-    found = known(estimate("warm_cache_agreement", evidence(spread(2, lambda _: answer()), warm=tuple(records))))
+    seen = evidence(spread(2, lambda _: answer()), warm=tuple(records))
+    found = known(estimate("warm_cache_agreement", seen))
+    beyond = known(estimate("warm_cache_agreement", replace(seen, frozen=False)))
 
-    assert (0.5, 2) == (found.center, found.n)
+    assert (0.5, 0.5, 0.5, 2) == (found.lo, found.center, found.hi, found.n)
+    assert (*stats.proportion_bounds(1, 2, 0.95), 0.5, 2) == (beyond.lo, beyond.hi, beyond.center, beyond.n)
+    assert found.notes == beyond.notes
+    assert 1 == len(found.notes)
 
 
 def _draws(shares: int) -> tuple[Generation, ...]:

@@ -1,13 +1,17 @@
 """What a plan can not prove, each with the number that would make it provable."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import ALL, Sight
-from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.terms.outcome import Outcome
+from gatekeeper.terms.slo import CHOSEN, CONDITIONS, Objective, Slo
+from gatekeeper.verdict import stats
+from gatekeeper.verdict.judge import check
 from gatekeeper.verdict.preflight import Complaint, Kind, complaints
 from tests.verdict.made import canaries, objective, slo
 
@@ -239,6 +243,99 @@ def test_the_number_of_canaries_a_population_needs_is_enough() -> None:
 
     assert [] == found(written, marked[:need])
     assert "never" == only(found(written, marked[: need - 1])).weight
+
+
+SHARES = [
+    objective("error_rate", at_most=0.05),
+    objective("truncation_rate", at_most=0.05),
+    objective("speculation_engaged", at_least=0.95),
+    objective("token_agreement", at_least=0.95),
+    objective("warm_cache_agreement", at_least=0.95),
+]
+WARM_TOO = {**ONE_DRAFT, "prompt_cache": "as-deployed"}
+CACHES = replace(SEES_ALL, caches=True)
+
+
+@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
+    """
+    5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as 59 are
+    not, and of the frozen set a few are enough.
+    """
+    plan = {"subject": WARM_TOO, "sweep": {"num_draft_tokens": [4]}}
+    beyond = slo({**promise, "scope": "population"}, **plan)
+
+    complaint = only(found(beyond, 58, CACHES))
+
+    assert ("never", True) == (complaint.weight, complaint.about.startswith(f"objective {promise['metric']}"))
+    assert "even if all 58 canaries keep it, 5.034% of all prompts like them may not, at 95% conf" in complaint.message
+    assert "the promise leaves 5.000%" in complaint.message
+    assert complaint.hint.startswith("needs 59 canaries")
+    assert [] == found(beyond, 59, CACHES)
+    assert [] == found(slo(promise, **plan), 8, CACHES)
+
+
+@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+@pytest.mark.parametrize("count", [58, 59])
+def test_what_is_refused_could_not_have_passed(promise: dict[str, Any], count: int) -> None:
+    """
+    The best that so many canaries can show is judged as the refusal says: unproven one canary before it passes.
+    """
+    made = Objective.model_validate(promise)
+    best = 0.0 if made.bound == "at_most" else 1.0
+    seen = stats.clustered_share({str(at): [best == 1.0] for at in range(count)}, 0.95)
+
+    assert (Outcome.PASS if count == 59 else Outcome.UNPROVEN) == check(made, seen).outcome
+
+
+@pytest.mark.parametrize(
+    "promise", [objective("error_rate", at_most=0), objective("token_agreement", at_least=1)], ids=str
+)
+def test_no_number_of_canaries_shows_all_prompts(promise: dict[str, Any]) -> None:
+    """
+    That no prompt in the world fails is nothing a sample could show.
+    """
+    complaint = only(found(slo({**promise, "scope": "population"}, **ONE_RUNG), 10_000))
+
+    assert ("never", True) == (complaint.weight, "no number of canaries" in complaint.message)
+    assert 'scope = "frozen"' in complaint.hint
+
+
+def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
+    """
+    Over three rungs the same share needs 80 canaries.
+    """
+    promise = objective("error_rate", at_most=0.05, scope="population")
+
+    assert only(found(slo(promise), 79)).hint.startswith("needs 80 canaries")
+    assert [] == found(slo(promise), 80)
+
+
+def test_a_share_that_promises_nothing_is_provable() -> None:
+    """
+    At most all prompts, or at least none, is kept by a single canary.
+    """
+    written = slo(
+        objective("error_rate", at_most=1, scope="population"),
+        objective("speculation_engaged", at_least=0, scope="population"),
+        **ONE_RUNG,
+    )
+
+    assert [] == found(written, 1)
+
+
+@pytest.mark.parametrize("counter", [Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.NOTHING])
+def test_engagement_beyond_the_run_wants_a_counter(counter: Sight) -> None:
+    """
+    Where neither we nor the server counts drafted tokens, only the run as a whole shows that a draft was used.
+    """
+    kind = replace(SEES_ALL, sight=(EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS)) | counter)
+    promise = objective("speculation_engaged", at_least=0.9)
+
+    refused = found(slo({**promise, "scope": "population"}), 400, kind)
+
+    assert [] == found(slo(promise), 400, kind)
+    assert (["never"] if counter is Sight.NOTHING else []) == [one.weight for one in refused]
 
 
 def test_a_frozen_pass_delta_is_a_census() -> None:

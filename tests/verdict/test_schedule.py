@@ -109,8 +109,12 @@ def test_the_seed_decides_the_turns() -> None:
         (objective("itl_p99", at_most=1), Needs(100, 12)),
         (objective("token_agreement"), Needs(1, 100)),
         (objective("json_pass_delta", at_least=0), Needs(1, 100)),
+        (objective("error_rate", at_most=0.1), Needs(1, 12)),
+        (objective("error_rate", at_most=0.1, scope="population"), Needs(100, 12)),
+        (objective("speculation_engaged", at_least=0.9, scope="population"), Needs(100, 12)),
+        (objective("truncation_rate", at_most=0.1, scope="population"), Needs(1, 100)),
     ],
-    ids=lambda one: one["metric"] if isinstance(one, dict) else "",
+    ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
 )
 def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: Needs) -> None:
     """

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ def test_samples_needed_is_the_least_that_suffices(quantile: float, level: float
 
 
 @given(st.integers(1, 400), st.floats(0.001, 0.999), st.data())
-def test_binomial_cdf_is_scipys(trials: int, chance: float, data: st.DataObject) -> None:
+def test_binomial_cdf_is_scipys(trials: int, chance: float, data: Any) -> None:
     """
     The binomial distribution function agrees with scipy, one at a time and as a list.
     """
@@ -481,7 +483,101 @@ def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
     assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (found.lo, found.center, found.hi)
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60))
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=80),
+    st.sampled_from([0.9, 0.95, 0.99]),
+)
+def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) -> None:
+    """
+    Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many.
+    """
+    found = stats.clustered_share({str(at): seen for at, seen in enumerate(units)}, level)
+
+    assert isinstance(found, Estimate)
+    whole, some = (sum(map(of, units)) for of in (all, any))
+    lo = oracle.binomtest(whole, len(units), alternative="greater").proportion_ci(level).low
+    hi = oracle.binomtest(some, len(units), alternative="less").proportion_ci(level).high
+    assert pytest.approx((lo, hi), abs=1e-9) == (found.lo, found.hi)
+    assert len(units) == found.n
+    assert found.lo <= found.center <= found.hi
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.integers(1, 10), st.sampled_from([0.9, 0.95]))
+def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: float) -> None:
+    """
+    Whatever units there are, and however their marks depend on each other: over every sample of n units, weighted by
+    its chance, the mean share lies above `lo` and below `hi` at least as often as the level says.
+    """
+    kinds = data.draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
+    weights = data.draw(st.lists(st.integers(1, 50), min_size=len(kinds), max_size=len(kinds)))
+    chances = [weight / sum(weights) for weight in weights]
+    truth = sum(chance * sum(kind) / len(kind) for chance, kind in zip(chances, kinds, strict=True))
+    above = below = 0.0
+
+    for counts in product(range(n + 1), repeat=len(kinds)):
+        if sum(counts) != n:
+            continue
+        sample = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        found = stats.clustered_share({str(at): kind for at, kind in enumerate(sample)}, level)
+        assert isinstance(found, Estimate)
+        likely = float(oracle.multinomial.pmf(counts, n, chances))
+        above += likely * (found.lo <= truth + 1e-9)
+        below += likely * (truth <= found.hi + 1e-9)
+
+    assert min(above, below) >= level - 1e-6
+
+
+def test_no_unit_is_no_share() -> None:
+    """
+    Units without a mark are none, and of none there is no share.
+    """
+    assert Missing("no canary shows it") == stats.clustered_share({}, 0.95)
+    assert Missing("no canary shows it") == stats.clustered_share({"a": []}, 0.95)
+    assert stats.clustered_share({"a": [True]}, 0.95) == stats.clustered_share({"a": [True], "b": []}, 0.95)
+
+
+@given(st.floats(0.001, 0.9999), st.sampled_from([0.9, 0.95, 0.99]))
+def test_so_many_units_are_enough(share: float, level: float) -> None:
+    """
+    With as many units as are said to be needed, all alike, the lower bound reaches the share; one fewer falls short.
+    """
+    need = stats.units_needed(share, level)
+
+    lower = oracle.binomtest(need, need, alternative="greater").proportion_ci(level).low
+    assert lower >= share - 1e-9
+    if need > 1:
+        assert oracle.binomtest(need - 1, need - 1, alternative="greater").proportion_ci(level).low < share + 1e-9
+
+
+@pytest.mark.parametrize("units", [1, 2, 59, 299, 4093])
+def test_units_that_just_reach_a_share_are_enough(units: int) -> None:
+    """
+    The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds.
+    """
+    assert units == stats.units_needed(0.05 ** (1 / units), 0.95)
+
+
+def test_a_share_of_nothing_needs_one_unit() -> None:
+    """
+    One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %.
+    """
+    assert [1, 1, 59] == [stats.units_needed(share, 0.95) for share in (0.0, 1e-9, 0.95)]
+
+
+def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
+    """
+    Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would be.
+    """
+    seen = stats.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95)
+
+    assert isinstance(seen, Estimate)
+    none = oracle.binomtest(0, 40, alternative="less").proportion_ci(0.975).high
+    half = oracle.binomtest(20, 40, alternative="less").proportion_ci(0.975).high
+    assert pytest.approx((-none, 0.05, half)) == (seen.lo, seen.center, seen.hi)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=60))
 def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float, float]]) -> None:
     """
     What the candidate gains over plain, plain loses against the candidate; the interval is the exact mirror.
