@@ -26,8 +26,14 @@ RUN = click.argument("run_id", metavar="[RUN]", required=False)
 def _where(command: Command) -> Command:
     """Add the options that say which machine."""
     for option in (
-        click.option("--python", help="The Python there that environments are made with [default: the newest found]."),
-        click.option("--hosts", type=click.Path(path_type=Path), help="A hosts file [default: soak/hosts.toml]."),
+        click.option(
+            "--python", help="The Python there that environments are made with [default: the first that is new enough]."
+        ),
+        click.option(
+            "--hosts",
+            type=click.Path(path_type=Path),
+            help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml].",
+        ),
         click.option(
             "--on", "name", metavar="HOST", required=True, help="A name of the hosts file, or what ssh knows."
         ),
@@ -214,7 +220,10 @@ def fetch(run_id: str | None, *, as_json: bool, **how: Any) -> int:
 def cancel(
     run_id: str | None, name: str, hosts: Path | None, python: str | None, *, grace: float, as_json: bool
 ) -> int:
-    """End a run there: gatekeeper ends its servers and itself, and is killed only after --grace."""
+    """End a run there: gatekeeper ends its servers and itself, and is killed only after --grace.
+
+    Without RUN: the one that is under way, if it is yours.
+    """
     from gatekeeper.remote import roster  # noqa: PLC0415
 
     document = roster.cancel(_far(name, hosts, python), run_id, grace)

@@ -37,6 +37,8 @@ class Entry:
     state: str = OPEN
     outcome: str = ""
     """How it ended, once it is closed."""
+    installed: tuple[str, ...] = ()
+    """`name==version` of every package it runs with there."""
 
     def is_of(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
         """Tell whether the same command was given."""
@@ -110,7 +112,8 @@ class Ledger:
             try:
                 said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
                 said.pop("schema")
-                yield Entry(**{**said, "command": tuple(said["command"])})
+                said |= {"command": tuple(said["command"]), "installed": tuple(said.get("installed", ()))}
+                yield Entry(**said)
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # the far side knows its runs, too
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class Courier:
             entry = entry or self._entry(order, parcel)
             _is_free(Path(entry.out), again=order.resume)
             with ledger.holding(entry):
-                self._begin(order, parcel, entry, ledger, environ)
+                entry = self._begin(order, parcel, entry, ledger, environ)
                 return self.bring(entry, ledger)
         _is_free(Path(entry.out), again=True)
         with ledger.holding(entry):
@@ -149,7 +149,7 @@ class Courier:
         if found:
             job = max(found, key=lambda one: str(one["started"]))
             entry = self._entry(order, parcel, str(job["run_id"]))
-            return entry, job
+            return replace(entry, installed=tuple((job.get("label") or {}).get("installed") or ())), job
         refuse_occupied(self.far.name, jobs.values())
         return (mine[-1] if mine else None), None  # written down and never begun: it keeps its name
 
@@ -177,8 +177,8 @@ class Courier:
             started=stamp(_now()),
         )
 
-    def _begin(self, order: Order, parcel: Parcel, entry: Entry, ledger: Ledger, environ: Mapping[str, str]) -> None:
-        """Look at the machine, lay everything out there, and start the run detached."""
+    def _begin(self, order: Order, parcel: Parcel, entry: Entry, ledger: Ledger, environ: Mapping[str, str]) -> Entry:
+        """Look at the machine, lay everything out there, and start the run detached; return its entry as written."""
         hold, mapped = self.tether.hold, self.far.host.models
         self._tell("stage", {"stage": f"preparing {self.far.name}"})
         ready, ships = hold(lambda link: self._first_look(link, parcel, order))
@@ -195,8 +195,10 @@ class Courier:
             if not order.resume:
                 hold(lambda link: link.ask("remove", run_id=entry.run_id))
             raise
-        ledger.write(entry)
-        hold(lambda link: self._start(link, order, parcel, entry, ready, environ))
+        begun = replace(entry, installed=ready.installed)
+        ledger.write(begun)
+        hold(lambda link: self._start(link, order, parcel, begun, ready, environ))
+        return begun
 
     def _first_look(self, link: Link, parcel: Parcel, order: Order) -> tuple[Environment, Sequence[Any]]:
         ships = delivery.missing(link, parcel, self.far.host.models)
@@ -218,7 +220,7 @@ class Courier:
         environ: Mapping[str, str],
     ) -> None:
         label: dict[str, Any] = {"command": list(order.command), "slo": entry.slo_name, "parcel": parcel.sha256}
-        label["installed"] = list(ready.installed)
+        label["installed"] = list(entry.installed)
         try:
             link.ask(
                 "start",

@@ -65,9 +65,14 @@ def bring(courier: Courier, run_id: str | None, out: Path | None, state: str) ->
 
 
 def cancel(far: Far, run_id: str | None, grace_s: float) -> dict[str, Any]:
-    """End a run there; return how it went."""
+    """End a run there; return how it went. Somebody else's has to be named."""
     with far.connect() as link:
         job = _meant(link, run_id, "running", far)
+        if run_id is None and job["owner"] != this_host.this_owner():
+            raise InputError(
+                f"the run under way on {far.name} is {job['owner']}'s: {job['run_id']}",
+                hint=f"to end it all the same: gatekeeper remote cancel {job['run_id']} --on {far.name}",
+            )
         last: dict[str, Any] = {}
         for item in link.stream("cancel", run_id=job["run_id"], grace_s=grace_s, who=this_host.this_owner()):
             last = item if "how" in item else last
@@ -128,6 +133,7 @@ def _entry(job: Mapping[str, Any], host: str, run_id: str, out: Path | None = No
         parcel_sha256=str(label.get("parcel") or ""),
         out=str(out or RUNS / run_id),
         started=str(job["started"]),
+        installed=tuple(label.get("installed") or ()),
     )
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,7 @@ def test_a_run_elsewhere_comes_home_and_is_judged_again(pair: Make) -> None:
     assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in again]
     (entry,) = [json.loads(path.read_text()) for path in made.place.path.glob("*.remote.json")]
     assert ("closed", "promoted") == (entry["state"], entry["outcome"])
+    assert f"numpy=={version('numpy')}" in entry["installed"]
 
 
 def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended) -> None:

@@ -236,3 +236,22 @@ def test_nobody_waits_for_ever(pair: Make, until: Until, ended: Ended) -> None:
     assert "the run goes on there; the same command attaches to it" in gone.err
     assert "attached to " in done.err
     made.home(done)
+
+
+def test_somebody_else_s_run_is_ended_by_its_name_alone(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    Cancel without a name ends no run of another owner: it says whose it is, and how to end it all the same.
+    """
+    made = pair(REAL_TIME, soak=LONG)
+    process = begun(made, until)
+    bob = Place(made.place.path, {**made.place.environment, "GATEKEEPER_OWNER": "bob@desk"})
+
+    unnamed = bob.run("remote", "cancel", *ON, code=2)
+    goes_on = process.poll() is None
+    named = bob.run("remote", "cancel", made.job().name, *ON, code=0)
+    done = ended(process)
+
+    assert f"gatekeeper remote cancel {made.job().name} --on far" in unnamed.err
+    assert goes_on
+    assert "ended by itself" in named.out
+    assert "was cancelled by bob@desk" in done.err

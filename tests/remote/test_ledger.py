@@ -11,7 +11,17 @@ import pytest
 from gatekeeper.remote.ledger import CLOSED, Entry, Ledger
 from gatekeeper.terms.errors import GatekeeperError, HostLacksError
 
-ENTRY = Entry("one", "far", ("certify",), "slo.toml", "s", "0" * 64, "runs/one", "2026-11-21T00:00:00.000000Z")
+ENTRY = Entry(
+    "one",
+    "far",
+    ("certify",),
+    "slo.toml",
+    "s",
+    "0" * 64,
+    "runs/one",
+    "2026-11-21T00:00:00.000000Z",
+    installed=("numpy==2.4.6",),
+)
 
 
 def test_an_entry_is_the_run_of_the_same_command_alone(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A tether holds on: a lost connection is made again, for as long as patience lasts, and not where it is hopeless."""
 
-import time
 from collections.abc import Iterator
 from typing import cast
 
@@ -95,7 +94,27 @@ def test_what_waiting_does_not_mend_is_not_waited_for(reason: str) -> None:
     assert "the run goes on there; the same command attaches to it" in refused.value.hint
 
 
-def test_patience_ends_but_begins_anew_with_every_word() -> None:
+class Clock:
+    """A clock that stands still but for sleep."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(tether_module, "time", made)
+    return made
+
+
+def test_patience_ends_but_begins_anew_with_every_word(clock: Clock) -> None:
     """
     Without a word patience is used up; each word that came begins it anew.
     """
@@ -103,39 +122,51 @@ def test_patience_ends_but_begins_anew_with_every_word() -> None:
 
     def work(_link: Link) -> str:
         tries.append(1)
-        if len(tries) < 4:
+        if len(tries) < 100:
             tether.alive()
             raise lost()
         return "done"
 
-    with Tether(line, patience_s=0.05) as tether, pytest.raises(LinkError):
+    with Tether(line, patience_s=5) as tether, pytest.raises(LinkError):
         tether.hold(lambda _: (_ for _ in ()).throw(lost()))
-    with Tether(line, patience_s=0.05) as tether:
+    given_up = clock.now
+    with Tether(line, patience_s=5) as tether:
         assert "done" == tether.hold(work)
 
+    assert 5 == pytest.approx(given_up)
 
-def test_patience_is_for_the_time_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+
+def test_patience_is_for_the_time_without_a_connection(clock: Clock) -> None:
     """
-    A connection that worked for long and breaks is made again, though nothing was said over it for longer than patience
-    lasts; one that stood and said nothing is not.
+    A connection that worked for an hour and breaks is made again, though nothing was said over it for longer than
+    patience lasts; one that stood and said nothing is not.
     """
-    monkeypatch.setattr(tether_module, "STOOD_S", 0.0)
 
     def work(reason: str) -> str:
         tries.append(1)
         if len(tries) < 3:
-            time.sleep(0.02)
+            clock.sleep(3600)
             raise lost(reason)
         return "done"
 
     tries: list[int] = []
-    with Tether(Line(), patience_s=0.01) as tether:
+    with Tether(Line(), patience_s=600) as tether:
         assert "done" == tether.hold(lambda _: work("closed"))
     tries.clear()
-    with Tether(Line(), patience_s=0.01) as tether, pytest.raises(LinkError, match="silent"):
+    with Tether(Line(), patience_s=600) as tether, pytest.raises(LinkError, match="silent"):
         tether.hold(lambda _: work("silent"))
 
     assert 1 == len(tries)
+
+
+def test_a_connection_that_breaks_at_once_again_and_again_is_given_up(clock: Clock) -> None:
+    """
+    Where each new connection breaks under the work, patience counts from the first break.
+    """
+    with Tether(Line(), patience_s=600) as tether, pytest.raises(LinkError):
+        tether.hold(lambda _: (_ for _ in ()).throw(lost()))
+
+    assert 600 == pytest.approx(clock.now)
 
 
 def test_after_silence_no_connection_is_shared() -> None:
