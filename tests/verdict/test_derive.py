@@ -590,18 +590,19 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
 
 def test_a_fault_makes_its_canary_fail() -> None:
     """
-    Four canaries are asked twice and one fails once: an eighth of the answers on the frozen set; for all prompts like
-    them so much as one of four may fail, and nothing shows that any always does.
+    Five canaries are asked twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
+    prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
     """
-    answers = spread(4, lambda _: answer(), repeats=2)
-    answers[0] = replace(answers[0], answer=answer(fault="cut off"))
+    answers = spread(5, lambda _: answer(), repeats=2)
+    for failed in (0, 1, 2):
+        answers[failed] = replace(answers[failed], answer=answer(fault="cut off"))
 
     counted_, guessed = (known(estimate("error_rate", evidence(answers, frozen=frozen))) for frozen in (True, False))
 
-    assert (0.125, 0.125, 0.125, 8) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
-    _, hi = stats.proportion_bounds(1, 4, 0.95)
-    assert (0.0, 0.125, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
-    assert ("1 of 4 canaries had an answer that failed",) == guessed.notes
+    assert (0.3, 0.3, 0.3, 10) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = stats.proportion_bounds(1, 5, 0.95)[0], stats.proportion_bounds(2, 5, 0.95)[1]
+    assert (lo, near(0.3), hi, 5) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert ("2 of 5 canaries had an answer that failed",) == guessed.notes
 
 
 def test_twelve_canaries_do_not_show_a_thousandth() -> None:
