@@ -1,6 +1,7 @@
 """A stored run, read back as a case to judge."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from pydantic import ValidationError
 from gatekeeper import inputs, store
 from gatekeeper.inputs import Inputs
 from gatekeeper.stages.promote import POLICY
-from gatekeeper.terms.errors import InputError
+from gatekeeper.store import RESTORE
+from gatekeeper.terms.errors import InputError, NoProofError
 from gatekeeper.terms.manifest import Manifest, seed_of, sha256
 from gatekeeper.terms.outcome import Finding, Verdict
 from gatekeeper.terms.records import Event, Setting
@@ -130,7 +132,7 @@ def _doubts_in(events: Sequence[Event]) -> list[str]:
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     """Derive the verdict of a stored run again from its records alone; another SLO may be laid against them."""
     case, _, _ = _stored(store.RunDirectory(path), slo_path)
-    return conclude(case).verdict
+    return _concluded(case, path)
 
 
 def swept(path: Path) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def picture(path: Path) -> Scene:
     policy = path / POLICY
     return scene(
         case,
-        conclude(case).verdict,
+        _concluded(case, path),
         events.records,
         finished=events.trouble is None,
         manifest=manifest.model_dump(mode="json", by_alias=True),
@@ -162,12 +164,14 @@ def picture(path: Path) -> Scene:
 def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, store.Loaded[Event]]:
     """Read a stored run as a case, with everything that is wrong with it among its doubts."""
     path = directory.path
-    text = directory.text("manifest.json")
-    manifest = load_manifest(text.encode())
-    given, broken = stored_inputs(directory, manifest)
+    with _damage_is_no_proof(path):
+        text = directory.text("manifest.json")
+        manifest = load_manifest(text.encode())
+        given, broken = stored_inputs(directory, manifest)
     if slo_path is not None:
         given = _with_promises_of(given, inputs.read(slo_path), slo_path)
-    case = load_case(directory, given, manifest, text)
+    with _damage_is_no_proof(path):
+        case = load_case(directory, given, manifest, text)
     events = store.load(path / "events.jsonl", store.EVENTS)
     if events.trouble is not None:
         broken.append(f"events.jsonl: {events.trouble}")
@@ -176,6 +180,29 @@ def _stored(directory: store.RunDirectory, slo_path: Path | None = None) -> tupl
     seals = directory.broken_seals(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
     broken += [f"{name} is not what {store.SUMS} says" for name in seals]
     return replace(case, doubts=(*case.doubts, *dict.fromkeys(broken))), manifest, events
+
+
+def _concluded(case: Case, path: Path) -> Verdict:
+    """Conclude a stored case; records that do not fit inputs which were changed are damage, and no bug of ours."""
+    try:
+        return conclude(case).verdict
+    except (ValueError, LookupError) as error:
+        if not case.doubts:
+            raise
+        raise NoProofError("unreadable", f"{path}: {'; '.join(case.doubts)}", hint=RESTORE) from error
+
+
+@contextmanager
+def _damage_is_no_proof(path: Path) -> Iterator[None]:
+    """Take what can not be read in a run for evidence that is missing; a folder that is none is a wrong argument."""
+    try:
+        yield
+    except (InputError, ValueError, LookupError) as error:
+        if not store.is_run(path):
+            raise
+        said = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
+        newer = isinstance(error, InputError) and error.hint == store.UPDATE
+        raise NoProofError("unreadable", f"{path}: {said}", hint=store.UPDATE if newer else RESTORE) from error
 
 
 def stored_inputs(directory: store.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:

@@ -68,7 +68,7 @@ def gatekeeper() -> None:
 def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
     """Do the whole job: freeze, baseline, sweep, soak, judge, promote or grade back."""
     from gatekeeper.certify import certify as do  # noqa: PLC0415
-    from gatekeeper.reports import terminal  # noqa: PLC0415
+    from gatekeeper.reports import summary, terminal  # noqa: PLC0415
 
     with terminal.progress(quiet=quiet) as observer:
         finished = do(slo, out, resume=resume, observers=_observers(observer))
@@ -77,7 +77,7 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
     if as_json:
         sys.stdout.write(finished.text)
     else:
-        terminal.summary(finished.verdict, run=finished.path, promoted=finished.promoted)
+        summary.show(finished.verdict, run=finished.path, promoted=finished.promoted)
     return finished.verdict.exit_code
 
 
@@ -119,7 +119,7 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
 def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> int:
     """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.certify import soak_alone  # noqa: PLC0415
-    from gatekeeper.reports import terminal  # noqa: PLC0415
+    from gatekeeper.reports import summary, terminal  # noqa: PLC0415
 
     with terminal.progress(quiet=quiet) as observer:
         finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
@@ -127,7 +127,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
     if as_json:
         sys.stdout.write(finished.text)
     else:
-        terminal.summary(finished.verdict, run=finished.path, promoted=False)
+        summary.show(finished.verdict, run=finished.path, promoted=False)
     return 0
 
 
@@ -269,9 +269,9 @@ def _tell_telemetry(trouble: str | None, run: Path) -> None:
 
 
 def _observers(observer: "Observer | None") -> "list[Observer]":
-    from gatekeeper import progress  # noqa: PLC0415
+    from gatekeeper import relay  # noqa: PLC0415
 
-    return [one for one in (observer, progress.wanted()) if one is not None]
+    return [one for one in (observer, relay.wanted()) if one is not None]
 
 
 def _knobs(written: Sequence[str]) -> dict[str, Any]:
@@ -308,8 +308,9 @@ def run(arguments: Sequence[str]) -> int:
         named = next((word for word in arguments if word in gatekeeper.commands), "")
         _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; Python would complain at exit
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output went away. Click leaves with 1 then, which here means a broken promise.
+        sys.stderr.close()  # Python would complain at exit
         return BUG
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
         import traceback  # noqa: PLC0415

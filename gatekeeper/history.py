@@ -152,9 +152,9 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 
 def _side(path: Path) -> tuple[Manifest, Slo, dict[str, Any]]:
     directory = store.RunDirectory(path)
+    verdict = casefile.judge(path)  # first: a run that can not be read is refused there
     manifest = casefile.load_manifest(directory.read("manifest.json"))
     slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
-    verdict = casefile.judge(path)
     head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
     head |= {"grade": verdict.grade, "incomplete": verdict.incomplete}
     return manifest, slo, {**head, "workloads": verdict.document()["workloads"]}

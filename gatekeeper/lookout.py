@@ -49,13 +49,13 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
         plain_url=given["plain_url"],
         run=given["run_dir"],
         slo=given["slo"],
-        interval=seconds(given["interval"], "--interval"),
+        interval=seconds(given["interval"], "--interval", "60s"),
         duty=given["duty"],
         host=given["host"],
         overlay=given["overlay"],
         journal=given["journal"],
         commands=tuple(_words(command) for command in given["commands"]),
-        limit=seconds(given["limit"], "--limit") or 30.0,
+        limit=seconds(given["limit"], "--limit", "30s") or 30.0,
     )
 
     def say(text: str, style: dict[str, Any]) -> None:

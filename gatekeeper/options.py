@@ -39,14 +39,14 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     sys.stderr.write(annotations.render(verdict, parse(text, str(file)), text, str(file)))
 
 
-def seconds(written: str | None, option: str) -> float | None:
-    """Read a duration such as 7d; None stays None."""
+def seconds(written: str | None, option: str, example: str = "7d") -> float | None:
+    """Read a duration such as *example*; None stays None."""
     from gatekeeper.terms.units import SECONDS, parse  # noqa: PLC0415
 
     try:
         found = None if written is None else parse(written, SECONDS)
     except ValueError as error:
-        raise InputError(f"{option}: {error}", hint=f"for example {option} 7d") from error
+        raise InputError(f"{option}: {error}", hint=f"for example {option} {example}") from error
     if found is not None and found <= 0:
-        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} 7d")
+        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} {example}")
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from gatekeeper import __version__, casefile, inputs, signature, store
 from gatekeeper.reports import machine
 from gatekeeper.stages.promote import POLICY
+from gatekeeper.store import RESTORE
 from gatekeeper.terms import slo as promises
 from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import GatekeeperError, InputError, NoProofError
@@ -26,7 +27,6 @@ from gatekeeper.verdict.policy import policy as policy_of
 from gatekeeper.verdict.policyfile import render
 
 SIGNATURE = CERTIFICATE + signature.SUFFIX
-RESTORE = "restore the run from a copy, or certify again"
 READ = (".jsonl", ".json", ".toml", signature.SUFFIX)
 """Files that somebody reads as part of a run; one that was added later counts as tampering, a note beside them not."""
 

@@ -17,7 +17,7 @@ from gatekeeper.shelves import Shelved
 from gatekeeper.terms import canary, slo
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.manifest import Model
-from gatekeeper.terms.units import show_bytes
+from gatekeeper.terms.units import show_bytes, sold_gigabytes
 from gatekeeper.verdict.fit import SMALL_VOCABULARY, Fit, fit
 from gatekeeper.verdict.pairing import Candidate, Pair, pairs
 
@@ -232,7 +232,7 @@ def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
     if facts.get("chip"):
         told["chip"] = facts["chip"]
     if facts.get("memory_bytes"):
-        have = facts["memory_bytes"] / 2**30  # vendors write GB and mean GiB
+        have = sold_gigabytes(facts["memory_bytes"])
         told["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
     if facts.get("os"):
         told["os"] = str(facts["os"]).split(".")[0]
@@ -286,7 +286,7 @@ def _to_fetch(desk: _Desk, missing: Mapping[str, str], memory: float | None) -> 
     """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
     # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
     shipped = [slo.parse((inputs.shipped("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES]
-    limit = (memory or 0) / 2**30 * (1 + _SOLD)
+    limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
     fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
     named = _Named(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
     absent = [name for name in (named.target, *named.drafts) if name not in desk.found]

@@ -17,6 +17,9 @@ from gatekeeper.terms.records import Event, Generation, HostSample, Tie
 
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
+UPDATE = "update gatekeeper"
+"""What helps against a newer one."""
+RESTORE = "restore the run from a copy, or certify again"
 
 Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 
@@ -213,7 +216,7 @@ class RunDirectory:
             raise NoProofError(
                 "unreadable",
                 f"{self.path / name}: damaged: byte {error.start} is no UTF-8",
-                hint="restore the run from a copy, or certify again",
+                hint=RESTORE,
             ) from error
 
     def answers(self, name: str) -> Appender[Generation]:
@@ -287,5 +290,5 @@ def document(content: bytes, name: str) -> dict[str, Any]:
     if not isinstance(parsed, dict) or not isinstance(parsed.get("schema"), int):
         raise InputError(f"{name}: not a file of gatekeeper", hint="is this a run directory?")
     if parsed["schema"] > SCHEMA:
-        raise InputError(f"{name}: schema {parsed['schema']} is newer than {SCHEMA}", hint="update gatekeeper")
+        raise InputError(f"{name}: schema {parsed['schema']} is newer than {SCHEMA}", hint=UPDATE)
     return parsed

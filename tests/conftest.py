@@ -20,6 +20,8 @@ os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 
 WHOLE = ("e2e", "remote", "watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
+HEAVY = (*WHOLE, "backends")
+"""Folders with files that take a minute."""
 TOGETHER = "tests/remote/"
 """One environment is installed for the whole folder."""
 MOST_WORKERS = 4
@@ -51,7 +53,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WHOLE:
             item.add_marker("whole")
-    items.sort(key=lambda item: TOGETHER not in item.path.as_posix())  # the longest piece of work begins first
+    items.sort(key=lambda item: _weight(item.path.as_posix()))
+
+
+def _weight(path: str) -> int:
+    """Rank a file: the longest piece of work begins first, and small pieces fill the end of the run."""
+    if TOGETHER in path:
+        return 0
+    return 1 if any(f"tests/{folder}/" in path for folder in HEAVY) else 2
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -136,7 +136,7 @@ def _events(body: bytes) -> Iterator[tuple[int, bytes]]:
         line = body[begin:end] if end >= 0 else body[begin:]
         if line.startswith(b"data:"):
             gathered.append(line[5:])
-            stop = begin + len(line)
+            stop = begin + len(line) - line.endswith(b"\r")  # of CR LF neither is data
         elif gathered and not line.strip():
             yield stop, b"\n".join(gathered)
             gathered = []

@@ -1,5 +1,6 @@
 """The served backend: servers over HTTP, started or attached to, one for each setting that needs its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
-from json import JSONDecodeError, loads
+from json import JSONDecodeError
 from pathlib import Path
+from typing import Any
 
 from gatekeeper.backends import control
 from gatekeeper.backends.asked import PLAIN
@@ -23,7 +25,7 @@ from gatekeeper.backends.launch import (
     launch,
     listens,
 )
-from gatekeeper.backends.server import Server, Tongue
+from gatekeeper.backends.server import Server, Tongue, asked_for
 from gatekeeper.terms.clock import Clock, SystemClock
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.metrics import Sight
@@ -215,9 +217,19 @@ class ServedBackend:
             return name
         raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
 
+    def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
+        """Return what a request with *setting* says that one with the *other* does not; the server is not asked."""
+        tongue = Tongue(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
+        ours, others = (json.loads(tongue.body(tongue.wanted(asked_for(one)))) for one in (setting, other))
+        return _own(ours, others)
+
+    def _drafts(self) -> dict[str, str]:
+        """Return what the server calls each draft."""
+        named = self._dialect.named
+        return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
+
     def _tongue(self, root: str, *, cache: bool) -> Tongue:
-        subject, named = self._subject, self._dialect.named
-        drafts = {name: self._place(name) if named == "path" else name for name in subject.drafts}
+        subject, named, drafts = self._subject, self._dialect.named, self._drafts()
         model = subject.served_model_name
         if model is None and named == "path":
             model = self._place(subject.target)
@@ -225,6 +237,18 @@ class ServedBackend:
             listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
         return Tongue(self._dialect, subject, self._headers, model, drafts, cache)
+
+
+def _own(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *ours* holds that *others* do not, tables within tables too."""
+    found: dict[str, Any] = {}
+    for name, value in ours.items():
+        other = others.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            found |= {name: own} if (own := _own(value, other)) else {}
+        elif value != other:
+            found[name] = value
+    return found
 
 
 def _root(url: str) -> str:
@@ -268,7 +292,7 @@ def _version(said: str, key: str | None = None) -> str:
     """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
     if key is not None:
         try:
-            said = str(loads(said)[key])
+            said = str(json.loads(said)[key])
         except (JSONDecodeError, KeyError, TypeError):
             return "unknown"
     lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
@@ -279,6 +303,6 @@ def _version(said: str, key: str | None = None) -> str:
 def _listed(models: str | None) -> list[str]:
     """Return the names a server lists under /v1/models."""
     try:
-        return [str(one["id"]) for one in loads(models or "{}").get("data") or ()]
+        return [str(one["id"]) for one in json.loads(models or "{}").get("data") or ()]
     except (JSONDecodeError, AttributeError, KeyError, TypeError):
         return []

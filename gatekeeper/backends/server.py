@@ -80,7 +80,7 @@ class Server:
 
     def ping(self, timeout: float) -> Answer:
         """Ask for one token with the setting it was started for, waiting *timeout* seconds."""
-        return self._hear(self._tongue.wanted(Ask(_PING, self._started_for, Sampling())), timeout)
+        return self._hear(self._tongue.wanted(asked_for(self._started_for)), timeout)
 
     def _hear(self, wanted: Wanted, timeout: float) -> Answer:
         if self._closed:
@@ -134,6 +134,11 @@ class Server:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+def asked_for(setting: Setting) -> Ask:
+    """Return the shortest request with *setting*."""
+    return Ask(_PING, setting, Sampling())
 
 
 def _plain(answer: Answer) -> Answer:

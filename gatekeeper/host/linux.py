@@ -14,10 +14,13 @@ SYS = Path("/sys")
 
 _ROW = re.compile(r"^([A-Za-z0-9_()]+):?[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
 
+_COUNTED = re.compile(r"^(pswpin|pswpout|oom_kill)[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
+"""The rows that are wanted of the two hundred in /proc/vmstat: to read them all takes four times as long."""
 
-def fields(text: str) -> dict[str, int]:
+
+def fields(text: str, rows: re.Pattern[str] = _ROW) -> dict[str, int]:
     """Read `Name:   123 kB` and `name 123` rows as whole numbers, kB as bytes; an unfinished last row is left out."""
-    return {name: int(count) * (1024 if kilo else 1) for name, count, kilo in _ROW.findall(text)}
+    return {name: int(count) * (1024 if kilo else 1) for name, count, kilo in rows.findall(text)}
 
 
 def _sum(row: Mapping[str, int], *names: str) -> float | Lack:
@@ -76,7 +79,7 @@ class Vmstat(Local):
 
     def read(self) -> Found:
         """Return the cumulative counters."""
-        row = fields(self._path.read_text("ascii"))
+        row = fields(self._path.read_text("ascii"), _COUNTED)
         return {
             "swapin_bytes": scaled(_sum(row, "pswpin"), self._page),
             "swapout_bytes": scaled(_sum(row, "pswpout"), self._page),

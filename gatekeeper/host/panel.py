@@ -25,6 +25,7 @@ class Panel:
 
     def __init__(self, sources: Sequence[Source], *, interval: float, gap: float = 0.0) -> None:
         self._seats = [seat(source, interval, gap) for source in sources]
+        self._givers = {name: [one for one in self._seats if name in one.gives] for name in UNITS}
         self._selector = selectors.DefaultSelector()
         self._near, self._far = socket.socketpair()
         self._near.setblocking(False)
@@ -84,9 +85,7 @@ class Panel:
 
     def _reading(self, name: str, now: int) -> Reading:
         lacks: list[tuple[int, Reading]] = []
-        for one in self._seats:
-            if name not in one.gives:
-                continue
+        for one in self._givers[name]:
             value, age = one.current(name, now)
             if not isinstance(value, Lack):
                 return Reading(value, UNITS[name], one.name, "ok", age)

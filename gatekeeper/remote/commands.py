@@ -82,7 +82,7 @@ def remote() -> None:
 @click.option("--resume", is_flag=True, help="Go on there with the run of this command that did not finish.")
 def certify(slo: Path, *, resume: bool, as_json: bool, **how: Any) -> int:
     """Do the whole job there, bring the run home and judge it again here."""
-    from gatekeeper.reports import terminal  # noqa: PLC0415
+    from gatekeeper.reports import summary  # noqa: PLC0415
 
     came = _carried_out(("certify",), slo, resume=resume, **how)
     if came.verdict is not None:
@@ -90,7 +90,7 @@ def certify(slo: Path, *, resume: bool, as_json: bool, **how: Any) -> int:
         if as_json:
             sys.stdout.write(came.text)
         else:
-            terminal.summary(came.verdict, run=came.path, promoted=came.promoted)
+            summary.show(came.verdict, run=came.path, promoted=came.promoted)
     _complain(came)
     assert came.verdict is not None
     return came.verdict.exit_code
@@ -102,14 +102,14 @@ def certify(slo: Path, *, resume: bool, as_json: bool, **how: Any) -> int:
 @_ordered
 def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **how: Any) -> int:
     """Soak one setting there. Exits 0 when it finished, whatever it saw."""
-    from gatekeeper.reports import terminal  # noqa: PLC0415
+    from gatekeeper.reports import summary  # noqa: PLC0415
 
     came = _carried_out(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **how)
     if came.verdict is not None:
         if as_json:
             sys.stdout.write(came.text)
         else:
-            terminal.summary(came.verdict, run=came.path, promoted=False)
+            summary.show(came.verdict, run=came.path, promoted=False)
     _complain(came)
     return 0
 
@@ -288,7 +288,7 @@ def _carried_out(
 
 def _brought(run_id: str | None, state: str, *, out: Path | None, as_json: bool, **how: Any) -> int:
     from gatekeeper.remote import roster  # noqa: PLC0415
-    from gatekeeper.reports import forecast, terminal  # noqa: PLC0415
+    from gatekeeper.reports import forecast, summary  # noqa: PLC0415
 
     with _courier(**how) as courier:
         verb, came = roster.bring(courier, run_id, out, state)
@@ -296,7 +296,7 @@ def _brought(run_id: str | None, state: str, *, out: Path | None, as_json: bool,
         if as_json:
             sys.stdout.write(came.text)
         else:
-            terminal.summary(came.verdict, run=came.path, promoted=came.promoted)
+            summary.show(came.verdict, run=came.path, promoted=came.promoted)
     _complain(came)
     if came.document is not None:
         render = forecast.probe if verb == "probe" else forecast.choices

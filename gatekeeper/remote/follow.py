@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper import progress
+from gatekeeper import relay
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.tether import Tether
 from gatekeeper.terms.ports import Observer
@@ -32,7 +32,7 @@ def follow(tether: Tether, run_id: str, shown_as: str, observers: Sequence[Obser
 
 
 def _show(line: str, shown_as: str, observers: Sequence[Observer]) -> None:
-    event = progress.decode(line)
+    event = relay.decode(line)
     if event is None:
         return
     if event.kind == "begin":

@@ -48,13 +48,15 @@ class Homecoming:
 def receive(out: Path, job: Mapping[str, Any], verb: str) -> Homecoming:
     """Judge what lies in *out* again; *job* is what the far side says of how the run of *verb* ended."""
     trouble = ending(job)
+    if _ended_unwatched(out, job):
+        trouble = None
     if trouble is None:
         try:
             if verb == "sweep":
                 return Homecoming(out, None, document=casefile.swept(out))
             if verb == "probe":
                 return Homecoming(out, None, document=_probed(out))
-            return _verified(out, int(job["exit"]["code"]), verb)
+            return _verified(out, job.get("exit"), verb)
         except NoProofError as error:
             trouble = NoProofError(error.reason, f"{out}: {error.message}", hint=error.next(None, out))
     return _partial(out, trouble)
@@ -67,7 +69,7 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     log = f"; its last words:\n{_last(said)}" if said else ""
     run = str(job.get("run_id"))
     again = "what was measured came home; go on with it there by --resume, or run the same command anew"
-    if state in LOST:
+    if state in LOST and not (state == "died" and job.get("cancelled")):
         since = f" (started {job.get('started')})"
         return NoProofError(state, f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)
     if job.get("cancelled"):
@@ -88,6 +90,11 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     return kinds.get(code, GatekeeperError)(f"run {run}: {told}{log}", hint="its words above say what to do there")
 
 
+def _ended_unwatched(out: Path, job: Mapping[str, Any]) -> bool:
+    """Tell whether a run whose supervisor was killed came to its end without it: it seals itself, last of all."""
+    return str(job.get("state")) in LOST and not job.get("cancelled") and (out / store.SUMS).is_file()
+
+
 def _began(job: Mapping[str, Any]) -> bool:
     """Tell whether a run wrote events: one that was refused before its first token ends with 3, too."""
     return int(job.get("progress_bytes") or 0) > 0
@@ -97,7 +104,7 @@ def _last(said: str, lines: int = 12) -> str:
     return "\n".join(f"  {line}" for line in said.splitlines()[-lines:])
 
 
-def _verified(out: Path, code: int, verb: str) -> Homecoming:
+def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecoming:
     """Check the seals, judge again, and refuse what is not, byte for byte, what the far side says."""
     directory = store.RunDirectory(out)
     proof.sealed(directory)
@@ -105,10 +112,11 @@ def _verified(out: Path, code: int, verb: str) -> Homecoming:
     promoted = (out / POLICY).is_file()
     if promoted:
         proof.papers(run)
-    if verb == "certify" and run.verdict.exit_code != code:  # a soak alone ends with 0, whatever it saw
+    # A soak alone ends with 0, whatever it saw; and nobody was there to see how an unwatched run ended.
+    if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(
             "disagreement",
-            f"gatekeeper there ended with {code}, its records give {run.verdict.exit_code}",
+            f"gatekeeper there ended with {ended['code']}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
     return Homecoming(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)
@@ -122,5 +130,7 @@ def _partial(out: Path, trouble: GatekeeperError) -> Homecoming:
     try:
         verdict = casefile.judge(out)
     except (GatekeeperError, ValueError):
+        return Homecoming(out, None, trouble=trouble)
+    if verdict.exit_code == 0:  # good news of records that do not stand is none
         return Homecoming(out, None, trouble=trouble)
     return Homecoming(out, verdict, machine.render(verdict), promoted=False, trouble=trouble)

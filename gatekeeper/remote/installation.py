@@ -84,6 +84,11 @@ def is_installed(link: Link, *, pinned: bytes | None = None) -> bool:
     return bool(link.ask("held", path=f"envs/{key}/ready").get("sha256"))
 
 
+def installing(name: str) -> str:
+    """Return what is said before the minutes that pip takes on the machine *name*."""
+    return f"installing gatekeeper and its libraries on {name}, this once: it takes minutes"
+
+
 def _key(link: Link, made: Wheel, pinned: bytes) -> str:
     """Name an environment by everything it is made of."""
     told = "\n".join((made.sha256, hashlib.sha256(pinned).hexdigest(), _capable(link), link.hello["machine"]))

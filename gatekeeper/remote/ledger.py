@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from gatekeeper.terms.errors import GatekeeperError, InputError
+from gatekeeper.terms.errors import GatekeeperError, HostLacksError
 
 SUFFIX = ".remote.json"
 OPEN, CLOSED = "open", "closed"
@@ -66,9 +66,7 @@ class Ledger:
                 os.fsync(file.fileno())  # the far run begins next, and is lost without it
             fresh.replace(path)
         except OSError as error:
-            raise GatekeeperError(
-                f"cannot write {path}: {error.strerror}", hint="free some space, or run it from another folder"
-            ) from error
+            raise _unwritable(path, error) from error
 
     def close(self, entry: Entry, outcome: str) -> None:
         """Note that a run came home."""
@@ -78,19 +76,30 @@ class Ledger:
     def holding(self, entry: Entry) -> Iterator[None]:
         """Let no other process here follow the same run: two would bring it to the same place."""
         path = self.folder / f".{entry.run_id}.lock"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"another gatekeeper on this machine follows {entry.run_id} already",
-                    hint="watch that one, or end it: the run does not mind",
-                ) from None
+        with self._locked(path, entry) as lock:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             try:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+
+    def _locked(self, path: Path, entry: Entry) -> TextIO:
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = path.open("a+", encoding="utf-8")
+            except OSError as error:
+                raise _unwritable(path, error) from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with lock:
+                    raise _followed(entry, lock) from None
+            if _is_at(lock, path):
+                return lock
+            lock.close()
 
     def find(self, run_id: str) -> Entry | None:
         """Return the entry of a run."""
@@ -104,6 +113,30 @@ class Ledger:
                 yield Entry(**{**said, "command": tuple(said["command"])})
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # the far side knows its runs, too
+
+
+def _unwritable(path: Path, error: OSError) -> GatekeeperError:
+    return GatekeeperError(
+        f"cannot write {path}: {error.strerror}", hint="free some space, or run it from another folder"
+    )
+
+
+def _is_at(lock: TextIO, path: Path) -> bool:
+    """Tell whether the file still has its name: the last follower may have taken it away before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _followed(entry: Entry, lock: TextIO) -> HostLacksError:
+    """Say who follows a run: nothing is wrong with the command, it only came while another is at it."""
+    lock.seek(0)
+    pid = lock.read().strip()
+    return HostLacksError(
+        f"another gatekeeper on this machine{f' (process {pid})' if pid else ''} follows {entry.run_id} already",
+        hint="watch that one; or end it and give the same command again, which attaches: the run does not mind",
+    )
 
 
 def new_id(slo_name: str, now: datetime) -> str:

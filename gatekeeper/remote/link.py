@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.remote.program import program
-from gatekeeper.remote.trouble import NO_PYTHON, FarError, LinkError, trouble
+from gatekeeper.remote.trouble import NO_PYTHON, SILENT, FarError, LinkError, trouble
 from gatekeeper.terms.errors import InputError
 
 SSH = "GATEKEEPER_SSH"
@@ -29,7 +29,7 @@ COMMAND = (
     # What macOS keeps in a Python's place opens a window that asks to install one.
     'if [ "$found" = /usr/bin/python3 ] && [ -x /usr/bin/xcode-select ]; then '
     "/usr/bin/xcode-select -p >/dev/null 2>&1 || continue; fi; "
-    '"$found" -I -c "import sys" </dev/null >/dev/null 2>&1 || continue; '
+    '"$found" -I -c "import sys;sys.exit(sys.version_info<(3,6))" </dev/null >/dev/null 2>&1 || continue; '
     'exec "$found" -I -c "import sys;b=sys.stdin.buffer;n=int(b.readline());p=b.read(n);'
     'exec(p,dict(__name__=__name__,program=p,nonce=b.readline().decode().strip()))"; '
     f"done; echo {NO_PYTHON} >&2; exit 127'"
@@ -49,6 +49,7 @@ OPTIONS = {
     "RequestTTY": "no",
     "LogLevel": "INFO",  # below it ssh does not say why it failed
 }
+ALONE = {"ControlMaster": "no", "ControlPath": "none"}
 MAGIC = b"gatekeeper-agent "
 BANNER_MOST = 1 << 20
 """Bytes that login files may write before the agent speaks."""
@@ -70,13 +71,20 @@ class Link:
     """Owns the ssh process. One question at a time; a stream that is left early closes the link."""
 
     def __init__(
-        self, host: str, *, home: str | None = None, python: str | None = None, connect_timeout: float = 15.0
+        self,
+        host: str,
+        *,
+        home: str | None = None,
+        python: str | None = None,
+        connect_timeout: float = 15.0,
+        alone: bool = False,
     ) -> None:
+        """Connect; *alone* uses no connection that other commands of this user share (ControlMaster)."""
         self.host = checked(host)
         self._said = bytearray()
         self._buffer = bytearray()
         self._streaming = False
-        argv = [*ssh_words(), *_options(connect_timeout), "--", self.host, COMMAND]
+        argv = [*ssh_words(), *_options(connect_timeout, alone=alone), "--", self.host, COMMAND]
         try:
             # A session of its own: no terminal to ask a password on, not even for a jump host, and Ctrl-C is ours.
             self._ssh = subprocess.Popen(
@@ -251,7 +259,7 @@ class Link:
         if not select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
             self.close()
             raise LinkError(
-                "silent", f"{self.host} is connected but says nothing", hint=f"try by hand: ssh {self.host} true"
+                SILENT, f"{self.host} is connected but says nothing", hint=f"try by hand: ssh {self.host} true"
             )
         got = os.read(pipe.fileno(), 1 << 20)
         if not got:
@@ -310,6 +318,6 @@ def ssh_words() -> list[str]:
     return shlex.split(os.environ.get(SSH, "")) or ["ssh"]
 
 
-def _options(connect_timeout: float) -> list[str]:
-    options = OPTIONS | {"ConnectTimeout": str(max(1, round(connect_timeout)))}
+def _options(connect_timeout: float, *, alone: bool) -> list[str]:
+    options = OPTIONS | {"ConnectTimeout": str(max(1, round(connect_timeout)))} | (ALONE if alone else {})
     return ["-T", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]

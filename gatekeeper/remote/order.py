@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host as this_host
-from gatekeeper import progress
+from gatekeeper import relay
 from gatekeeper.casefile import load_manifest
 from gatekeeper.remote import delivery, homecoming
 from gatekeeper.remote.fetch import fetch
 from gatekeeper.remote.follow import follow
 from gatekeeper.remote.homecoming import Homecoming
 from gatekeeper.remote.hosts import Host
-from gatekeeper.remote.installation import Environment, environment, is_installed
+from gatekeeper.remote.installation import Environment, environment, installing, is_installed
 from gatekeeper.remote.ledger import CLOSED, OPEN, Entry, Ledger, new_id
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.parcel import Parcel, pack
-from gatekeeper.remote.survey import Remark, of_inventory, of_link
+from gatekeeper.remote.survey import heed, of_inventory, of_link
 from gatekeeper.remote.tether import Tether
 from gatekeeper.remote.trouble import FarError, LinkError
 from gatekeeper.terms.clock import SystemClock, stamp
@@ -46,9 +46,9 @@ class Far:
     """What ssh calls it."""
     host: Host = field(default_factory=Host)
 
-    def connect(self) -> Link:
-        """Return a new connection."""
-        return Link(self.address, home=self.host.home, python=self.host.python)
+    def connect(self, *, alone: bool = False) -> Link:
+        """Return a new connection; *alone* shares none with other commands of this user."""
+        return Link(self.address, home=self.host.home, python=self.host.python, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,10 @@ class Courier:
         environ = _named_environment(parcel, order.send_env)
         ledger = Ledger(order.out.parent if order.out is not None else RUNS)
         entry, job = self.tether.hold(lambda link: self._find(link, order, parcel, ledger))
-        if order.resume:
-            if entry is None or job is None or job["state"] == "running":
-                what = "it is running: leave out --resume to attach" if job else "no unfinished run of this command"
-                raise InputError(f"--resume: {what} on {self.far.name}", hint="gatekeeper remote list shows its runs")
-        elif job is not None and entry is not None:
-            self.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
+        if order.resume and (entry is None or job is None or job["state"] == "running"):
+            what = "it is running: leave out --resume to attach" if job else "no unfinished run of this command"
+            hint = f"gatekeeper remote list --on {self.far.name} shows its runs"
+            raise InputError(f"--resume: {what} on {self.far.name}", hint=hint)
         if order.resume or job is None or entry is None:
             entry = entry or self._entry(order, parcel)
             _is_free(Path(entry.out), again=order.resume)
@@ -102,6 +100,7 @@ class Courier:
                 return self.bring(entry, ledger)
         _is_free(Path(entry.out), again=True)
         with ledger.holding(entry):
+            self.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
             ledger.write(entry)
             return self.bring(entry, ledger)
 
@@ -118,6 +117,8 @@ class Courier:
         self._tell("stage", {"stage": "bringing the run home"})
         files = fetch(self.tether, entry.run_id, out, self.say)
         came = homecoming.receive(out, job, entry.command[0])
+        if came.trouble is None and job["state"] in homecoming.LOST:
+            self.say("run", "whatever watched over it there was killed; it came to its end by itself, and is sealed")
         if came.verdict is not None and came.trouble is None:
             agree = "the same verdict, byte for byte" if came.exact else "the same outcomes, by another version"
             self.say("home", f"{files} files, each as it was sealed; judged again here: {agree}")
@@ -149,9 +150,7 @@ class Courier:
             job = max(found, key=lambda one: str(one["started"]))
             entry = self._entry(order, parcel, str(job["run_id"]))
             return entry, job
-        for job in jobs.values():
-            if job["state"] == "running":
-                raise _occupied(self.far.name, job)
+        refuse_occupied(self.far.name, jobs.values())
         return (mine[-1] if mine else None), None  # written down and never begun: it keeps its name
 
     def _is_mine(self, link: Link, job: Mapping[str, Any], order: Order, parcel: Parcel) -> bool:
@@ -186,11 +185,12 @@ class Courier:
         if ships and order.ship_models:
             hold(lambda link: delivery.send_models(link, ships, self.say))
         hold(lambda link: delivery.deliver(link, parcel, entry.run_id, mapped))
-        inventory = hold(lambda link: _inventory(link, ready, entry.run_id, parcel))
+        inventory = hold(lambda link: _inventory(link, ready, entry.run_id, parcel, environ))
         able = frozenset(one.name for one in ships)
         earlier = _earlier(ledger, self.far.name, parcel)
         try:
-            self._heed(of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able, now=_now()))
+            found = of_inventory(inventory, parcel.given.slo, parcel.models, earlier, able, now=_now())
+            heed(self.far.name, found, self.say)
         except HostLacksError:
             if not order.resume:
                 hold(lambda link: link.ask("remove", run_id=entry.run_id))
@@ -201,22 +201,12 @@ class Courier:
     def _first_look(self, link: Link, parcel: Parcel, order: Order) -> tuple[Environment, Sequence[Any]]:
         ships = delivery.missing(link, parcel, self.far.host.models)
         weight = delivery.size(ships) if order.ship_models else 0
-        there = bool(self.far.host.environment) or is_installed(link)
-        self._heed(of_link(link.hello, installed=there, ships_bytes=weight))
-        ready = environment(link, path=self.far.host.environment, say=self._installing())
+        installed = bool(self.far.host.environment) or is_installed(link)
+        heed(self.far.name, of_link(link.hello, installed=installed, ships_bytes=weight), self.say)
+        if not installed:
+            self.say("environment", installing(self.far.name))
+        ready = environment(link, path=self.far.host.environment, say=lambda _line: self.tether.alive())
         return ready, ships
-
-    def _installing(self) -> Callable[[str], None]:
-        told = False
-
-        def say(_line: str) -> None:
-            nonlocal told
-            self.tether.alive()
-            if not told:
-                self.say("environment", f"installing gatekeeper and its libraries on {self.far.name}, this once")
-                told = True
-
-        return say
 
     def _start(
         self,
@@ -237,7 +227,7 @@ class Courier:
                 owner=self.owner,
                 slo_sha256=parcel.given.files["slo"].sha256,
                 env=dict(environ),
-                settings={progress.PROGRESS: "progress.jsonl", this_host.OWNER: self.owner},
+                settings={relay.PROGRESS: "progress.jsonl", this_host.OWNER: self.owner},
                 label=label,
                 again=order.resume,
                 **ready.words(),
@@ -248,21 +238,17 @@ class Courier:
             if error.kind != "exists":  # it runs: the answer to the first try was lost with its connection
                 raise
 
-    def _heed(self, remarks: Sequence[Remark]) -> None:
-        """Say what was found; what stops the run ends the command before anything was started."""
-        stops = [one for one in remarks if one.weight == "stops"]
-        for one in remarks:
-            if one.weight == "note":
-                self.say(one.about, f"{one.message}; {one.hint}" if one.hint else one.message)
-        if stops:
-            lines = [f"{one.about}: {one.message}; {one.hint}" for one in stops[1:]]
-            first = f"{self.far.name}: {stops[0].about}: {stops[0].message}"
-            raise HostLacksError("\n".join((first, *lines)), hint=stops[0].hint)
-
     def _tell(self, kind: str, detail: dict[str, Any]) -> None:
         event = Event(stamp(_now()), kind, detail)
         for observer in self.observers:
             observer(event)
+
+
+def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a machine where one of *jobs* runs: an installation would be measured as well."""
+    for job in jobs:
+        if job["state"] == "running":
+            raise _occupied(name, job)
 
 
 def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
@@ -270,7 +256,8 @@ def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
     age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
     return HostLacksError(
         f"{name} is occupied by {job['owner']}, run {job['run_id']}, for {age}",
-        hint="two runs would measure each other: wait for it, or: gatekeeper remote attach, gatekeeper remote cancel",
+        hint="two runs would measure each other: wait for it, or end it: "
+        f"gatekeeper remote cancel {job['run_id']} --on {name}",
     )
 
 
@@ -294,13 +281,16 @@ def _is_free(out: Path, *, again: bool) -> None:
     """Refuse a place that is taken; where a run comes *again*, an earlier part of it may lie there."""
     taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if taken and not (again and (out / "manifest.json").is_file()):
-        raise InputError(f"{out} is not empty", hint="choose another --out")
+        unfinished = (out / "manifest.json").is_file() and not (out / "verdict.json").is_file()
+        hint = "go on with it by --resume, or choose another --out" if unfinished else "choose another --out"
+        raise InputError(f"{out} is not empty", hint=hint)
 
 
-def _inventory(link: Link, ready: Environment, run_id: str, parcel: Parcel) -> dict[str, Any]:
-    """Ask the gatekeeper there what that machine has for this SLO."""
-    folder = delivery.folder(run_id)
-    code, out, said = run_there(link, ready, ["remote", "inventory", parcel.slo], folder=folder)
+def _inventory(
+    link: Link, ready: Environment, run_id: str, parcel: Parcel, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Ask the gatekeeper there, in the environment the run will have, what that machine has for this SLO."""
+    code, out, said = _run_there(link, ready, ["remote", "inventory", parcel.slo], delivery.folder(run_id), environ)
     try:
         document: dict[str, Any] = json.loads(out) if code == 0 else {}
     except ValueError:
@@ -313,10 +303,12 @@ def _inventory(link: Link, ready: Environment, run_id: str, parcel: Parcel) -> d
     return document
 
 
-def run_there(link: Link, ready: Environment, argv: Sequence[str], *, folder: str = "") -> tuple[int, bytes, bytes]:
+def _run_there(
+    link: Link, ready: Environment, argv: Sequence[str], folder: str, environ: Mapping[str, str]
+) -> tuple[int, bytes, bytes]:
     """Run gatekeeper there to its end; return its exit code and what it wrote to stdout and stderr."""
     code, written = 4, {"stdout": b"", "stderr": b""}
-    for item in link.stream("run", argv=list(argv), folder=folder, **ready.words()):
+    for item in link.stream("run", argv=list(argv), folder=folder, env=dict(environ), **ready.words()):
         if "stream" in item:
             written[item["stream"]] += item.get("content", b"")
         code = int(item.get("code", code))

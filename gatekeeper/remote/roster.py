@@ -14,7 +14,7 @@ from gatekeeper.terms.errors import HostLacksError, InputError, did_you_mean
 
 
 def listed(far: Far) -> dict[str, Any]:
-    """Return every run there, the newest last, and who occupies that machine."""
+    """Return every run that lies there, the newest last."""
     with far.connect() as link:
         runs = [
             {

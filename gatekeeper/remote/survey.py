@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from gatekeeper.host.occupancy import Owner
 from gatekeeper.remote.parcel import Wanted
+from gatekeeper.remote.tether import Say
 from gatekeeper.stages.freeze import host_doubts
+from gatekeeper.terms.errors import HostLacksError
 from gatekeeper.terms.manifest import Manifest, differences
 from gatekeeper.terms.slo import Slo
 from gatekeeper.terms.units import show_bytes, show_seconds
@@ -30,6 +32,20 @@ class Remark:
     about: str
     message: str
     hint: str = ""
+
+
+def heed(name: str, remarks: Sequence[Remark], say: Say) -> None:
+    """Say what was found on the machine *name*; what stops the run is a HostLacksError, before anything was started."""
+    stops = [one for one in remarks if one.weight == "stops"]
+    for one in remarks:
+        if one.weight == "note":
+            say(one.about, f"{one.message}; {one.hint}" if one.hint else one.message)
+    if stops:
+        first = f"{name}: {stops[0].about}: {stops[0].message}"
+        lines = [
+            f"{one.about}: {one.message}" + (f"; {one.hint}" if one.hint != stops[0].hint else "") for one in stops[1:]
+        ]
+        raise HostLacksError("\n".join((first, *lines)), hint=stops[0].hint)
 
 
 def of_link(hello: Mapping[str, Any], *, installed: bool, ships_bytes: float = 0.0) -> list[Remark]:

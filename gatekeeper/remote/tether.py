@@ -3,18 +3,28 @@
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from gatekeeper.remote.link import Link
-from gatekeeper.remote.trouble import LinkError
+from gatekeeper.remote.trouble import SILENT, LinkError
 from gatekeeper.terms.units import show_seconds
 
 Done = TypeVar("Done")
 Say = Callable[[str, str], None]
 """Takes what something is about and the sentence."""
 
+
+class Connect(Protocol):
+    """Makes links."""
+
+    def __call__(self, *, alone: bool = False) -> Link:
+        """Make one; *alone* shares no connection with other commands of this user."""
+
+
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
+STOOD_S = 30.0
+"""A connection that worked for so long was one: patience is for the time without any."""
 HOPELESS = frozenset({"host_key_changed", "host_key_unknown", "configuration", "no_python", "name"})
 """What waiting does not mend."""
 
@@ -22,7 +32,7 @@ HOPELESS = frozenset({"host_key_changed", "host_key_unknown", "configuration", "
 class Tether:
     """Owns the link of the moment. What is done over it may be done again from its beginning."""
 
-    def __init__(self, connect: Callable[[], Link], *, patience_s: float) -> None:
+    def __init__(self, connect: "Connect", *, patience_s: float) -> None:
         self._connect, self._patience_s = connect, patience_s
         self.say: Say = lambda _about, _what: None
         self._link: Link | None = None
@@ -40,20 +50,28 @@ class Tether:
         The very first connection is not tried twice: what is wrong with it is wrong with the command.
         """
         patience = self._patience_s if patience_s is None else patience_s
-        pause, told = FIRST_PAUSE_S, False
+        pause, told, silent = FIRST_PAUSE_S, False, False
         if self._link is None:
             self._link = self._connect()
         self.alive()
         while True:
+            before, connected = self._heard, None
             try:
                 if self._link is None:
-                    self._link = self._connect()
+                    # A shared connection that hangs, as after a closed laptop, would hang whoever comes next, too.
+                    self._link = self._connect(alone=silent)
                     if told:
                         self.say("connection", "connected again")
                     told = False
+                connected = time.monotonic()
                 return act(self._link)
             except LinkError as error:
                 self.close()
+                silent = error.reason == SILENT
+                if connected is not None and not silent and time.monotonic() - connected > STOOD_S:
+                    self.alive()  # models are sent for an hour without a word
+                if self._heard > before:
+                    pause = FIRST_PAUSE_S
                 waited = time.monotonic() - self._heard
                 if error.reason in HOPELESS or waited >= patience:
                     raise self._given_up(error) from error

@@ -7,6 +7,8 @@ from typing import Any
 from gatekeeper.terms.errors import GatekeeperError
 
 DISK_FULL = "disk_full"
+SILENT = "silent"
+"""Connected, and nothing comes."""
 
 
 class LinkError(GatekeeperError):
@@ -40,6 +42,14 @@ class Sign:
     reason: str
     message: str
     hint: str
+    quotes: str = ""
+    """The line that says most, where it is not the one that was looked for."""
+
+    def quote(self, stderr: str) -> str:
+        """Return the line a person would quote: the last ones only say that the rest did not work either."""
+        lines = _lines(stderr)
+        found = (line for sought in (self.quotes, self.pattern) if sought for line in lines if re.search(sought, line))
+        return next(found, "")
 
 
 SIGNS = (
@@ -47,12 +57,13 @@ SIGNS = (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "host_key_changed",
         "{host} shows another host key than the one this machine knows",
-        "somebody may stand between; if the machine was set up anew, compare its fingerprint, then: ssh-keygen -R HOST",
+        "somebody may stand between; if the machine was set up anew, compare its fingerprint, then remove that line",
+        quotes=r"^Offending .* key in ",
     ),
     Sign(
         r"Host key verification failed|No .* host key is known",
         "host_key_unknown",
-        "{host}'s host key is not known here",
+        "the host key of {host} is not known here",
         "connect once by hand and compare the fingerprint: ssh {host}",
     ),
     Sign(
@@ -71,7 +82,7 @@ SIGNS = (
         r"[Tt]imed out|Timeout, server",
         "timed_out",
         "{host} does not answer",
-        "is it switched on, awake and on this network? Try: ping HOST",
+        "is it switched on, awake and on this network? Try by hand: ssh {host}",
     ),
     Sign(
         r"No route to host|Network is (unreachable|down)|Host is down",
@@ -106,6 +117,8 @@ SIGNS = (
 )
 """In the order they are looked for: a changed host key is also one whose verification failed."""
 SSH_FAILED = 255
+JUMPED = "UNKNOWN port 65535"
+"""What ssh calls the machine at the other end where there is a jump host in between."""
 NO_PYTHON = "gatekeeper: no python3"
 """What the constant command line of the far side says where it finds none."""
 
@@ -115,22 +128,23 @@ def trouble(host: str, code: int | None, stderr: str) -> LinkError:
 
     Only 255 is ssh's own; any other code is that of the command there, whatever words its login files wrote.
     """
-    said = _last_line(stderr)
     if NO_PYTHON in stderr:
         return LinkError(
             "no_python",
-            f"{host} has no Python 3",
+            f"{host} has no Python 3 that starts",
             hint="gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python",
         )
     for sign in SIGNS if code in {SSH_FAILED, None} else ():
         if re.search(sign.pattern, stderr):
-            told = f"{sign.message.format(host=host)} (ssh: {said})" if said else sign.message.format(host=host)
+            whom = f"{host}, or a jump host before it," if JUMPED in stderr else host
+            told = f"{sign.message.format(host=whom).rstrip(',')} (ssh: {sign.quote(stderr).removeprefix('ssh: ')})"
             return LinkError(sign.reason, told, hint=sign.hint.replace("{host}", host))
+    said = next(iter(_lines(stderr)[::-1]), "")
     ended = "the connection ended" if code is None else f"ssh ended with {code}"
     return LinkError("ended", f"{host}: {ended}{f': {said}' if said else ''}", hint=f"try by hand: ssh {host} true")
 
 
-def _last_line(stderr: str) -> str:
-    """Return the line a person would quote: the last one that says something, without control characters."""
-    lines = [re.sub(r"[^\x20-\x7e\u00a0-\U0010ffff]", "", line).strip() for line in stderr.splitlines()]
-    return next((line for line in reversed(lines) if line), "")[:300]
+def _lines(stderr: str) -> list[str]:
+    """Return the lines that say something, without control characters."""
+    lines = (re.sub(r"[^\x20-\x7e\u00a0-\U0010ffff]", "", line).strip() for line in stderr.splitlines())
+    return [line[:300] for line in lines if line]

@@ -18,6 +18,10 @@ def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
             for check in workload.checks
             if check.outcome is not Outcome.PASS
         ]
+        kept = all(check.outcome is Outcome.PASS for check in workload.checks)
+        if kept and workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
+            title = f"{workload.name}: {workload.outcome}"
+            found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
         if workload.outcome == "graded_back":
             kind = "error" if workload.required else "notice"
             line = _workload_line(slo, text, workload.name)

@@ -184,10 +184,12 @@ def plot(
     clock: bool = False,
     label: str = "",
     read: tuple[Points, str] | None = None,
+    names: Sequence[str] = (),
 ) -> Markup:
     """Return a plot: the labels of y beside it, those of x below unless *x_show* is None, lines, and what lies over.
 
-    *read* gives the points and the unit that a pointer over the plot reads off.
+    *read* gives the points and the unit that a pointer over the plot reads off; where y counts levels, *names* are
+    theirs.
     """
     up = [(at, height * (1 - y.share(at))) for at in (y.ticks(most) if y_ticks is None else y_ticks)]
     side = [el("text", y_show(at), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for at, row in up]
@@ -212,6 +214,7 @@ def plot(
         if read
         else {}
     )
+    reading |= {"data_names": json.dumps(list(names))} if names else {}
     area = el(
         "svg",
         *grid,

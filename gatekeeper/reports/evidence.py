@@ -226,7 +226,10 @@ def _manifest(scene: Scene) -> Markup:
     rows = [("manifest", scene.verdict.manifest_sha256), ("SLO", f"{held['slo']['name']} {held['slo']['sha256'][:16]}")]
     rows += [("target", _model(held["target"]))] if held.get("target") else []
     rows += [("draft", _model(one)) for one in held.get("drafts", ())]
-    rows += [(f"canaries, {name}", f"{one['count']} {one['sha256'][:16]}") for name, one in held["canaries"].items()]
+    rows += [
+        (f"canaries, {name}", f"{one['count']} in {one['name']} {one['sha256'][:16]}")
+        for name, one in held["canaries"].items()
+    ]
     rows += [
         ("soak profile", f"{held['profile']['name']} {held['profile']['sha256'][:16]}"),
         ("backend", held["backend"]),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gatekeeper.reports.plaintext import setting
-from gatekeeper.terms.units import show_bytes, show_seconds
+from gatekeeper.terms.units import show_bytes, show_memory, show_seconds
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -44,7 +44,7 @@ def _memory(memory: dict[str, Any]) -> str:
         f"{one['part']} {show_bytes(one['bytes']) if one['bytes'] is not None else 'unknown'}"
         for one in memory["parts"]
     )
-    here = f" of {show_bytes(memory['here'])}" if memory["here"] is not None else ""
+    here = f" of {show_memory(memory['here'])}" if memory["here"] is not None else ""
     return f"expected memory, an estimate: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.terms.units import show_bytes
+from gatekeeper.terms.units import show_bytes, show_memory
 
 _HEADS = {"package": "packages", "program": "programs on PATH", "host": "host telemetry"}
 
@@ -62,7 +62,7 @@ def _memory(machine: Mapping[str, Any]) -> str:
     if not machine["memory_bytes"]:
         return "memory unknown"
     free = f", {show_bytes(machine['available'])} of it to be had now" if machine["available"] else ""
-    return f"{show_bytes(machine['memory_bytes'])}{free}"
+    return f"{show_memory(machine['memory_bytes'])}{free}"
 
 
 def _backend(name: str, there: bool) -> str:

@@ -60,6 +60,7 @@
 
   for (const area of document.querySelectorAll("[data-read]")) {
     const points = JSON.parse(area.dataset.read);
+    const names = area.dataset.names ? JSON.parse(area.dataset.names) : null;
     const cursor = draw("line", { class: "cursor hidden", y1: 0, y2: area.getAttribute("height") });
     area.append(cursor);
     area.addEventListener("pointermove", (event) => {
@@ -69,7 +70,7 @@
       cursor.setAttribute("x1", `${near[0]}%`);
       cursor.setAttribute("x2", `${near[0]}%`);
       cursor.classList.remove("hidden");
-      tell(`${area.getAttribute("aria-label")}: ${show(near[1], area.dataset.unit)}`, event.clientX, event.clientY);
+      tell(`${area.getAttribute("aria-label")}: ${names ? names[near[1]] : show(near[1], area.dataset.unit)}`, event.clientX, event.clientY);
     });
     area.addEventListener("pointerleave", () => { cursor.classList.add("hidden"); hush(); });
   }

@@ -9,7 +9,7 @@ from gatekeeper.reports import charts, evidence, plaintext, wording
 from gatekeeper.reports.markup import Markup, breakable, cell, el, embedded, join, table
 from gatekeeper.terms.metrics import BY_NAME
 from gatekeeper.terms.outcome import Check, Outcome, WorkloadVerdict
-from gatekeeper.terms.units import show, show_seconds
+from gatekeeper.terms.units import show, show_memory, show_seconds
 from gatekeeper.verdict.remedy import Gap
 from gatekeeper.verdict.scene import Scene
 
@@ -83,7 +83,7 @@ def _hero(scene: Scene) -> Markup:
 def _host(scene: Scene) -> str:
     host = scene.manifest.get("host", {})
     memory = host.get("memory_bytes")
-    parts = (host.get("chip"), f"{memory / 2**30:.3g} GiB" if memory else None, host.get("platform"), host.get("os"))
+    parts = (host.get("chip"), show_memory(memory) if memory else None, host.get("platform"), host.get("os"))
     return " · ".join(str(part) for part in parts if part) or "unknown"
 
 
@@ -144,8 +144,8 @@ def _glance_row(
         cell("Speed against plain decoding", speed),
         cell(
             "Promises kept",
-            el("strong", f"{kept} of {len(workload.checks)}" if workload.checks else "none apply"),
-            el("span", "promises kept", class_="only-narrow"),
+            el("strong", f"{kept} of {len(workload.checks)}" if workload.checks else "none applies"),
+            el("span", "promises kept" if workload.checks else "of the promises", class_="only-narrow"),
             *_figures(workload),
         ),
     )
@@ -184,11 +184,11 @@ def _promises(scene: Scene) -> Markup:
     parts = []
     for name, checks in groups:
         kept = sum(one.outcome is Outcome.PASS for one in checks)
-        head = el("h3", name, el("span", f" {kept} of {len(checks)} kept", class_="dim"))
+        head = el("h3", name, el("span", f" {kept} of {len(checks)} kept", class_="dim") if checks else None)
         heads = ("Promise", "Measured", "Against the bound", "Why it was promised")
         rows = [_promise(check) for check in checks]
         parts.append(
-            join(head, table(heads, rows, "promises") if rows else el("p", "No promise was checked.", class_="dim"))
+            join(head, table(heads, rows, "promises") if rows else el("p", "No promise applies to it.", class_="dim"))
         )
     key = (
         "Each bar is a whole interval: the measurement with its confidence bounds. The line is what was promised, the "

@@ -76,7 +76,9 @@ def _head(proposed: Proposed) -> Iterator[str]:
     yield ""
     if proposed.host:
         yield _beside("[host]", "a run on another machine proves nothing for this one")
-        yield from (f"{key} = {_quoted(value)}" for key, value in proposed.host.items())
+        for key, value in proposed.host.items():
+            line = f"{key} = {_quoted(value)}"
+            yield _beside(line, "as sold: 2**30 bytes each") if key == "memory_gb" else line
         yield ""
 
 

@@ -1,6 +1,7 @@
 """A soak over time, drawn: speed, acceptance, the host lane by lane, and what happened when."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 from gatekeeper.reports import charts, plaintext
 from gatekeeper.reports.charts import Line, Scale
@@ -22,6 +23,11 @@ LEVELS = {
     "thermal_level": {0.0: "nominal", 1.0: "moderate", 2.0: "heavy", 3.0: "trapping", 4.0: "sleeping"},
 }
 """What the levels of the host are called (kernel pressure levels, OSThermalNotification)."""
+LEVEL_HEIGHT = 16
+"""Pixels of a level: two names above each other do not touch."""
+
+Rules = Callable[[int], Sequence[Markup]]
+"""What happened, as vertical lines of a height."""
 
 
 def legend() -> Markup:
@@ -61,8 +67,9 @@ def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
     drawings += [_acceptance(scene, one, across, names, rules(70))] if one.windows else []
     last = next((lane.name for lane in reversed(one.lanes) if lane.points), None)
     for lane in (lane for lane in one.lanes if lane.points):
-        height = 26 if lane.name in LEVELS else 48
-        drawings.append(_lane(scene, lane, across, height, rules(height), foot=lane.name == last))
+        foot = lane.name == last
+        draw = _levels if lane.name in LEVELS else _amounts
+        drawings.append(draw(scene, lane, across, rules, foot=foot))
     told = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
@@ -137,33 +144,55 @@ def _acceptance(scene: Scene, one: Timeline, across: Scale, names: Sequence[str]
     return _titled(f"Acceptance, windows of {show_seconds(scene.slo.soak.window_s)}", drawing)
 
 
-def _lane(scene: Scene, lane: Lane, across: Scale, height: int, rules: Sequence[Markup], *, foot: bool) -> Markup:
-    title = LANES[lane.name]
-    words = LEVELS.get(lane.name, {})
+def _amounts(scene: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+    height = 48
     bounds = [check.threshold for check in scene.verdict.host_checks if check.metric == lane.name]
     values = [value for _, value in lane.points]
-    ticks: tuple[float, ...] | None
-    if words:
-        ticks = tuple(sorted({min(words), *(value for value in values if value in words)}))
-        up = charts.scale([*words][:3], pad=0.15, log=False)
-    else:
-        ticks = None if any(values) else (0.0,)
-        up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
+    up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
     drawing = charts.plot(
         across,
         up,
         height=height,
         x_show=_clock if foot else None,
         clock=True,
-        y_show=lambda value: words.get(value) or show(value, lane.unit),
-        y_ticks=ticks,
-        lines=[Line(lane.points, lane.name, step=bool(words))],
-        over=[*rules, *(charts.level(height * (1 - up.share(value))) for value in bounds)],
+        y_show=lambda value: show(value, lane.unit),
+        y_ticks=None if any(values) else (0.0,),
+        lines=[Line(lane.points, lane.name)],
+        over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
         most=2,
-        label=title,
+        label=LANES[lane.name],
         read=(lane.points, lane.unit),
     )
-    return _titled(title + (f" ({lane.missing})" if lane.missing else ""), drawing)
+    return _titled(_title(lane), drawing)
+
+
+def _levels(_: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+    """Draw levels one above the other, however far apart their numbers are, up to the worst that was seen."""
+    words = LEVELS[lane.name]
+    levels = sorted(words)
+    points = [(at, float(max(0, bisect_right(levels, value) - 1))) for at, value in lane.points]
+    seen = sorted({0.0, *(rank for _, rank in points)})
+    names = [words[level] for level in levels]
+    height = LEVEL_HEIGHT * (1 + max(1, round(seen[-1])))
+    drawing = charts.plot(
+        across,
+        Scale(-0.5, max(1.0, seen[-1]) + 0.5),
+        height=height,
+        x_show=_clock if foot else None,
+        clock=True,
+        y_show=lambda rank: names[round(rank)],
+        y_ticks=seen,
+        lines=[Line(points, lane.name, step=True)],
+        over=rules(height),
+        label=LANES[lane.name],
+        read=(points, lane.unit),
+        names=names,
+    )
+    return _titled(_title(lane), drawing)
+
+
+def _title(lane: Lane) -> str:
+    return LANES[lane.name] + (f" ({lane.missing})" if lane.missing else "")
 
 
 def _clock(seconds: float) -> str:

@@ -1,13 +1,13 @@
-"""What a person sees while a run goes on and when it ends. The one file that imports rich."""
+"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,39 +15,26 @@ from gatekeeper.reports import plaintext
 from gatekeeper.reports.moment import Moment, Progress, Row
 from gatekeeper.reports.plaintext import clean
 from gatekeeper.reports.region import CLOSED, Line, Region
-from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.terms.ports import Observer
 from gatekeeper.terms.records import Event
 from gatekeeper.terms.units import show_seconds
 
-COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
-SPARE = ("TTFT delta", "acceptance", "promises")
-"""Columns that a narrow terminal goes without, the first one first."""
-HANG = 4
-"""How much further than its first line a paragraph goes on."""
-UNBROKEN = 100_000
-"""The width of a file."""
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line in 5 s for the first minute, later in one minute: a log of a night is read."""
 NARROW = 72
 """Columns from which on settings and plain decoding are shown beside the draft's figures."""
 WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
 NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
+HANG = 4
+"""How much further than its first line a paragraph goes on."""
 WIDEST = 120
 """A line of more columns is not read faster."""
+SHORTEST = 4
+"""Columns of a draft's name that still tell it from another."""
 TENTHS = 10.0
 """Below this many tokens a second a tenth is worth seeing."""
 MINUTES_S, HOURS_MIN = 100.0, 120
 """From here on a time is told in minutes, in hours."""
-COLOURS = {
-    "promoted": "green",
-    "graded_back": "yellow",
-    "failed": "red",
-    "unproven": "magenta",
-    Outcome.PASS: "green",
-    Outcome.FAIL: "red",
-    Outcome.UNPROVEN: "magenta",
-}
 
 
 def _line(event: Event) -> str | None:
@@ -102,9 +89,16 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
             told.fold(event)
             line = _line(event)
             if line is not None:
-                region.say(_drawn(console, Text(line, style="dim")))
+                region.say(_drawn(console, Group(*hung(Text(line, style="dim"), console))))
 
         yield observe
+
+
+def hung(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
+    """Break a paragraph into lines, the later ones set in further than its first."""
+    for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
+        line.rstrip()
+        yield Text(" " * (indent + HANG * (number > 0))) + line
 
 
 def _drawn(console: Console, what: RenderableType) -> list[Line]:
@@ -214,12 +208,11 @@ def _lanes(rows: Sequence[Row], width: int) -> Table:
     columns = WIDE_COLUMNS if wide else NARROW_COLUMNS
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
     rest = width - name - 2 - sum(column + 2 for column in columns.values())
+    room = min(rest, max(8, *(len(row.setting) for row in rows)))
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(width=name, no_wrap=True, overflow="ellipsis")
     if wide:
-        table.add_column(
-            width=min(rest, max(8, *(len(row.setting) for row in rows))), no_wrap=True, overflow="ellipsis"
-        )
+        table.add_column(width=room, no_wrap=True, overflow="ellipsis")
     for one in columns.values():
         table.add_column(width=one, justify="right", no_wrap=True)
     table.add_row("workload", *(["setting"] if wide else []), *columns, style="dim")
@@ -227,9 +220,20 @@ def _lanes(rows: Sequence[Row], width: int) -> Table:
         rate = "-" if row.acceptance is None else f"{row.acceptance:.2f}"
         plain, drafting = _speed(row.plain), _speed(row.drafting)
         now = plain if row.drafting is None else drafting
-        found = (clean(row.setting), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
+        found = (_fitted(clean(row.setting), room), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
         table.add_row(*map(Text, (clean(row.workload), *found)))
     return table
+
+
+def _fitted(setting: str, width: int) -> str:
+    """Shorten the name of the draft before the knobs' values: they are what a sweep moves."""
+    if cell_len(setting) > width:
+        setting = setting.replace("draft length", "length")
+    draft, comma, knobs = setting.partition(",")
+    spare = width - cell_len(comma + knobs) - 1
+    if not knobs or spare < SHORTEST or cell_len(setting) <= width:
+        return setting
+    return f"{set_cell_size(draft, spare).rstrip()}\N{HORIZONTAL ELLIPSIS}{comma}{knobs}"
 
 
 def _joined(words: Sequence[Text], width: int) -> Text:
@@ -247,102 +251,3 @@ def _cut(line: Text, width: int) -> Text:
     line.truncate(width, overflow="ellipsis")
     line.no_wrap = True
     return line
-
-
-def summary(verdict: Verdict, *, run: Path, promoted: bool) -> None:
-    """Print the verdict at a glance on stdout: per workload the setting, the figures and the promises not kept."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    # Lines are broken for a person's eye only; what a pipe gets is broken by whoever reads it.
-    console.width = min(console.width, WIDEST) if sys.stdout.isatty() else UNBROKEN
-    print_summary(console, verdict, run=run, promoted=promoted)
-
-
-def print_summary(console: Console, verdict: Verdict, *, run: Path, promoted: bool) -> None:
-    """Print the summary on *console*, as wide as that is."""
-    style = COLOURS.get(verdict.outcome, "")
-    console.print(
-        Text.assemble((clean(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
-        + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
-    )
-    if verdict.incomplete:
-        _say(console, f"not proven: {verdict.incomplete}", style="magenta")
-    console.print(_table(verdict, console))
-    for workload in verdict.workloads:
-        console.print()
-        _say(console, f": {plaintext.setting(workload.setting)}; {workload.because}", about=workload.name)
-        for line in plaintext.account(workload):
-            _say(console, line, style="dim", indent=2)
-        _print_checks(console, workload.checks)
-    if blended := plaintext.routing(verdict):
-        console.print()
-        _say(console, blended)
-    if verdict.host_checks:
-        kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
-        console.print()
-        _say(console, f": {kept}/{len(verdict.host_checks)} promises kept", about="host")
-        _print_checks(console, verdict.host_checks)
-    if verdict.findings:
-        console.print()
-    for finding in verdict.findings:
-        advice = f"; {finding.advice}" if finding.advice else ""
-        said = f"{finding.kind.replace('_', ' ')}, {finding.about}: {finding.detail}{advice}"
-        _say(console, said, style="yellow")
-    console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
-    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
-
-
-def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
-    """Print a paragraph whose later lines are indented like, or below, its first."""
-    told = Text.assemble((clean(about), "bold"), (clean(text), style))
-    for number, line in enumerate(told.wrap(console, max(20, console.width - indent - HANG))):
-        line.rstrip()
-        console.print(Text(" " * (indent + HANG * (number > 0))) + line, soft_wrap=True)
-
-
-def _table(verdict: Verdict, console: Console) -> Table:
-    """Lay the workloads out; where there is no room, what the report says as well is left out."""
-    shown = list(COLUMNS)
-    while True:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in shown:
-            side: JustifyMethod = (
-                "right" if name == shown[-1] else "left"
-            )  # nothing follows: no spaces at the ends of lines
-            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
-        for workload in verdict.workloads:
-            cells = _cells(workload)
-            table.add_row(*(cells[name] for name in shown))
-        spare = [name for name in SPARE if name in shown]
-        if not spare or console.measure(table, options=console.options.update(width=UNBROKEN)).maximum <= console.width:
-            return table
-        shown.remove(spare[0])
-
-
-def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
-    kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
-    outcome = Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome])
-    found = (
-        Text(clean(workload.name)),
-        outcome,
-        Text(plaintext.against_plain(workload)),
-        Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
-        Text(_center(workload.measured, "ttft_delta", "{:+.1%}")),
-        Text(f"{kept}/{len(workload.checks)}"),
-    )
-    return dict(zip(COLUMNS, found, strict=True))
-
-
-def _center(measured: Mapping[str, Any], metric: str, form: str) -> str:
-    return form.format(measured[metric]["center"]) if metric in measured else "-"
-
-
-def _print_checks(console: Console, checks: tuple[Check, ...]) -> None:
-    """Print the promises that were not kept, each with why it was made; kept ones are only counted."""
-    for check in checks:
-        if check.outcome is not Outcome.PASS:
-            mark = plaintext.MARKS[check.outcome]
-            told = Text.assemble((f"  {mark:<9}", COLOURS[check.outcome]), clean(f"{check.metric}: {check.because}"))
-            for number, line in enumerate(told.wrap(console, max(20, console.width - 11))):
-                line.rstrip()
-                console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
-            _say(console, f"why: {check.why}", style="dim", indent=11)

@@ -27,8 +27,9 @@ def lede(scene: Scene) -> str:
     speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
     count = f"{len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
     if verdict.outcome == "promoted":
-        verb = "decodes" if len(verdict.workloads) - len(speculating) == 1 else "decode"
-        rest = "" if len(speculating) == len(verdict.workloads) else f"; the rest {verb} plainly, as they may"
+        plainly = [one.name for one in verdict.workloads if one.outcome != "promoted"]
+        verb = "decodes plainly, as it may" if len(plainly) == 1 else "decode plainly, as they may"
+        rest = f"; {listed(plainly)} {verb}" if plainly else ""
         demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
         return f"Safe to deploy policy.toml: every promise is proven. {count} may speculate{rest}.{demo}"
     if verdict.outcome == "unproven":

@@ -8,6 +8,7 @@ from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.outcome import Finding
 from gatekeeper.terms.ports import Backend
 from gatekeeper.terms.slo import Host, Slo
+from gatekeeper.terms.units import sold_gigabytes
 
 MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware keep a few percent of the memory a machine is sold with."""
@@ -53,10 +54,9 @@ def host_doubts(promised: Host, host: Mapping[str, Any]) -> list[str]:
     if promised.chip is not None and host.get("chip") != promised.chip:
         doubts.append(f"this host is '{host.get('chip') or 'unknown'}', the SLO is for '{promised.chip}'")
     if promised.memory_gb is not None:
-        # Vendors write GB and mean GiB.
-        have = (host.get("memory_bytes") or 0) / 2**30
+        have = sold_gigabytes(host.get("memory_bytes") or 0)
         if abs(have - promised.memory_gb) > MEMORY_TOLERANCE * promised.memory_gb:
-            doubts.append(f"this host has {have:.1f} GB of memory, the SLO is for {promised.memory_gb:g}")
+            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {promised.memory_gb:g}")
     if promised.os is not None and not _has_prefix(str(host.get("os") or ""), promised.os):
         doubts.append(f"this host runs OS '{host.get('os') or 'unknown'}', the SLO is for '{promised.os}'")
     if promised.power == "ac" and host.get("power_source") != "ac":

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal
 
 import jsonschema
@@ -48,7 +49,7 @@ class Expect(BaseModel):
     def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         if schema is not None:
             try:
-                jsonschema.Draft202012Validator.check_schema(schema)
+                _check_schema(json.dumps(schema))
             except jsonschema.SchemaError as error:
                 raise ValueError(f"not a JSON schema: {error.message}") from error
         return schema
@@ -65,6 +66,12 @@ class Expect(BaseModel):
         if self.json_schema is not None:
             return "json"
         return "text" if self.equals is not None or self.regex is not None else "tool"
+
+
+@lru_cache(maxsize=256)
+def _check_schema(schema: str) -> None:
+    """Raise SchemaError for what is no JSON schema; the canaries of a workload often share one, and a check is slow."""
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
 
 
 class Canary(BaseModel):

@@ -8,10 +8,10 @@ from pydantic import AwareDatetime, Field, ValidationInfo, field_validator, mode
 from gatekeeper.terms.errors import did_you_mean
 from gatekeeper.terms.metrics import BY_NAME, Metric, Per, Sight
 from gatekeeper.terms.records import Setting
-from gatekeeper.terms.slo import Bound, Chosen, Rung
+from gatekeeper.terms.slo import Bounded, Chosen, Rung
 from gatekeeper.terms.subject import Written
 from gatekeeper.terms.tomlfile import parse as parse_toml
-from gatekeeper.terms.units import UNITS_OF, Quantity, Seconds
+from gatekeeper.terms.units import UNITS_OF, Seconds
 from gatekeeper.terms.units import parse as parse_quantity
 
 PASS_RATE = Metric(
@@ -39,6 +39,7 @@ WATCHED: dict[str, Metric] = {
         "memory_headroom",
         "memory_pressure_critical",
         "swap_growth",
+        "throttle_time",
     )
 } | {PASS_RATE.name: PASS_RATE}
 """The metrics a guard may name."""
@@ -97,18 +98,14 @@ class Route(Written):
         return (*(_turned(one) for one in (self.setting, *self.ladder)), _plain())
 
 
-class Guard(Written):
+class Guard(Bounded):
     """One bound to watch while a route speculates: crossed for so long, the route goes down a rung."""
 
-    metric: str
-    at_least: Quantity | None = None
-    at_most: Quantity | None = None
     for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be seen crossed")
     over: Seconds | None = Field(default=None, gt=0, description="the stretch that is judged; default [watch] window")
     missing_for: Seconds | None = Field(
         default=None, gt=0, description="how long evidence may be missing; default [watch] missing_for"
     )
-    workloads: tuple[str, ...] = ()
     why: str = ""
 
     @field_validator("metric")
@@ -142,24 +139,9 @@ class Guard(Written):
         return WATCHED[self.metric]
 
     @property
-    def bound(self) -> Bound:
-        """Return which side is guarded."""
-        return "at_least" if self.at_least is not None else "at_most"
-
-    @property
-    def threshold(self) -> float:
-        """Return the bound in base units."""
-        value = self.at_least if self.at_least is not None else self.at_most
-        return float(value) if value is not None else 0.0
-
-    @property
     def name(self) -> str:
         """Name it among the guards of a workload."""
         return f"{self.metric} {self.bound} {self.threshold:g}"
-
-    def applies_to(self, workload: str) -> bool:
-        """Tell whether it guards *workload*; one of the host guards them all."""
-        return not self.workloads or workload in self.workloads
 
 
 class Watch(Written):

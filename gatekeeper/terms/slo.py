@@ -189,13 +189,33 @@ class Telemetry(Written):
         return self
 
 
-class Objective(Written):
-    """One promise: a metric, one bound, and why it was made."""
+class Bounded(Written):
+    """What holds one metric of some workloads, or of all, to one bound: a promise, or a guard."""
 
     metric: str
     at_least: Quantity | None = None
     at_most: Quantity | None = None
     workloads: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> Bound:
+        """Return on which side the bound is."""
+        return "at_least" if self.at_least is not None else "at_most"
+
+    @property
+    def threshold(self) -> float:
+        """Return the bound in base units."""
+        value = self.at_least if self.at_least is not None else self.at_most
+        return float(value) if value is not None else 0.0
+
+    def applies_to(self, workload: str) -> bool:
+        """Tell whether it is about *workload*; without any named it is about all."""
+        return not self.workloads or workload in self.workloads
+
+
+class Objective(Bounded):
+    """One promise: a metric, one bound, and why it was made."""
+
     when: Literal["speculating", "always"] | None = None
     scope: Literal["frozen", "population"] = "frozen"
     source: Literal["ours", "claims"] = Field(default="ours", alias="from")
@@ -233,24 +253,9 @@ class Objective(Written):
         return BY_NAME[self.metric]
 
     @property
-    def bound(self) -> Bound:
-        """Return which side is promised."""
-        return "at_least" if self.at_least is not None else "at_most"
-
-    @property
-    def threshold(self) -> float:
-        """Return the bound in base units."""
-        value = self.at_least if self.at_least is not None else self.at_most
-        return float(value) if value is not None else 0.0
-
-    @property
     def applies_when(self) -> str:
         """Return `speculating` or `always`."""
         return self.when or self.of.default_when
-
-    def applies_to(self, workload: str) -> bool:
-        """Tell whether the promise is made for *workload*."""
-        return not self.workloads or workload in self.workloads
 
 
 class Slo(Written):

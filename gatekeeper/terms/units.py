@@ -79,6 +79,17 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def sold_gigabytes(count: float) -> float:
+    """Return a machine's memory in the unit it is sold by, which is that of `memory_gb`: vendors write GB, mean GiB."""
+    return count / BYTES["GiB"]
+
+
+def show_memory(count: float) -> str:
+    """Print a machine's memory like every other size, and the size it is sold by where that is a whole number."""
+    sold = sold_gigabytes(count)
+    return show_bytes(count) + (f" (sold as {sold:.0f} GB)" if sold >= 1 and sold.is_integer() else "")
+
+
 def show(value: float, unit: str) -> str:
     """Print *value*, given in the base unit *unit*, for a person."""
     if unit == "s":

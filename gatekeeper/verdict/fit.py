@@ -12,7 +12,7 @@ from typing import Any
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.manifest import Model
 from gatekeeper.terms.slo import Slo
-from gatekeeper.terms.units import show_bytes
+from gatekeeper.terms.units import BYTES, show_bytes, show_memory
 from gatekeeper.verdict.preflight import Complaint
 
 RUNTIME = 1.0e9
@@ -95,7 +95,7 @@ def fit(
         _beside(target, floor, shares_process=shares_process),
     ]
     named = slo.host.memory_gb
-    promised = named * 2**30 if named is not None else None  # vendors write GB and mean GiB
+    promised = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
     return Fit(tuple(part for part in parts if part.bytes != 0), memory, promised)
 
 
@@ -153,10 +153,10 @@ def complaints(seen: Fit | None) -> list[Complaint]:
         return []
     about = "memory"
     if seen.promised is not None and seen.needed > seen.promised:
-        message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.promised)} of [host]"
+        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.promised)} of [host]"
         return [Complaint("never", about, message, _save(seen.needed - seen.promised))]
     if seen.here is not None and seen.needed > seen.here:
-        message = f"by estimate the pair needs {seen.said()}, more than the {show_bytes(seen.here)} of this host"
+        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.here)} of this host"
         return [Complaint("not-here", about, message, _save(seen.needed - seen.here))]
     if seen.here is None:
         message = f"by estimate the pair needs {seen.said()}; this host does not tell its memory"

@@ -7,6 +7,7 @@ lies between is undecided: the certificate stands while evidence flows, and it i
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.metrics import PASS_DELTAS
@@ -14,7 +15,7 @@ from gatekeeper.terms.outcome import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.terms.policy import Figure, Guard, Measured, Policy, Route
 from gatekeeper.terms.records import Generation, HostSample, Setting
 from gatekeeper.terms.units import show_seconds
-from gatekeeper.verdict import memory
+from gatekeeper.verdict import memory, thermal
 from gatekeeper.verdict.derive import estimate
 from gatekeeper.verdict.evidence import Evidence, gather
 from gatekeeper.verdict.judge import against
@@ -233,7 +234,8 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
         return Judgement(guard, workload, check, None)
     spans = {recent[-1].segment: (begun, seen.now_ns)}
     recent = [one for one in recent if one.segment in spans]
-    found = memory.estimate(guard.metric, recent, interval=terms.host_interval, spans=spans)
+    read = thermal.throttled_lately if guard.metric == "throttle_time" else partial(memory.estimate, guard.metric)
+    found = read(recent, interval=terms.host_interval, spans=spans)
     check = against(guard.of, guard.bound, guard.threshold, found, why=guard.why)
     seconds = (seen.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, terms):

@@ -11,7 +11,7 @@ from gatekeeper.terms.records import HostSample
 from gatekeeper.terms.units import show
 from gatekeeper.verdict import memory
 from gatekeeper.verdict.hostseries import Series, Spans, by_segment, finite, medians, series
-from gatekeeper.verdict.slope import slope
+from gatekeeper.verdict.slope import rises, slope
 from gatekeeper.verdict.thermal import LEAST_SHARE, backwards, contradictions, delta, throttle_time
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
@@ -277,14 +277,19 @@ def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed
         return []
     last = headroom.segments[-1]
     left = medians(last[-10:], memory.HEADROOM_WINDOW)[0]
+    if left <= 0:
+        return []
     found = []
     for name in ("memory_uncompressed_demand", "subject_footprint"):
         values = series(samples, name, interval=interval)
         if not values.segments or values.uncovered():
             continue
         points = values.segments[-1]
-        estimate = slope([point.at for point in points], [point.value for point in points], level=level, seed=seed)
-        if estimate is None or estimate.lo <= 0 or left <= 0:
+        times, readings = [point.at for point in points], [point.value for point in points]
+        if not rises(times, readings):
+            continue
+        estimate = slope(times, readings, level=level, seed=seed)
+        if estimate is None or estimate.lo <= 0:
             continue
         center, soon, late = (left / rate for rate in (estimate.center, estimate.hi, estimate.lo))
         detail = (

@@ -22,6 +22,7 @@ GUARDED = {
     "memory_headroom": "memory_headroom",
     "memory_pressure_critical": "memory_pressure_critical",
     "swap_growth": "swap_growth",
+    "throttle_time": "throttle_time",
     "json_pass_delta": "json_pass_delta",
     "tool_call_pass_delta": "tool_call_pass_delta",
     "task_pass_delta": "task_pass_delta",
@@ -128,7 +129,7 @@ def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -
 
 def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dict[str, Any]:
     out: dict[str, Any] = {"metric": metric, bound: rounded(threshold), "for": slo.soak.window_s}
-    if metric == "swap_growth":
+    if metric in {"swap_growth", "throttle_time"}:
         out["over"] = slo.soak.duration  # the promise is about so long a time
     if metric == "memory_pressure_critical" and threshold > 0:
         out["over"] = 2 * threshold + Watch().interval  # a run as long as the bound must fit in

@@ -24,10 +24,12 @@ WATCH = """\
 WATCHES = dict.fromkeys(("interval", "window", "missing_for", "quiet_for", "quiet_most"), "s")
 ROUTE = """\
 # One workload: whether it may speculate, and how. `ladder` is what is tried before plain decoding when a guard is
-# crossed, `measured` what the soak saw: the reference where there is no plain decoding to compare with."""
+# crossed; it was not soaked, and without it plain decoding is next. `measured` is what the soak saw: the reference
+# where there is no plain decoding to compare with."""
 GUARD = """\
 # One bound each: crossed for so long (`for`), its workloads go down a rung; all of them where it is the host's.
-# `over` is the stretch that is judged, `missing_for` how long its evidence may be missing before speculation is off."""
+# `over` is the stretch that is judged, `missing_for` how long its evidence may be missing before speculation is off.
+# Of the host only what the SLO promises is guarded; add what should be (METHODOLOGY.md, What is guarded)."""
 
 
 def render(policy: Mapping[str, Any]) -> str:

@@ -30,7 +30,8 @@ def grade(canary: Canary, answer: Answer) -> Marks | None:
         return None
     if answer.fault is not None:
         return Marks(strict=False, lenient=False)
-    return Marks(_strict(canary.expect, answer), _lenient(canary.expect, answer))
+    strict = _strict(canary.expect, answer)
+    return Marks(strict, strict or _lenient(canary.expect, answer))
 
 
 def _strict(expect: Expect, answer: Answer) -> bool:

@@ -30,11 +30,11 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
         found.append(Gap("the run", verdict.incomplete or "it did not come to its end", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
-        found += [_open(slo, f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]
+        found += [_open(f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]
         if workload.outcome == "unproven" and not open_checks and not verdict.incomplete:
             found.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
     found += [
-        _open(slo, f"host: {_named(one)}", one, resumable=resumable)
+        _open(f"host: {_named(one)}", one, resumable=resumable)
         for one in verdict.host_checks
         if one.outcome is Outcome.UNPROVEN
     ]
@@ -44,11 +44,11 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     return tuple(found)
 
 
-def _open(slo: Slo, about: str, check: Check, *, resumable: bool) -> Gap:
-    return Gap(about, check.because, "the rest of the run" if resumable else remedy(slo, check))
+def _open(about: str, check: Check, *, resumable: bool) -> Gap:
+    return Gap(about, check.because, "the rest of the run" if resumable else remedy(check))
 
 
-def remedy(slo: Slo, check: Check) -> str:
+def remedy(check: Check) -> str:
     """Say what would prove a promise that is not proven."""
     metric = BY_NAME[check.metric]
     if check.lo is not None and check.hi is not None and check.center is not None:
@@ -56,7 +56,7 @@ def remedy(slo: Slo, check: Check) -> str:
     if metric.host:
         return "`gatekeeper host` says what this host shows and what to install or allow; sample the whole soak"
     if metric.per is Per.WINDOW:
-        return f"a longer soak: three windows of {show_seconds(slo.soak.window_s)} with drafted tokens are needed"
+        return "a longer soak (soak.duration): three windows (soak.window) with drafted tokens are needed"
     if metric.against_plain and metric.census:
         return "a longer soak (soak.max_duration), or more plain twins in it (soak.sentinel_share)"
     if metric.quantile is not None:

@@ -30,23 +30,39 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     """
     if len(times) < LEAST or max(times) <= min(times):
         return None
-    at, level_of = _thin(np.asarray(times, dtype=float), np.asarray(values, dtype=float))
+    at, level_of = _thin(times, values)
     first, second = np.triu_indices(len(at), 1)
     spans = at[second] - at[first]
-    center = float(np.median((level_of[second] - level_of[first]) / spans))
+    center = _median((level_of[second] - level_of[first]) / spans)
     residuals = level_of - center * at
     residuals = residuals - np.median(residuals)
     random = np.random.default_rng(seed)
     size = max(2, len(at) // BLOCK)
-    blocks = -(-len(at) // size)
-    slopes = np.empty(RESAMPLES)
-    for number in range(RESAMPLES):
-        starts = random.integers(0, len(at), blocks)
-        drawn = residuals[(starts[:, None] + np.arange(size)).ravel()[: len(at)] % len(at)]
-        slopes[number] = center + np.median((drawn[second] - drawn[first]) / spans)
+    starts = random.integers(0, len(at), (RESAMPLES, -(-len(at) // size)))
+    drawn = residuals[(starts[:, :, None] + np.arange(size)).reshape(RESAMPLES, -1)[:, : len(at)] % len(at)]
+    slopes = np.array([center + _median((row[second] - row[first]) / spans) for row in drawn])
     below, above = (float(bound) for bound in np.quantile(slopes - center, [1 - level, level]))
     wider = _wider(level)
     return Estimate(center, center + wider * min(0.0, below), center + wider * max(0.0, above), len(times))
+
+
+def rises(times: Sequence[float], values: Sequence[float]) -> bool:
+    """Tell whether the median slope is up; where it is not, neither is its lower bound, and no resample is needed."""
+    if len(times) < LEAST or max(times) <= min(times):
+        return False
+    at, level_of = _thin(times, values)
+    first, second = np.triu_indices(len(at), 1)
+    return _median((level_of[second] - level_of[first]) / (at[second] - at[first])) > 0
+
+
+def _median(values: Array) -> float:
+    """Return the median of finite *values*, which are put in another order; what NumPy checks besides takes as long."""
+    half = len(values) // 2
+    if len(values) % 2:
+        values.partition(half)
+        return float(values[half])
+    values.partition((half - 1, half))
+    return float((values[half - 1] + values[half]) / 2)
 
 
 def _wider(level: float) -> float:
@@ -60,7 +76,8 @@ def _wider(level: float) -> float:
     return float(np.sqrt(BLOCK / free) * t_over_z)
 
 
-def _thin(times: Array, values: Array) -> tuple[Array, Array]:
+def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Array, Array]:
+    times, values = np.asarray(times_read, dtype=float), np.asarray(values_read, dtype=float)
     order = np.argsort(times, kind="stable")
     groups = np.array_split(order, min(BINS, len(order)))
     at = np.array([float(np.median(times[group])) for group in groups])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -87,6 +88,7 @@ def student_cdf(t: float, degrees: int) -> float:
     return 0.5 + math.sin(theta) * total / 2
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(level: float, degrees: int) -> float:
     """Return t with P(T <= t) = level > 0.5, by bisection."""
     lo, hi = 0.0, 1.0
@@ -146,10 +148,17 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) 
     for row, values in enumerate(groups):
         padded[row, : len(values)] = values
     chosen = random.integers(n, size=(draws, n))
-    picks = np.floor(random.random((draws, n, widest)) * counts[chosen][:, :, None]).astype(np.intp)
-    inside = np.arange(widest)[None, None, :] < counts[chosen][:, :, None]
-    values = np.where(inside, padded[chosen[:, :, None], picks], 0.0)
-    means: Floats = (values.sum(axis=2) / counts[chosen]).mean(axis=1)
+    sizes = counts[chosen]
+    if widest == 1:  # nothing to resample inside
+        return _means(padded[:, 0][chosen])
+    picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
+    values = padded.ravel().take(picks + widest * chosen[:, :, None])
+    values *= np.arange(widest) < sizes[:, :, None]
+    return _means(values.sum(axis=2) / sizes)
+
+
+def _means(rows: Floats) -> Floats:
+    means: Floats = rows.mean(axis=1)
     return means
 
 

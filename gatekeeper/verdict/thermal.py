@@ -49,10 +49,7 @@ def throttle_time(
     earlier: Sequence[HostSample] = (),
 ) -> Estimate | Missing:
     """Return the seconds throttled. Zero is believed only with a second witness that held steady; see METHODOLOGY."""
-    level = series(samples, "thermal_level", interval=interval, spans=spans)
-    total = series(samples, "throttle_total", interval=interval, spans=spans)
-    events = series(samples, "throttle_events", interval=interval, spans=spans)
-    seconds = _by_level(level) if level.points or not events.points else _by_counter(total, events)
+    seconds = _told(samples, interval=interval, spans=spans)
     if isinstance(seconds, Missing) or seconds.center > 0:
         return seconds
     if against := contradictions(samples, sentinels_held, interval=interval, earlier=earlier):
@@ -66,6 +63,28 @@ def throttle_time(
         "a thermal zero needs a second witness: frequency or power of a busy GPU, or sentinels that held their speed",
         seconds.n,
     )
+
+
+def throttled_lately(samples: Sequence[HostSample], *, interval: float, spans: Spans | None) -> Estimate | Missing:
+    """Return the seconds throttled by the sensors' own word, in production.
+
+    There no witness stands beside them: a GPU is seldom busy throughout, and other work takes other power. What
+    throttling costs is guarded by the speed; here sensors that contradict each other are missing evidence.
+    """
+    seconds = _told(samples, interval=interval, spans=spans)
+    if isinstance(seconds, Missing) or seconds.center > 0:
+        return seconds
+    if against := _sensors_against(samples, interval):
+        return Missing("the thermal sensors say nominal, but " + "; ".join(against), seconds.n)
+    return fact(0.0, seconds.n, "by the thermal sensors alone")
+
+
+def _told(samples: Sequence[HostSample], *, interval: float, spans: Spans | None) -> Estimate | Missing:
+    """Return the seconds throttled as the sensors tell them, by level where there is one, else by counters."""
+    level = series(samples, "thermal_level", interval=interval, spans=spans)
+    total = series(samples, "throttle_total", interval=interval, spans=spans)
+    events = series(samples, "throttle_events", interval=interval, spans=spans)
+    return _by_level(level) if level.points or not events.points else _by_counter(total, events)
 
 
 def _by_level(level: Series) -> Estimate | Missing:
@@ -117,6 +136,12 @@ def contradictions(
     found = [f"{name} of a busy GPU fell below its own baseline" for name in gpu(samples, earlier=earlier).fell]
     if sentinels_held is False:
         found.append("the sentinels slowed down")
+    return found + _sensors_against(samples, interval)
+
+
+def _sensors_against(samples: Sequence[HostSample], interval: float) -> list[str]:
+    """Return which other sensors of heat speak against a level that was never raised."""
+    found = []
     differing = _differing(samples, interval)
     if differing > LAG:
         found.append(f"notifyutil and powermetrics told different thermal levels for {differing:.0f} s")

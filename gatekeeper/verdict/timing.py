@@ -17,9 +17,11 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     The first burst ends the prefill. While speculating it holds a whole round, whose time lies before the first
     arrival: counting its tokens as decoded would flatter speculation, the more the shorter the answer.
     """
-    later = [arrival for burst in split(answer.arrivals, together_s)[1:] for arrival in burst]
-    if not later:
+    pairs = enumerate(pairwise(answer.arrivals), start=1)
+    second = next((at for at, (before, arrival) in pairs if not _together(before, arrival, together_s)), None)
+    if second is None:
         return None
+    later = answer.arrivals[second:]
     seconds = (later[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
     tokens: float | None = _tokens(later)
     if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
@@ -54,11 +56,15 @@ def split(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]
     """
     out = [[one] for one in arrivals[:1]]
     for before, arrival in pairwise(arrivals):
-        if before.drafted is True or (arrival.at_ns - before.at_ns) / 1e9 < together_s:
+        if _together(before, arrival, together_s):
             out[-1].append(arrival)
         else:
             out.append([arrival])
     return out
+
+
+def _together(before: Arrival, arrival: Arrival, together_s: float) -> bool:
+    return before.drafted is True or (arrival.at_ns - before.at_ns) / 1e9 < together_s
 
 
 def in_bursts(answer: Answer, together_s: float) -> bool:

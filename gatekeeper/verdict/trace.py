@@ -6,7 +6,7 @@ set scatter less than free draws would, and an interval for free draws then errs
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from gatekeeper.terms.canary import Canary
@@ -21,6 +21,9 @@ from gatekeeper.verdict.timing import acceptance, decode_rate
 
 SHARES = 8
 """The shortest stretch of which a share is judged: one failed answer is none."""
+
+FAULT = 160
+"""Characters of a fault that a reason quotes: servers may say anything, at any length."""
 
 Bounded = Callable[[Sequence[float], float], Estimate | Missing]
 
@@ -101,8 +104,13 @@ def acceptances(evidence: Evidence) -> Trace:
 
 
 def faults(evidence: Evidence) -> Trace:
-    """Return 1 for each answer that failed, else 0."""
-    return _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
+    """Return 1 for each answer that failed, else 0, and what failed last."""
+    trace = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
+    failed = [one for one in evidence.answers if one.answer.fault is not None]
+    if not failed:
+        return trace
+    last = max(failed, key=lambda one: one.answer.ended_ns).answer.fault or ""
+    return replace(trace, notes=(f"failed last with: {' '.join(last.split())[:FAULT]}",))
 
 
 def passes(evidence: Evidence, kind: str | None = None) -> Trace:

@@ -1,6 +1,6 @@
 """The vigil over one route: a state, folded over its changes, that goes down on evidence and up on more of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,8 @@ from gatekeeper.verdict.ladder import shown
 Kind = Literal["down", "off", "try", "settled", "barred"]
 """down: a guard was crossed, one rung. off: evidence went missing, plain decoding. try: a rung up, on probation.
 settled: the probation is over; the rung is the same. barred: plain decoding until another certificate."""
+UNSOAKED = "; this rung was not soaked, the guards decide"
+"""Said of every rung between the certified one and plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +223,19 @@ def _noticed(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int)
     return replace(noticed, quiet_ns=now_ns) if loud else noticed
 
 
-def _lacking(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> list[tuple[float, Judgement]]:
-    """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
-    found = []
+def silences(
+    state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int
+) -> Iterator[tuple[float, float, Judgement]]:
+    """Yield for each guard that is awake for how many seconds it had no evidence, and for how many it may."""
     for one in seen:
         if not one.asleep:
             silent = (now_ns - state.fresh.get(one.guard.name, state.since_ns)) / 1e9
-            if silent > (one.guard.missing_for or rules.watch.missing_for):
-                found.append((silent, one))
-    return found
+            yield silent, one.guard.missing_for or rules.watch.missing_for, one
+
+
+def _lacking(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> list[tuple[float, Judgement]]:
+    """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
+    return [(silent, one) for silent, limit, one in silences(state, seen, rules, now_ns) if silent > limit]
 
 
 def _turn_down(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> _Turn | None:
@@ -276,13 +282,14 @@ def _turn_up(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int)
 
 def _changed(state: State, turn: _Turn, rules: Rules, now_ns: int, at: str) -> tuple[State, tuple[Change, ...]]:
     standing = state.standing
+    unsoaked = turn.kind in {"down", "try"} and 0 < turn.rung < rules.plain
     change = Change(
         at,
         standing.workload,
         turn.kind,
         standing.rung,
         turn.rung,
-        turn.because,
+        turn.because + (UNSOAKED if unsoaked else ""),
         shown(rules.rungs[turn.rung]),
         tuple(check.document() for check in turn.evidence),
     )

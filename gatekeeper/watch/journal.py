@@ -69,7 +69,7 @@ class Journal:
 
     def _rotate(self) -> None:
         """Put the full file aside. The fresh one holds the state before it takes the name, so a crash loses nothing."""
-        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        fresh = self.path.with_name(f".{self.path.name}.fresh")
         entry = {"at": stamp(self._wall()), "kind": STATE, "schema": SCHEMA, **self._state()}
         with fresh.open("wb", buffering=0) as file:
             _append(file, entry)
@@ -88,6 +88,8 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
     """
     aside = path.with_name(f"{path.name}.1")
     source = path if path.exists() or not aside.exists() else aside
+    if source.exists() and not source.is_file():  # a pipe or a device may be read for ever
+        raise GatekeeperError(f"cannot read {source}: it is no file", hint="name another --journal")
     try:
         with source.open("rb") as file:
             while line := file.readline(_LONGEST):

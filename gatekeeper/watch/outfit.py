@@ -53,7 +53,12 @@ class Options:
 @contextmanager
 def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None) -> Iterator[Session]:
     """Open the session that watches the policy at *path*, by the server's own clock or another *clock*."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", hint=f"name the policy in it: gatekeeper watch {path / 'policy.toml'}")
     inputs.read_text(path, "policy")  # a mistyped path is told as one, before a run is looked for beside it
+    for option, address in (("--url", options.url), ("--plain-url", options.plain_url)):
+        if address is not None and urlsplit(address).scheme not in {"http", "https"}:
+            raise InputError(f"{option} {address} is no address", hint=f"for example {option} http://127.0.0.1:8080")
     certified = papers.certificate(options.run or path.parent)
     slo = certified.given.slo
     orders = Orders(lambda policy: _as_ordered(policy, options), options.commands, options.limit)
@@ -83,7 +88,9 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
         )
         interval = host_interval(effective.watch.interval)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
-        ports = Ports(clock or backend.clock, Post(backend), witness, sampler, interval, _exporter(certified))
+        ports = Ports(
+            clock or backend.clock, Post(backend, slo.subject.drafts), witness, sampler, interval, _exporter(certified)
+        )
         with Session(certified, Edits(path, certified, read), orders, ports, places, ears) as made:
             yield made
 

@@ -13,6 +13,7 @@ from gatekeeper.terms.policy import Policy
 from gatekeeper.verdict.vigil import Change
 from gatekeeper.watch import recall, switch, tell
 from gatekeeper.watch.journal import Journal
+from gatekeeper.watch.lock import Lock
 from gatekeeper.watch.overlay import Lane, Overlay, Publisher
 
 
@@ -37,7 +38,7 @@ class Ears:
 
 
 class Outlet:
-    """Holds the overlay's lock and the journal from entering to leaving; nothing it tells can stop the watch.
+    """Holds the overlay and the journal from entering to leaving; nothing it tells can stop the watch.
 
     Only the journal can: what can not be written down must not be done.
     """
@@ -58,11 +59,12 @@ class Outlet:
         self._failed: str | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock and open the journal."""
+        """Take both locks and open the journal."""
         places, wall = self._places, self._clock.wall
-        owner = (("since", stamp(wall())), ("policy", str(places.policy)), ("url", places.url))
+        owner = {"since": stamp(wall()), "policy": str(places.policy), "url": places.url}
         with ExitStack() as stack:
             self._publisher = stack.enter_context(Publisher(places.overlay, owner=owner))
+            stack.enter_context(Lock(places.journal, owner=owner, option="--journal"))
             self._journal = stack.enter_context(Journal(places.journal, wall=wall, state=self._state))
             self._stack = stack.pop_all()
         return self
@@ -113,7 +115,7 @@ class Outlet:
     def act(self, change: Change, lane: Lane, commands: Sequence[Sequence[str]], limit: float) -> None:
         """Run the commands of a change and tell the collector; one that settles what is in force changes nothing."""
         place = str(self._places.overlay.absolute())
-        told = {**change.document(), "speculation": lane.speculation, "overlay": place}
+        told = {**change.document(), "speculation": lane.speculation, "overlay": place, "request": dict(lane.request)}
         for argv in commands if change.kind != "settled" else ():
             ran = switch.run(argv, told, limit=limit)
             self.note("command", workload=change.workload, **ran.document())

@@ -1,19 +1,17 @@
 """The overlay: the file that servers, routers and scripts read to know which workloads may speculate now."""
 
-import fcntl
-import json
 import math
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import tomli_w
 
-from gatekeeper.terms.errors import GatekeeperError, HostLacksError
+from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.watch.lock import Lock
 
 SCHEMA = 1
 """Version of the overlay. 1: the first."""
@@ -29,6 +27,8 @@ class Lane:
     because: str
     setting: tuple[tuple[str, Any], ...] = ()
     """The knobs to speculate with; none for plain decoding."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What a request says for that, where the server takes it with the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Overlay:
                 "workload": lane.workload,
                 "speculation": lane.speculation,
                 "because": " ".join(lane.because.split()),
+                **({"request": dict(lane.request)} if lane.request else {}),
                 "setting": {knob: value for knob, value in lane.setting if value is not None},
             }
             for lane in self.lanes
@@ -76,52 +77,30 @@ def second(instant: datetime) -> str:
 class Publisher:
     """The one writer of an overlay, locked from entering to leaving."""
 
-    def __init__(self, path: Path, *, owner: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, path: Path, *, owner: Mapping[str, Any]) -> None:
         self.path = path
-        self._owner = dict(owner)
-        self._lock: IO[str] | None = None
+        self._lock = Lock(path, owner=owner, option="--overlay")
         self.trouble: str | None = None
         """Why the newest overlay is not on disk, None where it is."""
 
-    @property
-    def lock(self) -> Path:
-        """Return the file that the writer holds."""
-        return self.path.with_name(f".{self.path.name}.lock")
-
     def __enter__(self) -> Self:
         """Take the lock, and see that the folder can be written before anything is asked of a server."""
-        # The file stays when the lock is given back: unlinking it would let two hold what they take for one.
-        try:
-            lock = self.lock.open("a+")
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(lock)
-            lock.close()
-            raise HostLacksError(
-                f"{self.path} is kept by another watch: {holder}",
-                hint="end that one, or give this one an --overlay of its own",
-            ) from None
-        lock.truncate(0)
-        lock.write(json.dumps({"pid": os.getpid(), **self._owner}) + "\n")
-        lock.flush()
-        self._lock = lock
+        self._lock.__enter__()
         probe = self._fresh()
         try:
             probe.write_text("")
             probe.unlink()
         except OSError as error:
             self.__exit__(None, None, None)
-            raise _unwritable(self.path, error) from error
+            raise GatekeeperError(
+                f"cannot write {self.path}: {error.strerror or error}",
+                hint="make its folder writable, or name another --overlay",
+            ) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Give the lock back."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.__exit__(kind, error, at)
 
     def publish(self, overlay: Overlay) -> bool:
         """Put *overlay* in place of the one before and tell whether that worked.
@@ -140,20 +119,5 @@ class Publisher:
         return True
 
     def _fresh(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.{os.getpid()}")
-
-
-def _unwritable(path: Path, error: OSError) -> GatekeeperError:
-    return GatekeeperError(
-        f"cannot write {path}: {error.strerror or error}", hint="make its folder writable, or name another --overlay"
-    )
-
-
-def _holder(lock: IO[str]) -> str:
-    """Say who holds the lock, in its own words."""
-    lock.seek(0)
-    try:
-        told = json.loads(lock.read(4096))
-        return f"process {told['pid']}, since {told['since']}, for {told['policy']}"
-    except (ValueError, KeyError, TypeError):
-        return "it has not said who it is"
+        # One name for all: the lock admits one writer, and what a killed one left behind is written over.
+        return self.path.with_name(f".{self.path.name}.fresh")

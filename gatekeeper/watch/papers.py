@@ -32,6 +32,7 @@ class Certificate:
     manifest: Manifest
     given: Inputs
     """The SLO and the canaries as they were frozen."""
+    manifest_sha256: str
     verdict_sha256: str
     settings: Mapping[str, Mapping[str, Any]]
     """By workload that was promoted: the knobs it was certified with."""
@@ -43,6 +44,8 @@ class Certificate:
         again = "certify again, and start the watch with the policy of that run"
         if policy.verdict_sha256 != self.verdict_sha256:
             return f"it is of another verdict than {self.run}", again
+        if policy.manifest_sha256 != self.manifest_sha256:
+            return f"it is of another manifest than {self.run}", again
         granted = self.given.slo.promote.valid_for
         if (policy.expires - policy.issued).total_seconds() > granted + _SKEW_S:
             return "it expires later than the SLO grants", f"an expiry is only ever brought forward; {again}"
@@ -129,21 +132,28 @@ class Edits:
 def certificate(run: Path) -> Certificate:
     """Read what a run certifies; raise InputError where it is none, or not finished."""
     directory = store.RunDirectory(run)
-    manifest = casefile.load_manifest(directory.read("manifest.json"))
+    if not (run / "manifest.json").is_file():
+        raise InputError(
+            f"{run} has no manifest.json, so it is no run directory",
+            hint="a policy is watched with the run that certified it: name that by --run RUN_DIR",
+        )
+    frozen = directory.read("manifest.json")
+    manifest = casefile.load_manifest(frozen)
     given, broken = casefile.stored_inputs(directory, manifest)
     if broken:
         raise InputError(f"{run}: {broken[0]}", hint="restore the run from a copy, or certify again")
     text = directory.read("verdict.json")
     verdict = store.document(text, "verdict.json")
     try:
+        host_failed = any(one["outcome"] == "fail" for one in verdict.get("host_checks") or ())
         settings = {
             one["name"]: {knob: one["setting"][knob] for knob in CHOSEN if one["setting"].get(knob) is not None}
             for one in verdict["workloads"]
-            if one["outcome"] == "promoted"
+            if one["outcome"] == "promoted" and not host_failed
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
-    return Certificate(run, manifest, given, sha256(text), settings, _names(run, manifest))
+    return Certificate(run, manifest, given, sha256(frozen), sha256(text), settings, _names(run, manifest))
 
 
 def _names(run: Path, manifest: Manifest) -> frozenset[str]:
@@ -168,6 +178,8 @@ def _told(path: Path) -> Iterator[str]:
 
 def home(certified: Certificate, slo: Path | None) -> Path:
     """Return the folder that paths in the SLO are relative to: of the file named, or of its twin in this checkout."""
+    if slo is not None:
+        inputs.read_text(slo, "SLO file")  # a mistyped path would leave the models unfound, and nobody the wiser
     return (slo if slo is not None else inputs.written_at(certified.run, None)[0]).parent
 
 

@@ -1,16 +1,20 @@
 """The post: the deployed server, reached as it was certified, and asked one canary at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gatekeeper.backends import dialects, open_backend
 from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.served import ServedBackend
 from gatekeeper.backends.server import Server
 from gatekeeper.terms.errors import GatekeeperError, InputError
 from gatekeeper.terms.metrics import Sight
 from gatekeeper.terms.ports import Ask, Backend, Subject
-from gatekeeper.terms.records import Answer
+from gatekeeper.terms.records import Answer, Setting
 from gatekeeper.terms.slo import Slo
+from gatekeeper.verdict.ladder import speculates
+from gatekeeper.verdict.plan import plain_of
 
 SERVED_AS = {"mlx": "mlx-server"}
 """Which server speaks for a backend that was certified inside a worker: the same library, over HTTP."""
@@ -45,10 +49,16 @@ def attached(
 class Post:
     """Keeps one subject for each process that is asked; one that can not be reached is an answer's fault."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, drafts: Sequence[str] = ()) -> None:
+        """Reach *backend*, which may be asked to speculate with any of *drafts*."""
+        self._backend, self._drafts = backend, tuple(drafts)
         self._subjects: dict[str, Subject] = {}
         self._counted: Counters | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the backend that speaks to it."""
+        return self._backend.name
 
     @property
     def both_arms(self) -> bool:
@@ -87,6 +97,17 @@ class Post:
             return None
         gained = self._counted.since(before)
         return None if gained.drafted is None or gained.accepted is None else (gained.drafted, gained.accepted)
+
+    def fields(self, setting: Setting) -> dict[str, Any]:
+        """Return what a request says for *setting*, or for plain decoding; nothing where the server takes neither."""
+        backend, drafts = self._backend, self._drafts
+        if not isinstance(backend, ServedBackend) or not drafts:
+            return {}
+        other = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
+        try:
+            return backend.fields(setting, other)
+        except InputError:  # it calls a draft by the folder it lies in, which is not here
+            return {}
 
     def close(self) -> None:
         """Let go of every server; they are not ours and go on."""

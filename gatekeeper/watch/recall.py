@@ -13,6 +13,8 @@ SNAPSHOTS = frozenset({"begun", "policy", "state"})
 CHANGE = "change"
 
 Standings = dict[str, Standing]
+Known = dict[str, tuple[Standing, tuple[Setting, ...]]]
+"""By workload: where its route stands, and the ladder that its rung counts on."""
 
 
 def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, Rules]) -> dict[str, Any]:
@@ -24,24 +26,23 @@ def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapp
     return {"verdict_sha256": verdict_sha256, "routes": routes}
 
 
-def restored(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, rules: Mapping[str, Rules]) -> Standings:
-    """Return where each route stands after *entries*, oldest first.
-
-    A route that no entry of this certificate tells of begins as certified; what can not be read is passed over.
-    """
-    known: dict[str, tuple[Standing, tuple[Setting, ...]]] = {}
+def known(entries: Iterable[Mapping[str, Any]], verdict_sha256: str) -> Known:
+    """Return what *entries*, oldest first, tell of this certificate's routes; what can not be read is passed over."""
+    known: Known = {}
     for entry in entries:
         if entry["kind"] in SNAPSHOTS:
             known = _told(entry) if entry.get("verdict_sha256") == verdict_sha256 else {}
         elif entry["kind"] == CHANGE:
             _follow(entry, known)
-    return {
-        name: moved(known[name][0], known[name][1], one) if name in known else Standing(name)
-        for name, one in rules.items()
-    }
+    return known
 
 
-def _told(entry: Mapping[str, Any]) -> dict[str, tuple[Standing, tuple[Setting, ...]]]:
+def restored(known: Known, rules: Mapping[str, Rules]) -> Standings:
+    """Return where each route stands: one that nothing is *known* of begins as certified."""
+    return {name: moved(*known[name], one) if name in known else Standing(name) for name, one in rules.items()}
+
+
+def _told(entry: Mapping[str, Any]) -> Known:
     names = {field.name for field in fields(Standing)}
     found = {}
     for route in entry.get("routes") or ():
@@ -54,7 +55,7 @@ def _told(entry: Mapping[str, Any]) -> dict[str, tuple[Standing, tuple[Setting, 
     return found
 
 
-def _follow(entry: Mapping[str, Any], known: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
+def _follow(entry: Mapping[str, Any], known: Known) -> None:
     try:
         change = vigil.change_of(entry)
     except ValueError:

@@ -23,22 +23,27 @@ class Routes:
     def __init__(self, policy: Policy, *, switched: bool, now: Instant) -> None:
         """Begin as certified; *switched* tells whether the server takes the setting with each request."""
         self.policy, self._switched = policy, switched
-        self.rules = self._rules()
+        self.rules = self._rules(())
         self.states = {name: vigil.begin(Standing(name), now.now_ns) for name in self.rules}
         self.judged: dict[str, tuple[Judgement, ...]] = {}
         self._answers = {name: Answers(now.now_ns) for name in self.rules}
         self._heard: set[str] = set()
 
-    def _rules(self) -> dict[str, Rules]:
-        return {
-            route.workload: vigil.rules(route, self.policy.watch, switched=self._switched)
-            for route in self.policy.route
-        }
+    def _rules(self, known: Iterable[str]) -> dict[str, Rules]:
+        """Return the rules of the policy's routes, and of those it had: they decode plainly, and are remembered.
+
+        So nothing comes back as certified, or without its bar, because its route was taken out for a while.
+        """
+        names = dict.fromkeys([*(route.workload for route in self.policy.route), *known])
+        routes = [self.policy.route_of(name) for name in names]
+        return {route.workload: vigil.rules(route, self.policy.watch, switched=self._switched) for route in routes}
 
     def restore(self, entries: Iterable[Mapping[str, Any]], verdict_sha256: str, now: Instant) -> None:
         """Go on from a journal."""
-        standings = recall.restored(entries, verdict_sha256, self.rules)
-        self.states = {name: vigil.begin(one, now.now_ns) for name, one in standings.items()}
+        known = recall.known(entries, verdict_sha256)
+        self.rules = self._rules(known)
+        self.states = {name: vigil.begin(one, now.now_ns) for name, one in recall.restored(known, self.rules).items()}
+        self._answers = {name: Answers(now.now_ns) for name in self.rules}
 
     def snapshot(self, verdict_sha256: str) -> dict[str, Any]:
         """Return what a journal needs to go on from."""
@@ -61,7 +66,7 @@ class Routes:
         """Take up an edited policy. A route whose setting is no rung any more is off; nothing is turned on by it."""
         before, states = self.rules, self.states
         self.policy, self.judged = policy, {}
-        self.rules = self._rules()
+        self.rules = self._rules(before)
         self.states = {}
         found: list[Change] = []
         for name, rules in self.rules.items():
@@ -108,6 +113,10 @@ class Routes:
         seen = Seen(now_ns, answers.since_ns, answers.of(now_ns, window), samples, tallies)
         self.judged[name] = guard.judgements(name, seen, terms, vigil.to_judge(state, rules))
         return self._become(name, *vigil.step(state, self.judged[name], rules, now_ns=now.now_ns, at=stamp(now.wall)))
+
+    def judged_of(self, name: str) -> tuple[State, tuple[Judgement, ...], Rules]:
+        """Return where a route stands after its last look, what was judged, and by which rules."""
+        return self.states[name], self.judged.get(name, ()), self.rules[name]
 
     def _windows(self) -> tuple[float, float]:
         """Return the seconds that any guard looks back, and those that any guard of the host does."""

@@ -1,8 +1,8 @@
 """A session: one watch from its start to its end, look after look."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -17,7 +17,9 @@ from gatekeeper.watch import passage, tell
 from gatekeeper.watch.evidence import Host
 from gatekeeper.watch.journal import entries
 from gatekeeper.watch.look import Round
+from gatekeeper.watch.notice import Notice, Notices
 from gatekeeper.watch.outlet import Ears, Outlet, Places
+from gatekeeper.watch.overlay import Lane
 from gatekeeper.watch.pace import Pace
 from gatekeeper.watch.papers import Certificate, Edits
 from gatekeeper.watch.passage import Instant
@@ -88,6 +90,7 @@ class Session:
         self._sampler: Sampling | None = None
         self._stack = ExitStack()
         self._last, self._rested, self._took = now, 0.0, 0.0
+        self._notices = Notices(ports.post.name)
         self._greeted = False
         self._answering: dict[str, Any] = {}
 
@@ -110,7 +113,13 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Leave an overlay that says when it was last true and why nobody looks any more, and give everything back."""
-        why = "interrupted" if kind is KeyboardInterrupt else "ended" if kind is None else f"failed: {error}"
+        why = (
+            "interrupted"
+            if kind is KeyboardInterrupt
+            else "its last look was made"
+            if kind is None
+            else f"failed: {error}"
+        )
         try:
             with suppress(GatekeeperError) if kind is not None else ExitStack():
                 self._outlet.end(why)  # a journal that can not be written has ended the session already
@@ -138,14 +147,16 @@ class Session:
             terms = self._terms()
             for name in self.routes.watched:
                 now = Instant.of(self._clock)
-                self._follow(self.routes.judge(name, self._host, terms, now))
+                changes = self.routes.judge(name, self._host, terms, now)
+                self._notify(name, self._notices.lacking(*self.routes.judged_of(name), now.now_ns))
+                self._follow(changes)
         else:
             for name in self.routes.rules:
                 self._follow(self.routes.bar(name, why, Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()
-        self._tell(begun)
+        self._tell()
 
     def _rest(self) -> None:
         """Wait until the next look is due."""
@@ -209,6 +220,8 @@ class Session:
             other = self._ports.witness.heard(one.answer.claims.model, sound=one.answer.fault is None)
             if other is not None:
                 return other
+            if (notice := self._notices.heard(one)) is not None:
+                self._notify(one.workload, [notice])
             self.routes.add(one, counts=asked.counts)
         now = Instant.of(self._clock)
         passed = (now.now_ns - begun.now_ns) / 1e9
@@ -234,6 +247,11 @@ class Session:
         self._sampling.close()
         self._sampler = self._sampling.enter_context(self._ports.sampler(self._host.sampled))
 
+    def _notify(self, workload: str, notices: Iterable[Notice]) -> None:
+        for one in notices:
+            self._outlet.note(one.kind, workload=workload, **one.detail)
+            self._outlet.say(one.text, tell.GOOD if one.good else tell.WARNING)
+
     def _follow(self, changes: Sequence[Change]) -> None:
         """Write changes down, publish them, and only then act on them."""
         for change in changes:
@@ -242,16 +260,20 @@ class Session:
             self._publish()
         commands = (*self.routes.policy.watch.on_change, *self._orders.commands)
         for change in changes:
-            self._outlet.act(change, self.routes.lane(change.workload), commands, self._orders.limit)
+            self._outlet.act(change, self._lane(change.workload), commands, self._orders.limit)
+
+    def _lane(self, name: str) -> Lane:
+        lane = self.routes.lane(name)
+        return replace(lane, request=self._ports.post.fields(lane.setting))
 
     def _publish(self) -> None:
         policy = self.routes.policy
         commands = len(policy.watch.on_change) + len(self._orders.commands)
         seconds = 2 * policy.watch.interval + 2 * self._took + commands * self._orders.limit + SLACK_S
-        lanes = [self.routes.lane(route.workload) for route in policy.route]
+        lanes = [self._lane(route.workload) for route in policy.route]
         self._outlet.publish(policy, self._edits.now.sha256, lanes, seconds)
 
-    def _tell(self, begun: Instant) -> None:
+    def _tell(self) -> None:
         """Tell what this look came to."""
         routes, now_ns = self.routes, self._clock.now_ns()
         pace = self.pace
@@ -264,7 +286,7 @@ class Session:
             routes={name: _summary(routes, name) for name in routes.rules},
         )
         rows = [(standings[name], routes.rules[name], routes.judged.get(name, ())) for name in routes.rules]
-        self._outlet.say(tell.look(stamp(begun.wall), rows, load))
+        self._outlet.say(tell.look(stamp(self._last.wall), rows, load))
 
     def _snapshot(self) -> dict[str, Any]:
         return self.routes.snapshot(self._certificate.verdict_sha256)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 LIMIT_S = 30.0
-"""What one command may take, unless the policy says otherwise."""
+"""What one command may take, unless --limit says otherwise."""
 GRACE_S = 2.0
 """Between SIGTERM and SIGKILL, for a command that took too long."""
 TAIL = 2000

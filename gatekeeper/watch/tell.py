@@ -53,7 +53,9 @@ def cost(duty: float, interval: float) -> str:
 
 def load(document: Mapping[str, Any]) -> str:
     """Say what the canaries took so far."""
-    return f"load {100 * document['share']:.2g} % of at most {100 * document['bound']:g} %"
+    share, bound = document["share"], document["bound"]
+    ahead = ", the first being asked ahead of its time" if share > bound else ""
+    return f"load {100 * share:.2g} % of at most {100 * bound:g} %{ahead}"
 
 
 def look(at: str, routes: Sequence[tuple[Standing, Rules, Sequence[Judgement]]], cost: Mapping[str, Any]) -> str:

@@ -324,6 +324,23 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
         assert policy == proof.papers(known).policy
 
 
+def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What another version watched can not be derived again, but its certificate names the policy's digest: a guard that
+    was loosened afterwards is seen, sealed again or not.
+    """
+    run = certified.path / "runs" / "run-1"
+    monkeypatch.setattr(proof, "__version__", "0.0.1")
+    untouched = asked(certified)
+    edit(run / "policy.toml", "at_least = 1.16", "at_least = 0.16")
+    edited = asked(certified)
+    reseal(run)
+    sealed = asked(certified)
+
+    assert [(0, "admitted"), (3, "tampered"), (3, "tampered")] == [one[:2] for one in (untouched, edited, sealed)]
+    assert "certificate.intoto.json is about something else" in sealed[2]["because"]
+
+
 def test_a_copied_certificate_is_refused(certified: Place) -> None:
     """
     The certificate of another run, signature and all, says nothing of this one.

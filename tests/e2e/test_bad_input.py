@@ -1,5 +1,6 @@
 """Bad input: a clear error that says file, line, key and what to do, and the right exit code."""
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -206,3 +207,26 @@ def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[st
         )
 
     assert 4 == ran.returncode
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("metrics",), ("metrics", "--json"), ("host",)])
+def test_a_reader_that_went_away_is_no_verdict(place: Place, words: tuple[str, ...]) -> None:
+    """
+    `gatekeeper ... | head -1` may end before everything is written; that is 4 as well, and nothing is complained of.
+    """
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ran = subprocess.run(
+            place.argv(*words),
+            cwd=place.path,
+            env=place.environment,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+
+    assert (4, False) == (ran.returncode, b"Traceback" in ran.stderr or b"Exception ignored" in ran.stderr)

@@ -269,7 +269,7 @@ def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
     Inputs that look like shell are names of files and nothing else.
     """
     hostile = '"; touch hacked; $(touch hacked) `touch hacked`'
-    made = runner(inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "mode"), hostile))
+    made = runner(inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "signed-by", "mode"), hostile))
 
     done = made.run()
 
@@ -295,6 +295,7 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
         ({}, ["admit", "slo.toml", "--run", "gatekeeper-run"]),
         ({"run": "a run", "max-age": "7d"}, ["admit", "slo.toml", "--run", "a run", "--max-age", "7d"]),
         ({"runs": "all runs", "grade": "demo"}, ["admit", "slo.toml", "--runs", "all runs", "--grade", "demo"]),
+        ({"signed-by": "who may"}, ["admit", "slo.toml", "--run", "gatekeeper-run", "--signed-by", "who may"]),
     ],
 )
 @pytest.mark.parametrize("code", [0, 1, 3])

@@ -93,10 +93,50 @@ def test_a_newer_schema_is_a_clear_error(certified: Place, file: str) -> None:
     path = certified.path / "run" / file
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
 
-    refused = certified.run("report", "run", "--format", "html", code=2)
+    refused = certified.run("report", "run", "--format", "html", code=3)
 
     assert f"{file}: schema 2 is newer than 1" in refused.err
     assert "update gatekeeper" in refused.err
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _scrambled(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe{")
+
+
+def _renamed_within(path: Path) -> None:
+    path.write_text(path.read_text().replace("easy", "esay"))
+
+
+@pytest.mark.parametrize("damage", [_truncated, _scrambled, _renamed_within, Path.unlink])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "manifest.json",
+        "plan.json",
+        "inputs/slo.toml",
+        "inputs/profile.toml",
+        "inputs/canaries-easy.jsonl",
+    ],
+)
+def test_what_a_run_was_of_is_evidence_too(certified: Place, file: str, damage: Callable[[Path], None]) -> None:
+    """
+    A run whose frozen files are damaged or gone is unproven, as with a damaged record: code 2 is for the command line.
+    """
+    path = certified.path / "run" / file
+    before = path.read_bytes()
+    damage(path)
+    code = 0 if path.exists() and before == path.read_bytes() else 3
+
+    judged = certified.run("judge", "run", code=code)
+    compared = certified.run("compare", "run", "run", code=code)
+    shown = certified.run("report", "run", "--format", "html")
+
+    assert "Traceback" not in judged.err + compared.err + shown.err
+    assert shown.code in {0, 3}
 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: Until) -> None:

@@ -138,14 +138,21 @@ class Server:
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind_and_key}\n" if public else "")
 
     def cut(self) -> int:
-        """Cut every connection there is, as a lost network would; the server goes on listening. Return how many."""
+        """Cut every connection there is; both ends learn of it, and the server goes on listening. Return how many."""
+        return self._signal_sessions(signal.SIGKILL)
+
+    def freeze(self) -> int:
+        """Let nothing pass over any connection, as where a cable was pulled; nobody is told. Return how many."""
+        return self._signal_sessions(signal.SIGSTOP)
+
+    def _signal_sessions(self, number: signal.Signals) -> int:
         assert self.process is not None
         sessions = psutil.Process(self.process.pid).children(recursive=True)
         count = 0
         for session in sessions:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if session.name().startswith("sshd"):
-                    session.kill()
+                    session.send_signal(number)
                     count += 1
         return count
 

@@ -72,6 +72,24 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
     assert 1 == len(list(made.jobs.iterdir()))
 
 
+def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    Nothing passes any more and nobody says so: ssh asks, finds out, and the run is followed over a new connection.
+    """
+    made = pair(REAL_TIME, soak=UNHURRIED)
+    often = f"{made.server.words} -o ServerAliveInterval=2 -o ServerAliveCountMax=3"
+    near = Place(made.place.path, {**made.place.environment, "GATEKEEPER_SSH": often})
+    process = near.start(*CERTIFY, "--out", "run")
+    until(lambda: answers(made) > 5)
+
+    assert made.server.freeze() > 0
+    done = ended(process)
+
+    made.home(done)
+    assert "connection: lost: far does not answer" in done.err
+    assert "connected again" in done.err
+
+
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, ended: Ended) -> None:
     """
     Kill -9 on this side in the soak: the run goes on there, and the same command attaches to it, by its run id.
@@ -139,12 +157,13 @@ def test_a_second_client_is_locked_out(pair: Make, until: Until, ended: Ended) -
     until(lambda: answers(made) > 5)
 
     second = made.place.run("remote", "soak", "slo.toml", "--on", "far", code=3)
-    same = made.place.run(*CERTIFY, code=2)
+    same = made.place.run(*CERTIFY, code=3)
     made.place.run("remote", "cancel", "--on", "far", code=0)
     ended(process)
 
     assert f"far is occupied by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
-    assert "another gatekeeper on this machine follows" in same.err
+    assert f"(process {process.pid}) follows {made.job().name} already" in same.err
+    assert "attached" not in same.err
     assert 1 == len(list(made.jobs.iterdir()))
 
 
@@ -189,6 +208,22 @@ def test_a_killed_gatekeeper_there_is_told_with_what_it_left(pair: Make, until: 
     assert (made.place.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
     made.home(resumed)
     assert 1 == len(list(made.jobs.iterdir()))
+
+
+def test_a_run_whose_supervisor_is_killed_goes_on(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    Kill -9 on what watches over the run: the run ends by itself, seals itself, and its verdict stands; that is said.
+    """
+    made = pair(REAL_TIME, soak=UNHURRIED)
+    process = made.place.start(*CERTIFY, "--out", "run")
+    until(lambda: answers(made) > 5)
+
+    os.kill(json.loads((made.job() / "pids.json").read_text())["supervisor"], signal.SIGKILL)
+    done = ended(process)
+
+    made.home(done)
+    assert "it came to its end by itself" in done.err
+    assert not (made.job() / "exit.json").exists()
 
 
 def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ended, tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 """The commands of `gatekeeper remote`: each does there what it does here, and nothing travels that was not named."""
 
 import json
+import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable
 
 import psutil
 import pytest
 
 from gatekeeper import __version__
-from tests.e2e.place import Done, Place
+from tests.e2e.place import ROOT, Done, Place
 from tests.remote.conftest import Make, Pair
+from tests.remote.server import free_port
 
 Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
@@ -126,6 +129,28 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     done = made.place.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
 
     assert "--send-env MY_KEY" in done.err
+
+
+def test_a_key_that_is_named_is_there_when_that_machine_is_looked_at(pair: Make) -> None:
+    """
+    A run with a named key comes as far as its server, which is down here: looking around does not miss the key.
+    """
+    made = pair()
+    made = Pair(Place(made.place.path, {**made.place.environment, "MY_KEY": "s3cr3t-4711"}), made.server)
+    down = f"http://127.0.0.1:{free_port()}/v1"
+    for name in ("t", "d"):
+        shutil.copytree(ROOT / "models/little-draft-lite", made.place.path / name)
+    subject = {"backend": "openai", "target": "t", "drafts": ["d"], "url": down, "plain_url": down}
+    further = {"api_key_env": "MY_KEY", "knobs": {"num_draft_tokens": {"field": "n"}}}
+    made.place.write_slo(
+        tomllib.loads((made.place.path / "slo.toml").read_text()) | {"subject": {**subject, **further}}
+    )
+
+    done = made.place.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")
+
+    assert 0 != done.code
+    assert "is not set" not in done.err
+    assert down.removesuffix("/v1") in done.err
 
 
 def test_names_with_a_meaning_to_a_shell_mean_nothing(pair: Make) -> None:

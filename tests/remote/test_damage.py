@@ -89,7 +89,7 @@ def test_what_was_changed_over_there_is_never_a_verdict(
     pair: Make, until: Until, ended: Ended, damage: Callable[[Path], None], said: str
 ) -> None:
     """
-    A record changed before it was fetched, or a verdict changed and sealed again: exit 3 that names it.
+    A record changed before it was fetched, or a verdict changed and sealed again: exit 3 that names it, and no 0.
     """
     real_time = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
     made = pair(real_time, soak={"duration": "2 s", "sentinel_drift": 0.9})
@@ -99,5 +99,6 @@ def test_what_was_changed_over_there_is_never_a_verdict(
 
     (entry,) = [json.loads(path.read_text()) for path in made.place.path.glob("*.remote.json")]
     assert 3 == done.code
+    assert not done.out or 3 == done.document["exit_code"]
     assert said in done.err
     assert ("closed", "tampered") == (entry["state"], entry["outcome"])

@@ -30,6 +30,8 @@ def test_a_run_that_ended_with_a_verdict_has_no_trouble(code: int) -> None:
         (job(code=130), 3, "was interrupted there"),
         (job(code=None, signal=9), 3, "killed by signal 9"),
         (job(code=130, cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
+        (job(state="died", cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
+        (job(state="rebooted", cancelled={"who": "anna@laptop", "at": "T"}), 3, "was restarted during the run"),
         (job(state="died"), 3, "died without a word"),
         (job(state="rebooted"), 3, "was restarted during the run"),
         (job(state="finished", code=77), 4, "ended with 77"),

@@ -1,5 +1,6 @@
 """The far environment: the same gatekeeper, pinned libraries, and no other taken for it."""
 
+import fcntl
 import io
 import json
 import os
@@ -7,19 +8,23 @@ import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from gatekeeper.remote import installation
+from gatekeeper.remote import installation, survey
+from gatekeeper.remote import visit as visits
 from gatekeeper.remote.far.channel import Channel
 from gatekeeper.remote.far.disk import State
 from gatekeeper.remote.far.environments import Environments
 from gatekeeper.remote.link import Link
+from gatekeeper.remote.order import Far
 from gatekeeper.remote.trouble import FarError
 from gatekeeper.remote.wheel import wheel
 from gatekeeper.terms.errors import HostLacksError
 from tests.e2e.place import ROOT
 from tests.remote.conftest import LEFT, Installed, Serve
+from tests.remote.server import stand_in
 
 
 @pytest.mark.timeout(900)
@@ -138,3 +143,56 @@ def test_a_library_without_a_hash_is_never_installed(serve: Serve) -> None:
     assert ("install", 3) == (refused.value.kind, refused.value.exit_code)
     assert "Hashes are required" in refused.value.message
     assert [] == list((server.state / "envs").glob("*/ready"))
+
+
+def test_who_waits_for_another_installation_hears_that_it_lives(serve: Serve) -> None:
+    """
+    While somebody else makes the same environment the stream is not silent; then it is ready, and nothing is installed.
+    """
+    envs = serve().state / "envs"
+    (envs / "one").mkdir(parents=True)
+    with (envs / "one.lock").open("wb") as theirs, Link("far") as link:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        told = link.stream("install", key="one", wheel="none", lock="none")
+        waiting = [next(told), next(told)]
+        (envs / "one" / "ready").write_text(json.dumps({"python": "3.11.7", "installed": []}))
+        fcntl.flock(theirs, fcntl.LOCK_UN)
+        *_, last = told
+
+    assert [{"line": ""}, {"line": ""}] == waiting
+    assert (True, False) == (last["ready"], last["fresh"])
+
+
+def test_a_visit_says_that_it_installs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Whoever asks a new machine something is told what the minutes are for; a disk too small for it ends the command.
+    """
+    serve()
+    monkeypatch.setattr(visits, "environment", Mock(side_effect=HostLacksError("no further")))
+
+    with pytest.raises(HostLacksError, match="no further"):
+        visits.visit(Far("mini", "far"), ["doctor"])
+    monkeypatch.setattr(survey, "ENVIRONMENT_BYTES", 1e18)
+    with pytest.raises(HostLacksError, match=r"mini: disk: .* are free there"):
+        visits.visit(Far("mini", "far"), ["doctor"])
+
+    assert ("", "installing gatekeeper and its libraries on mini, this once: it takes minutes\n") == capsys.readouterr()
+
+
+def test_nothing_is_installed_beside_a_run(serve: Serve, tmp_path: Path) -> None:
+    """
+    While a run measures there, a machine that lacks this gatekeeper is left alone: pip would be measured as well.
+    """
+    server = serve()
+    waits = str(stand_in(tmp_path / "waits", "import time\ntime.sleep(1000)"))
+    with Link("far") as link:
+        link.ask("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
+
+        with pytest.raises(HostLacksError, match="occupied by anna@desk, run one") as refused:
+            visits.visit(Far("mini", "far"), ["doctor"])
+        list(link.stream("cancel", run_id="one"))
+
+    assert "gatekeeper remote cancel one --on mini" in refused.value.hint
+    assert not (server.state / "envs").exists()

@@ -322,3 +322,27 @@ def test_a_command_in_the_foreground_ends_with_the_link(serve: Serve, tmp_path: 
             break
 
     until(lambda: not any("gatekeeper.py" in words for words in server.commands().values()), "it has ended")
+
+
+def test_a_delivery_that_never_began_is_forgotten(serve: Serve, tmp_path: Path) -> None:
+    """
+    What was laid out for a run that was refused goes after a day, when another begins; what came just now stays, and so
+    does a run that was. A damaged job.json stops nobody.
+    """
+    jobs = serve().state / "jobs"
+    for name in ("abandoned", "damaged", "delivered"):
+        (jobs / name / "inputs").mkdir(parents=True)
+    (jobs / "damaged" / "job.json").write_text('{"run_id": ')
+    done = stand_in(tmp_path / "done", "")
+
+    with Link("far") as link:
+        start(link, "zero", done)
+        ended(link, "zero")
+        for name in ("abandoned", "damaged", "zero"):
+            os.utime(jobs / name, (1000, 1000))
+        listed = [job["run_id"] for job in link.ask("jobs")["jobs"]]
+        start(link, "one", done)
+        ended(link, "one")
+
+    assert ["zero"] == listed
+    assert {"delivered", "zero", "one"} == {path.name for path in jobs.iterdir()}

@@ -1,12 +1,15 @@
 """The ledger: what is under way elsewhere, written whole, held by one follower at a time."""
 
+import fcntl
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from gatekeeper.remote.ledger import CLOSED, Entry, Ledger
-from gatekeeper.terms.errors import GatekeeperError, InputError
+from gatekeeper.terms.errors import GatekeeperError, HostLacksError
 
 ENTRY = Entry("one", "far", ("certify",), "slo.toml", "s", "0" * 64, "runs/one", "2026-11-21T00:00:00.000000Z")
 
@@ -47,15 +50,40 @@ def test_entries_come_in_the_order_they_began(tmp_path: Path) -> None:
 
 def test_one_process_follows_a_run(tmp_path: Path) -> None:
     """
-    A second follower is exit 2; after the first has ended, however it ended, the way is free.
+    A second follower is told who is the first, exit 3: its command is not wrong. When the first has ended, it may.
     """
     ledger = Ledger(tmp_path)
+    first = f"process {os.getpid()}.* follows one already"
 
-    with ledger.holding(ENTRY), pytest.raises(InputError, match="follows one already"), ledger.holding(ENTRY):
+    with ledger.holding(ENTRY), pytest.raises(HostLacksError, match=first) as refused, ledger.holding(ENTRY):
         pass
-
     with ledger.holding(ENTRY):
         pass
+
+    assert (3, []) == (refused.value.exit_code, list(tmp_path.iterdir()))
+
+
+def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The first follower ends, and takes its file away, between a second one's look and its lock: the second locks the
+    file that a third would look at.
+    """
+    ledger, lock = Ledger(tmp_path), tmp_path / ".one.lock"
+    locked: list[int] = []
+
+    def flock(file: IO[str], how: int) -> None:
+        if not locked:
+            lock.unlink()
+        locked.append(how)
+        real(file, how)
+
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+    with ledger.holding(ENTRY), pytest.raises(HostLacksError, match="follows one already"), ledger.holding(ENTRY):
+        pass
+
+    assert 3 == len(locked)
 
 
 def test_a_ledger_that_can_not_be_written_stops_before_the_run(tmp_path: Path) -> None:

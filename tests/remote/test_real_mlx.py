@@ -13,12 +13,12 @@ Until = Callable[[Callable[[], bool]], None]
 
 
 SMALLER = {
-    "first = 24": "first = 8",
+    "first = 24": "first = 5",
     "[2, 3, 4, 6]": "[3]",
-    'max_duration = "120 s"': 'max_duration = "20 s"',
-    'duration = "45 s"': 'duration = "10 s"',
+    'max_duration = "300 s"': 'max_duration = "8 s"',
+    'duration = "45 s"': 'duration = "4 s"',
 }
-"""The same in half a minute: too little to prove much, and all of the way there and back."""
+"""The same in a quarter of a minute: too little to prove much, and all of the way there and back."""
 
 
 @pytest.mark.mlx

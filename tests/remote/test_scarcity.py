@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from gatekeeper.remote import installation
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.program import program
-from gatekeeper.remote.trouble import FarError
+from gatekeeper.remote.trouble import FarError, LinkError
 from gatekeeper.terms.errors import HostLacksError
 from tests.remote.conftest import Serve
 from tests.remote.server import stand_in
@@ -153,3 +154,81 @@ def test_the_far_side_is_written_for_old_pythons() -> None:
 
     assert 5 < len(texts)
     assert sent == program()
+
+
+WRITES_AND_WAITS = """
+import os, time
+os.mkdir("run")
+open("run/record", "w").close()
+open("progress.jsonl", "w").write("{}\\n")
+while True:
+    time.sleep(1)
+"""
+OLDER = ("3.6", "3.7", "3.8", "3.9", "3.10")
+
+
+def _older(version: str) -> Path | None:
+    """Return a real Python of that version, where this machine has one."""
+    of_pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python3"))
+    found = of_pyenv[-1] if of_pyenv else shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode != 0:
+        return None
+    return Path(found)
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_the_far_side_does_everything_on_an_old_python(serve: Serve, tmp_path: Path, version: str) -> None:
+    """
+    With a real old Python at the far end files go and come, a job is started, followed and cancelled, and the newer
+    Python that environments are made with is found.
+    """
+    old = _older(version)
+    if old is None:
+        pytest.skip(f"no Python {version} on this machine")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(old)
+    (tmp_path / "bin" / "python3.11").symlink_to(sys.executable)
+    serve(PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    waits = stand_in(tmp_path / "waits", WRITES_AND_WAITS)
+    job = {"run_id": "one", "argv": [], "owner": "me", "slo_sha256": "0", "environment": str(waits)}
+
+    with Link("far") as link:
+        hello = link.hello
+        link.put("parcels/x", LARGE, sha256=hashlib.sha256(LARGE).hexdigest())
+        back = io.BytesIO()
+        link.get("parcels/x", back)
+        link.ask("start", **job)
+        states = [one["state"] for one in link.ask("jobs")["jobs"]]
+        first = next(item["lines"] for item in link.stream("follow", run_id="one") if item["lines"])
+    with Link("far") as link:
+        *_, cancelled = link.stream("cancel", run_id="one", who="me")
+        *_, followed = link.stream("follow", run_id="one")
+        files = [one["name"] for one in link.stream("files", run_id="one")]
+        ran = list(link.stream("run", argv=[], environment=str(stand_in(tmp_path / "says", "print('hello')"))))
+        removed = link.ask("remove", run_id="one")
+
+    assert hello["python"].startswith(f"{version}.")
+    assert hello["capable_python"]
+    assert LARGE == back.getvalue()
+    assert (["running"], "finished") == (states, followed["job"]["state"])
+    assert "me" == cancelled["job"]["cancelled"]["who"]
+    assert (["{}"], ["record"]) == (first, files)
+    assert b"hello\n" == b"".join(one.get("content", b"") for one in ran)
+    assert {"removed": True} == removed
+
+
+def test_a_python_older_than_that_is_passed_over(serve: Serve, tmp_path: Path) -> None:
+    """
+    A Python that can not even read the agent is told as none, and not met as a syntax error.
+    """
+    for name in ("python3", "python"):
+        (tmp_path / name).write_text(OLD.format(real=sys.executable).replace("(3, 9, 6", "(3, 5, 10"))
+        (tmp_path / name).chmod(0o755)
+    if any(Path(folder, "python3").exists() for folder in ("/opt/homebrew/bin", "/usr/local/bin")):
+        pytest.skip("this machine's Python stands where it is always found")
+    serve(PATH=str(tmp_path))
+
+    with pytest.raises(LinkError) as refused:
+        Link("far")
+
+    assert "no_python" == refused.value.reason

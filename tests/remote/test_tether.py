@@ -1,10 +1,12 @@
 """A tether holds on: a lost connection is made again, for as long as patience lasts, and not where it is hopeless."""
 
+import time
 from collections.abc import Iterator
 from typing import cast
 
 import pytest
 
+from gatekeeper.remote import tether as tether_module
 from gatekeeper.remote.link import Link
 from gatekeeper.remote.tether import Tether
 from gatekeeper.remote.trouble import LinkError
@@ -29,8 +31,10 @@ class Line:
     def __init__(self, *then: LinkError | None) -> None:
         self._then: Iterator[LinkError | None] = iter(then)
         self.made: list[Wire] = []
+        self.alone: list[bool] = []
 
-    def __call__(self) -> Link:
+    def __call__(self, *, alone: bool = False) -> Link:
+        self.alone.append(alone)
         error = next(self._then, None)
         if error is not None:
             raise error
@@ -108,3 +112,44 @@ def test_patience_ends_but_begins_anew_with_every_word() -> None:
         tether.hold(lambda _: (_ for _ in ()).throw(lost()))
     with Tether(line, patience_s=0.05) as tether:
         assert "done" == tether.hold(work)
+
+
+def test_patience_is_for_the_time_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A connection that worked for long and breaks is made again, though nothing was said over it for longer than patience
+    lasts; one that stood and said nothing is not.
+    """
+    monkeypatch.setattr(tether_module, "STOOD_S", 0.0)
+
+    def work(reason: str) -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            time.sleep(0.02)
+            raise lost(reason)
+        return "done"
+
+    tries: list[int] = []
+    with Tether(Line(), patience_s=0.01) as tether:
+        assert "done" == tether.hold(lambda _: work("closed"))
+    tries.clear()
+    with Tether(Line(), patience_s=0.01) as tether, pytest.raises(LinkError, match="silent"):
+        tether.hold(lambda _: work("silent"))
+
+    assert 1 == len(tries)
+
+
+def test_after_silence_no_connection_is_shared() -> None:
+    """
+    A connection that other commands share may be the one that hangs: after silence the next is made alone, and after
+    any other trouble as the user has it.
+    """
+    line, then = Line(), iter([lost("silent"), lost("closed"), None])
+
+    def work(_link: Link) -> None:
+        if (error := next(then)) is not None:
+            raise error
+
+    with Tether(line, patience_s=60) as tether:
+        tether.hold(work)
+
+    assert [False, True, False] == line.alone

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from gatekeeper.remote.program import program as agent_program
 from gatekeeper.remote.trouble import LinkError
 from gatekeeper.terms.errors import InputError
 from tests.remote.conftest import Serve
-from tests.remote.server import free_port, key
+from tests.remote.server import Server, free_port, key
 
 MOST_S = 60.0
 
@@ -100,7 +101,58 @@ def test_a_changed_host_key(serve: Serve) -> None:
     key(server.root / "other")
     server.trust(server.root / "other.pub")
 
-    assert "host_key_changed" == refusal().reason
+    refused = refusal()
+
+    assert "host_key_changed" == refused.reason
+    assert f"{server.known_hosts}:1" in refused.message
+
+
+@pytest.fixture
+def behind(serve: Serve) -> tuple[Server, Server]:
+    """Put one server behind another: the client reaches `far` through `hop` alone."""
+    hop = serve()
+    through = hop.config.read_text().replace("Host far\n", "Host hop\n")
+    far = serve()
+    far.prefer("ProxyJump hop")
+    far.config.write_text(far.config.read_text() + through)
+    return hop, far
+
+
+def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
+    """
+    The user's own ssh knows the way: both machines see a connection, and the agent speaks from the second.
+    """
+    hop, far = behind
+
+    with Link("far") as link:
+        home = link.hello["home"]
+        sessions = [server.cut() for server in (hop, far)]
+
+    assert str(far.state) == home
+    assert all(sessions)
+
+
+@pytest.mark.parametrize("gone", ["hop", "far"])
+def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], gone: str) -> None:
+    """
+    Whichever of the two is down, ssh's own first words about it are quoted, and the jump host is thought of.
+    """
+    behind[gone == "far"].stop()
+
+    refused = refusal()
+
+    assert "refused" == refused.reason
+    assert refused.message.startswith("far, or a jump host before it, refuses ssh connections (ssh: c")
+    assert "Connection refused" in refused.message
+
+
+def test_a_jump_host_nobody_met(behind: tuple[Server, Server]) -> None:
+    """
+    A jump host's key is as little trusted unseen as any other.
+    """
+    behind[0].trust(None)
+
+    assert "host_key_unknown" == refusal().reason
 
 
 def test_a_key_it_does_not_accept(serve: Serve) -> None:
@@ -303,3 +355,28 @@ def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: py
 
     assert agents
     assert "silent" == silent.value.reason
+
+
+def test_a_link_alone_does_not_go_over_a_shared_connection_that_hangs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The connection that the user's commands share hangs, as after a closed laptop: a link over it is silent, and one
+    alone is not.
+    """
+    server = serve()
+    # A short path: it becomes the name of a socket.
+    with tempfile.TemporaryDirectory(prefix="gk") as folder:
+        server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
+        ssh = shlex.split(server.words)
+        subprocess.run([*ssh, "far", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
+        said = subprocess.run([*ssh, "-O", "check", "far"], check=True, timeout=MOST_S, capture_output=True, text=True)
+        master = int(re.findall(r"pid=(\d+)", said.stderr + said.stdout)[0])
+        os.kill(master, signal.SIGSTOP)
+        try:
+            with Link("far", alone=True) as link:
+                assert link.ask("clock")
+            monkeypatch.setattr(links, "GREETING_S", 0.5)
+            assert "silent" == refusal(connect_timeout=1).reason
+        finally:
+            os.kill(master, signal.SIGKILL)

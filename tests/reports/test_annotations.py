@@ -86,6 +86,18 @@ def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
     assert ("error", 5) == shown(verdict("graded_back"))[0]
 
 
+def test_an_outcome_that_no_promise_explains_is_said() -> None:
+    """
+    A workload that is unproven although no check is open ends the job, so it is an error at its line; where the whole
+    run is incomplete, that is said once.
+    """
+    made = verdict("unproven")
+    bare = replace(made, workloads=(replace(made.workloads[0], checks=CHECKS[:1]),), host_checks=(), findings=())
+
+    assert [("error", 5)] == shown(bare)
+    assert [("error", 1)] == shown(replace(bare, incomplete="cut off"))
+
+
 def test_the_commands_are_as_they_were() -> None:
     """
     Compared with a stored file: percent signs, line ends, colons and commas are escaped where they must be.

@@ -145,6 +145,40 @@ def test_a_lane_is_read_where_the_pointer_is(tab: Tab, mixed: Path) -> None:
     assert "Memory headroom: 13.7 GB" == tab.run("document.getElementById('tip').textContent")
 
 
+def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
+    """
+    The second of memory pressure is a warning, in the words of the lane's own labels.
+    """
+    tab.open(mixed)
+    tab.move(*tab.run(CENTRE % "[data-names]"))
+
+    # The middle of ten minutes may be a pixel beside the one second of it.
+    assert tab.run("document.getElementById('tip').textContent") in {
+        "Memory pressure: warning",
+        "Memory pressure: normal",
+    }
+    side = "document.querySelector('[data-names]').previousElementSibling"
+    assert ["normal", "warning"] == tab.run(f"[...{side}.querySelectorAll('text')].map((one) => one.textContent)")
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_no_label_lies_on_another(tab: Tab, mixed: Path, width: int) -> None:
+    """
+    Beside every plot, labels stand apart.
+    """
+    tab.open(mixed, width=width)
+
+    touching = tab.run(
+        """[...document.querySelectorAll(".plot .side")].flatMap((side) => {
+          const boxes = [...side.querySelectorAll("text")].map((one) => one.getBoundingClientRect());
+          boxes.sort((a, b) => a.top - b.top);
+          return boxes.slice(1).filter((one, at) => one.top < boxes[at].bottom - 2).map(
+            () => side.nextElementSibling.getAttribute("aria-label"));
+        })"""
+    )
+    assert [] == touching
+
+
 def test_the_soak_is_filtered(tab: Tab, mixed: Path) -> None:
     """
     One workload of the soak leaves its own answers alone.

@@ -11,16 +11,17 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from gatekeeper.reports import summary
 from gatekeeper.reports.moment import Progress
-from gatekeeper.reports.terminal import plain_lines, print_summary, view
+from gatekeeper.reports.terminal import plain_lines, view
 from gatekeeper.terms.outcome import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.terms.records import Event, Reading
+from gatekeeper.terms.records import Event, Reading, setting
 from tests.e2e.place import ROOT, canary_lines
 from tests.reports.drawn import VERDICT
 from tests.reports.staged import like_golden
@@ -94,6 +95,20 @@ def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) ->
     assert (True, True) == (max(map(len, lines)) <= width, len(lines) <= 12)
 
 
+def test_a_long_name_gives_way_to_the_knobs() -> None:
+    """
+    At 80 columns a draft's name is shortened before the length it drafts: that is what a sweep moves.
+    """
+    named = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
+    progress = stood_still()
+    for one in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**named)))):
+        progress.fold(one)
+
+    (line,) = [one for one in drawn(progress, 80).splitlines() if one.startswith("json")]
+
+    assert "Qwen3-0.6B-8b\N{HORIZONTAL ELLIPSIS}, length 12" in line
+
+
 def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
     """
     Ten minutes of an answer a second are a line in five seconds of the first minute, and then one each minute.
@@ -142,7 +157,7 @@ def test_the_summary_is_read_at_every_width(width: int) -> None:
     """
     console = Console(width=min(width, 120), record=True, file=io.StringIO(), highlight=False, markup=False)
 
-    print_summary(console, VERDICT, run=Path("runs/one"), promoted=True)
+    summary.show_on(console, VERDICT, run=Path("runs/one"), promoted=True)
 
     like_golden(f"summary-{width}.txt", console.export_text())
 
@@ -155,7 +170,7 @@ def test_a_summary_takes_hostile_words_as_they_are() -> None:
     workload = WorkloadVerdict("a", "failed", {"draft": None}, (check,), required=True, because="[/]")
     console = Console(width=80, record=True, file=io.StringIO(), highlight=False, markup=False, emoji=False)
 
-    print_summary(console, Verdict("made", "demo", "abc", (workload,)), run=Path("r"), promoted=False)
+    summary.show_on(console, Verdict("made", "demo", "abc", (workload,)), run=Path("r"), promoted=False)
 
     said = console.export_text()
     assert (True, True, False) == ("[/nothing]" in said, "[bold]why[/]" in said, "\x1b" in said)

@@ -49,6 +49,23 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
         units.parse(written, EVERY)
 
 
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (24 * 2**30, "25.8 GB (sold as 24 GB)"),
+        (512 * 2**30, "550 GB (sold as 512 GB)"),
+        (25_268_375_552, "25.3 GB"),  # what a kernel left of 24 GiB
+        (2**20, "1.05 MB"),
+    ],
+)
+def test_a_machine_is_told_in_the_units_of_everything_else(count: int, shown: str) -> None:
+    """
+    A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
+    said where it is one.
+    """
+    assert shown == units.show_memory(count)
+
+
 @given(st.floats(1e-3, 1e3), st.sampled_from(sorted(EVERY)))
 def test_units_are_factors(number: float, unit: str) -> None:
     """

@@ -86,7 +86,7 @@ def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
     assert "never" == found.weight
     assert "target weights 4.6 GB" in found.message
     assert "headroom 10 GB" in found.message
-    assert "17.2 GB of [host]" in found.message
+    assert "17.2 GB (sold as 16 GB) of [host]" in found.message
     short = 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 - 16 * GIB
     assert f"save {show_bytes(short)}: take a smaller" in found.hint
 

@@ -403,6 +403,54 @@ def test_pressure_is_judged_by_its_longest_run() -> None:
     assert Outcome.FAIL is judged(known, seen(samples=samples)).outcome
 
 
+THROTTLE = guard("throttle_time", at_most=0.0, over=90.0, missing_for=300.0)
+
+
+@pytest.mark.parametrize(("level", "outcome"), [(0.0, Outcome.PASS), (1.0, Outcome.PASS), (2.0, Outcome.FAIL)])
+def test_throttling_is_judged_by_its_sensors(level: float, outcome: Outcome) -> None:
+    """
+    Heavy pressure is throttled, moderate is not; production needs no second witness, and the reason says so.
+    """
+    found = judged(terms(THROTTLE), on_host(level, name="thermal_level"))
+
+    assert outcome is found.outcome
+    assert (outcome is Outcome.PASS) == ("by the thermal sensors alone" in found.check.because)
+
+
+def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
+    """
+    Where a host counts throttle events instead, one more of them crosses a bound of none.
+    """
+    names = ("throttle_events", "throttle_total")
+    found = [
+        judged(
+            terms(THROTTLE),
+            seen(
+                samples=[
+                    one
+                    for at in range(3500, 3600)
+                    for one in sampled(dict.fromkeys(names, 7.0 + grown * (at > 3550)), at_s=[at])
+                ]
+            ),
+        ).outcome
+        for grown in (0.0, 1.0)
+    ]
+
+    assert [Outcome.PASS, Outcome.FAIL] == found
+
+
+@pytest.mark.parametrize("beside", [{"cpu_speed_limit": 0.5}, {"thermal_level_powermetrics": 2.0}])
+def test_thermal_sensors_that_contradict_each_other_are_missing(beside: dict[str, float]) -> None:
+    """
+    A nominal level beside a limited clock, or beside another sensor that says heavy, is nothing to rest on.
+    """
+    samples = sampled({"thermal_level": 0.0, **beside}, at_s=range(3500, 3600))
+
+    found = judged(terms(THROTTLE), seen(samples=samples))
+
+    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+
+
 # What may be rested on
 
 

@@ -102,12 +102,14 @@ def test_promises_become_guards() -> None:
 
 def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
     """
-    Swap is judged over as long as the soak was, pressure over twice its bound, and a silent sensor is missed soon.
+    Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
+    missed soon.
     """
     promises = [
         objective("memory_headroom", at_least="10 GB"),
         objective("memory_pressure_critical", at_most="10 s"),
         objective("swap_growth", at_most="256 MB"),
+        objective("throttle_time", at_most=0),
     ]
 
     found = written(ended("easy", "promoted"), objective=promises)
@@ -116,9 +118,10 @@ def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
         ("memory_headroom", 1e10, None, 300.0),
         ("memory_pressure_critical", 10.0, 80.0, 300.0),
         ("swap_growth", 256e6, 600.0, 300.0),
+        ("throttle_time", 0.0, 600.0, 300.0),
     ] == [
         (one["metric"], one.get("at_least", one.get("at_most")), one.get("over"), one["missing_for"])
-        for one in found["guard"][:3]
+        for one in found["guard"][:4]
     ]
 
 

@@ -451,3 +451,15 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
 
     assert [1, 2, 1, 0] == [rung for _, rung in rungs]
     assert 20 < rungs[1][0] < 70 < rungs[2][0]
+
+
+def test_a_rung_that_was_not_soaked_is_told_as_one(watched: Watched) -> None:
+    """
+    Between the certified setting and plain decoding nothing was soaked: the reason of the step says so, down and up.
+    """
+    watched.look("crossed", "kept", minutes=3).look("kept", "kept", minutes=31)
+
+    down, up = watched.changes[:2]
+    assert [("down", 1, True), ("try", 0, False)] == [
+        (one.kind, one.after, "not soaked" in one.because) for one in (down, up)
+    ]

@@ -99,6 +99,15 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
         kept.write("look")
 
 
+def test_what_is_no_file_is_no_journal(tmp_path: Path) -> None:
+    """
+    A device that can be read for ever, or a folder, is refused before it is read.
+    """
+    for place in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(GatekeeperError, match="it is no file"):
+            list(entries(place))
+
+
 def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     """
     NaN and infinity never reach the journal, where other readers would choke on them: they are null.

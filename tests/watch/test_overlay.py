@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,11 @@ import pytest
 
 from gatekeeper.terms.errors import GatekeeperError, HostLacksError
 from gatekeeper.watch.overlay import Lane, Overlay, Publisher, second
+from tests.watch.deployed import Deployed, Heard
 from tests.watch.readme import example
 
 NOW = datetime.now(UTC)
-OWNER = (("since", "2026-01-01T00:00:00Z"), ("policy", "policy.toml"))
+OWNER = {"since": "2026-01-01T00:00:00Z", "policy": "policy.toml"}
 
 ASKED = {
     "sh": "",
@@ -29,14 +31,17 @@ sys.exit(1 if may is None else print("\\n".join(f"{knob}={value}" for knob, valu
 }
 """What the tests add to the examples: Python's is a function, the shell's a program."""
 
+REQUEST = {"num_draft_tokens": 9, "options": {"workload": "chat", "next_look_before": "2000"}}
+"""What a request may carry: words that mean something else where a route has them."""
+
 Reader = Callable[[str, Path], str | None]
 """Returns the draft length to speculate with, None for plain decoding."""
 
 
 def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | None = None) -> Overlay:
     lanes = (
-        Lane("chat", speculation=False, because='an "unlucky" guard = 1\nspeculation = true'),
-        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3))),
+        Lane("chat", False, 'an "unlucky" guard = 1\nspeculation = true', request={"speculation": True, "schema": 7}),
+        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
     )
     return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), lanes, ended)
 
@@ -72,6 +77,32 @@ def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
     path.write_text(overlay().text())
 
     assert ["3", None, None] == [reader(workload, path) for workload in ("json", "chat", "nobody")]
+
+
+def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> None:
+    """
+    Read while it is replaced again and again, the file always gives one of the answers that were written.
+    """
+    path = tmp_path / "policy.live.toml"
+    over = threading.Event()
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+        writer = threading.Thread(target=_publish_until, args=(publisher, over))
+        writer.start()
+        try:
+            seen = {reader("json", path) for _ in range(10)}
+        finally:
+            over.set()
+            writer.join()
+
+    assert seen <= {"3", None}
+
+
+def _publish_until(publisher: Publisher, over: threading.Event) -> None:
+    on = True
+    while not over.is_set():
+        publisher.publish(overlay(speculation=on))
+        on = not on
 
 
 @pytest.mark.parametrize(
@@ -138,8 +169,8 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
             pass
 
     assert 3 == refused.value.exit_code
-    with Publisher(path, owner=OWNER) as again:
-        assert os.getpid() == json.loads(again.lock.read_text())["pid"]
+    with Publisher(path, owner=OWNER):
+        assert os.getpid() == json.loads((tmp_path / ".policy.live.toml.lock").read_text())["pid"]
 
 
 def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
@@ -148,7 +179,7 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     """
     path = tmp_path / "policy.live.toml"
     held = "import sys; from gatekeeper.watch.overlay import Publisher; from pathlib import Path\n"
-    held += "with Publisher(Path(sys.argv[1]), owner=()):\n print('held', flush=True); sys.stdin.read()"
+    held += "with Publisher(Path(sys.argv[1]), owner={}):\n print('held', flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", held, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -203,3 +234,28 @@ def test_an_overlay_that_can_not_be_written_keeps_the_old_one(tmp_path: Path) ->
 
     assert publisher.trouble is None
     assert overlay(speculation=False).text() == publisher.path.read_text()
+
+
+def test_a_journal_is_kept_by_one_watch_too(tmp_path: Path) -> None:
+    """
+    A watch with an overlay of its own, but the journal of another, would be restored from what the other wrote.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:
+        deployed.session(heard, overlay=tmp_path / "other.toml").__enter__()
+
+    assert "--journal" in refused.value.hint
+    with deployed.session(heard, overlay=tmp_path / "other.toml"):
+        pass
+
+
+def test_what_a_killed_watch_left_is_written_over(tmp_path: Path) -> None:
+    """
+    A part of an overlay that was never put in place does not pile up, however often a watch is killed.
+    """
+    path = tmp_path / "policy.live.toml"
+    (tmp_path / ".policy.live.toml.fresh").write_text("half an over")
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+
+    assert {"policy.live.toml", ".policy.live.toml.lock"} == {one.name for one in tmp_path.iterdir()}

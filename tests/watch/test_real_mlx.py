@@ -78,13 +78,13 @@ def run(tmp_path: Path) -> Path:
     ("case", "says"),
     [("draft", "was started with .*little-draft-bad, which has the digest"), ("slow", "decode_throughput: .* tok/s")],
 )
-def test_speculation_is_off_within_a_minute(tmp_path: Path, run: Path, case: str, says: str) -> None:
+def test_speculation_is_off_within_two_minutes(tmp_path: Path, run: Path, case: str, says: str) -> None:
     """
     A real server whose draft is swapped, or that becomes slow, is turned off while it is watched, and the log says why.
     """
     folder = tmp_path / "watch"
     folder.mkdir()
 
-    _, because = after_promotion.spoil(case, folder, run, 60.0)
+    _, because = after_promotion.spoil(case, folder, run, 120.0)
 
     assert re.search(says, because), because

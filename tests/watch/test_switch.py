@@ -57,16 +57,24 @@ def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
     assert fault == switch.run(argv, TOLD).fault
 
 
-def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     After its time limit a command and what it started are gone, SIGTERM ignored or not.
     """
     note = tmp_path / "pids"
     code = "import os, signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += "pids = os.getpid(), subprocess.Popen(['sleep', '1000']).pid\n"
-    code += f"open({str(note)!r}, 'w').write('%d %d' % pids)\n"
-    code += "print('waiting', flush=True); time.sleep(1000)"
+    code += f"print('waiting', flush=True); open({str(note)!r}, 'w').write('%d %d\\n' % pids)\n"
+    code += "time.sleep(1000)"
 
+    def too_long(_: object, __: float) -> None:
+        """Let the limit be over when the command hangs, however long it took to get there."""
+        deadline = time.monotonic() + 240
+        while not (note.exists() and note.read_text().endswith("\n")):
+            assert time.monotonic() < deadline, "it never began"
+            time.sleep(0.02)
+
+    monkeypatch.setattr(switch, "_wait", too_long)
     ran = switch.run(python(code), TOLD, limit=1.0)
 
     assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional
 
 from gatekeeper.remote.far.channel import Channel, Header, Items, Refusal
-from gatekeeper.remote.far.disk import State, locked, read, sha256, write
+from gatekeeper.remote.far.disk import State, held, locked, read, sha256, write
 from gatekeeper.remote.far.machine import probe
 from gatekeeper.remote.far.processes import clean, lines
 
 KEPT = 3
 """Environments that stay: the one of now, and what a return to the last versions would need."""
+
+WAITING_S = 0.5
 
 FIND = """
 import importlib.metadata, importlib.util
@@ -34,7 +36,13 @@ class Environments:
         """Make the environment *key* of a wheel and pinned requirements that were put here, or find it ready."""
         folder = self._state.named("envs", key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.parent / (key + ".lock"), self._channel) as lock_held:
+        lock_file = folder.parent / (key + ".lock")
+        while held(
+            lock_file
+        ):  # somebody else installs the same: that takes minutes, and this stream is not to be silent
+            yield {"line": ""}, b""
+            self._channel.check(WAITING_S)
+        with locked(lock_file, self._channel) as lock_held:
             ready = folder / "ready"
             if ready.is_file():
                 os.utime(str(ready))

@@ -20,6 +20,8 @@ from gatekeeper.remote.far.processes import alive, family, gatekeeper, job_envir
 KILLED_S = 10.0
 """So long a killed process may take to go: wired memory is given back on the way."""
 STARTING_S = 30.0
+ABANDONED_S = 86400.0
+"""A delivery that no start followed for a day never will have one: its next try is another run."""
 
 
 class Jobs:
@@ -56,6 +58,7 @@ class Jobs:
                 if other["state"] == "running":
                     told = "a run of {owner} is under way here since {started}: {run_id}".format(**other)
                     raise Refusal("busy", told, job=other)
+            self._forget_abandoned(folder)
             job = {
                 "run_id": run_id, "argv": argv, "owner": owner, "slo_sha256": slo_sha256, "started": stamp(),
                 "started_ns": int(time.time() * 1e9), "boot_id": boot_id(), "key": key, "environment": str(place),
@@ -88,9 +91,16 @@ class Jobs:
                 raise Refusal("disk_full" if full else "start", "the run could not be started: " + words)
         return self._job(folder)
 
+    def _forget_abandoned(self, begun: Path) -> None:
+        for other in {path for path in begun.parent.iterdir() if path.is_dir()} - {begun}:
+            # Where job.json is damaged nobody knows any more what it was; it may run all the same.
+            idle = not read(other / "job.json") and not held(other / "gatekeeper.lock")
+            if idle and time.time() - other.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(str(other), ignore_errors=True)
+
     def _jobs(self) -> "List[Header]":
         folders = sorted((self._state.home / "jobs").glob("*/job.json"))
-        return [self._job(one.parent) for one in folders]
+        return [self._job(one.parent) for one in folders if read(one)]
 
     def _job(self, folder: Path) -> Header:
         """Say everything of a job; its state is read off the processes and files, and stored nowhere."""

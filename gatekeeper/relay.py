@@ -1,4 +1,4 @@
-"""The progress of a run as lines: every event, answers included, for a view of it on another machine."""
+"""The relay: every event of a run, answers included, as a line for a view of it on another machine."""
 
 import json
 import os

@@ -1,11 +1,11 @@
-"""The progress of a run as lines: what goes in comes out, and nothing of it decides."""
+"""The relay of events as lines: what goes in comes out, and nothing of it decides."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from gatekeeper import progress
+from gatekeeper import relay
 from gatekeeper.terms.records import Answer, Arrival, Claims, Event, Generation, Role, Rounds, setting
 
 MADE = Generation(
@@ -41,13 +41,13 @@ def test_events_come_out_as_they_went_in(tmp_path: Path) -> None:
     """
     Each event is one whole line, and a decoded answer is the record it was, to the token.
     """
-    lines = progress.Lines(tmp_path / "progress.jsonl")
+    lines = relay.Lines(tmp_path / "progress.jsonl")
     for event in EVENTS:
         lines(event)
 
     written = (tmp_path / "progress.jsonl").read_bytes().splitlines(keepends=True)
 
-    assert EVENTS == [progress.decode(line) for line in written]
+    assert EVENTS == [relay.decode(line) for line in written]
     assert all(line.endswith(b"\n") for line in written)
 
 
@@ -56,7 +56,7 @@ def test_a_line_nobody_understands_is_no_event(line: str) -> None:
     """
     Another version's line is left out of the view; it never ends the run that is watched.
     """
-    assert progress.decode(line) is None
+    assert relay.decode(line) is None
 
 
 def test_a_disk_that_takes_no_more_ends_the_view_alone() -> None:
@@ -65,7 +65,7 @@ def test_a_disk_that_takes_no_more_ends_the_view_alone() -> None:
     """
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    lines = progress.Lines(Path("/dev/full"))
+    lines = relay.Lines(Path("/dev/full"))
 
     for event in EVENTS:
         lines(event)
@@ -77,8 +77,8 @@ def test_the_wish_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     The variable is taken out of the environment, so that no subject writes into the lines of its run.
     """
-    monkeypatch.setenv(progress.PROGRESS, str(tmp_path / "lines"))
+    monkeypatch.setenv(relay.PROGRESS, str(tmp_path / "lines"))
 
-    assert progress.wanted() is not None
-    assert progress.PROGRESS not in os.environ
-    assert progress.wanted() is None
+    assert relay.wanted() is not None
+    assert relay.PROGRESS not in os.environ
+    assert relay.wanted() is None
