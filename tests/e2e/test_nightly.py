@@ -137,12 +137,12 @@ def test_a_broken_promise_is_exit_code_1(night: Callable[..., Night]) -> None:
 
 def test_what_is_not_proven_is_exit_code_3(night: Callable[..., Night]) -> None:
     """
-    A promise just where the draft's gain lies, among answers that stray, is neither kept nor broken.
+    A promise just where the draft's gain lies, among canaries that differ, is neither kept nor broken.
     """
     # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x.
     objective = [{"metric": "throughput_ratio", "at_least": 2.73, "why": "just what it gives"}]
-    # At 95 % one night in forty would rightly call it broken, and one in forty kept.
-    made = night({"noise": {"answer": 0.1}}, objective=objective, confidence=0.9999)
+    # The same canaries differ alike every night: of 14, either end lay six deviations or more from the bound.
+    made = night(objective=objective, confidence=0.9999)
 
     done = made.run("slo.toml")
 

@@ -590,18 +590,19 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
 
 def test_a_fault_makes_its_canary_fail() -> None:
     """
-    Four canaries are asked twice and one fails once: an eighth of the answers on the frozen set; for all prompts like
-    them so much as one of four may fail, and nothing shows that any always does.
+    Five canaries are asked twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
+    prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
     """
-    answers = spread(4, lambda _: answer(), repeats=2)
-    answers[0] = replace(answers[0], answer=answer(fault="cut off"))
+    answers = spread(5, lambda _: answer(), repeats=2)
+    for failed in (0, 1, 2):
+        answers[failed] = replace(answers[failed], answer=answer(fault="cut off"))
 
     counted_, guessed = (known(estimate("error_rate", evidence(answers, frozen=frozen))) for frozen in (True, False))
 
-    assert (0.125, 0.125, 0.125, 8) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
-    _, hi = stats.proportion_bounds(1, 4, 0.95)
-    assert (0.0, 0.125, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
-    assert ("1 of 4 canaries had an answer that failed",) == guessed.notes
+    assert (0.3, 0.3, 0.3, 10) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = stats.proportion_bounds(1, 5, 0.95)[0], stats.proportion_bounds(2, 5, 0.95)[1]
+    assert (lo, near(0.3), hi, 5) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert ("2 of 5 canaries had an answer that failed",) == guessed.notes
 
 
 def test_twelve_canaries_do_not_show_a_thousandth() -> None:
@@ -617,17 +618,17 @@ def test_twelve_canaries_do_not_show_a_thousandth() -> None:
 
 def test_engagement_is_bounded_over_canaries() -> None:
     """
-    Drafts propose in every answer to three canaries and in half of those to a fourth; an answer of one token leaves
-    nothing to draft, and its canary is none of them.
+    Drafts propose in every answer to two canaries and in half of those to a third; of a fourth nobody counted one
+    answer, which shows nothing. An answer of one token leaves nothing to draft, and its canary is none of them.
     """
-    rounds = [counted(2, 4, 1)] * 7 + [counted(2, 0, 0)]
+    rounds = [counted(2, 4, 1)] * 5 + [counted(2, 0, 0), counted(2, 4, 1), None]
     answers = [generation(answer(rounds=one), f"c-{at // 2}") for at, one in enumerate(rounds)]
     answers.append(generation(answer([0.1], rounds=counted(1, 0, 0)), "c-9"))
 
     found = known(estimate("speculation_engaged", evidence(answers, frozen=False)))
 
-    lo, _ = stats.proportion_bounds(3, 4, 0.95)
-    assert (lo, 0.875, 1.0, 4) == (found.lo, found.center, found.hi, found.n)
+    lo, _ = stats.proportion_bounds(2, 4, 0.95)
+    assert (lo, 0.75, 1.0, 4) == (found.lo, found.center, found.hi, found.n)
     assert ("4 of 4 canaries had an answer with drafted tokens",) == found.notes
 
 
@@ -637,8 +638,8 @@ def test_engagement_of_failed_canaries_is_unknown() -> None:
     """
     answers = spread(4, lambda at: answer(rounds=counted(2, 4, 1), fault="died" if at == 2 else None), repeats=2)
 
-    assert "every answer of 1 canaries failed" == because(
-        estimate("speculation_engaged", evidence(answers, frozen=False))
+    assert Missing("every answer of 1 canaries failed", 6) == estimate(
+        "speculation_engaged", evidence(answers, frozen=False)
     )
     assert 1.0 == known(estimate("speculation_engaged", evidence(answers))).center
 
@@ -654,9 +655,8 @@ def test_bursts_show_engagement_of_the_run_alone() -> None:
     )
 
     assert 1.0 == known(estimate("speculation_engaged", evidence(ours, theirs))).center
-    assert "without counters nothing shows in which answers the draft was used" == because(
-        estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
-    )
+    unknown = Missing("without counters nothing shows in which answers the draft was used", 8)
+    assert unknown == estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
 
 
 def test_truncation_is_bounded_over_canaries() -> None:
@@ -673,7 +673,8 @@ def test_truncation_is_bounded_over_canaries() -> None:
     lo, hi = stats.proportion_bounds(1, 4, 0.95)
     assert (0.25, 0.25, 0.25, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
     assert (lo, 0.25, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
-    assert "1 of 4 canaries were not answered in both arms" == because(unseen)
+    assert Missing("1 of 4 canaries were not answered in both arms", 3) == unseen
+    assert near(1 / 3) == known(estimate("truncation_rate", evidence(ours, theirs[1:]))).center
 
 
 @pytest.mark.parametrize("metric", [one.name for one in ALL if one.population and one.census])

@@ -311,6 +311,15 @@ def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
     assert [] == found(slo(promise), 80)
 
 
+def test_an_interval_over_canaries_needs_no_more_of_them_for_a_population() -> None:
+    """
+    Ratios and quantiles are bounded over canaries in either scope, so the same plan proves them.
+    """
+    promises = [objective("throughput_ratio", at_least=1.16), objective("ttft", at_most=1.0)]
+
+    assert [] == found(slo(*({**one, "scope": "population"} for one in promises), **ONE_RUNG), 12)
+
+
 def test_a_share_that_promises_nothing_is_provable() -> None:
     """
     At most all prompts, or at least none, is kept by a single canary.

@@ -113,6 +113,8 @@ def test_the_seed_decides_the_turns() -> None:
         (objective("error_rate", at_most=0.1, scope="population"), Needs(100, 12)),
         (objective("speculation_engaged", at_least=0.9, scope="population"), Needs(100, 12)),
         (objective("truncation_rate", at_most=0.1, scope="population"), Needs(1, 100)),
+        (objective("throughput_ratio", scope="population"), Needs(1, 12)),
+        (objective("ttft", at_most=1, scope="population"), Needs(6, 12)),
     ],
     ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
 )
