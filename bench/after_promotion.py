@@ -22,7 +22,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ STILL_S, MOVING_S = 0.08, 0.02
 SLOW = 0.6
 """Share of the speed seen before, below which the server counts as slow."""
 LIFE = timedelta(minutes=15)
-"""A short policy has few looks, so that each needs less evidence for the same chance of a false alarm."""
+"""A short policy has few looks, so that each needs less evidence for the same chance of a false alarm: an old run,
+named by --run, takes longer."""
 GATEKEEPER = (sys.executable, "-m", "gatekeeper")
 
 
@@ -88,7 +89,7 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
     """Watch the run's policy, with short times, until leaving."""
     policy = tomllib.loads((run / "policy.toml").read_text())
     policy["watch"] = WATCH
-    policy["expires"] = (datetime.fromisoformat(policy["issued"]) + LIFE).isoformat()
+    policy["expires"] = (datetime.now(UTC) + LIFE).isoformat()
     for guard in policy["guard"]:
         guard["for"] = RESTART_S if guard["metric"] == "error_rate" else 2.0
     (folder / "policy.toml").write_text(tomli_w.dumps(policy))
@@ -155,8 +156,14 @@ def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]
     with contextlib.ExitStack() as stack:
         good = stack.enter_context(contextlib.ExitStack())
         server = good.enter_context(served("little-draft", port))
-        stack.enter_context(watched(folder, run, port))
-        until(lambda: bool(seen := centers()) and None not in seen.values(), "every guard is judged")
+        watch = stack.enter_context(watched(folder, run, port))
+
+        def judged() -> bool:
+            if watch.poll() is not None:
+                raise RuntimeError(f"the watch ended with code {watch.returncode}")
+            return bool(seen := centers()) and None not in seen.values()
+
+        until(judged, "every guard is judged")
         if off():
             raise RuntimeError("speculation was off before anything was spoiled: is the machine too busy?")
         if case == "draft":

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from gatekeeper.terms.canary import Canary
 from gatekeeper.terms.outcome import Estimate, Missing
 from gatekeeper.terms.policy import Figure, Measured
+from gatekeeper.terms.quote import quote
 from gatekeeper.terms.records import Answer, Generation
 from gatekeeper.verdict import sequential, stats
 from gatekeeper.verdict.claims import NOTE, counted_or_claimed
@@ -21,9 +22,6 @@ from gatekeeper.verdict.timing import acceptance, decode_rate
 
 SHARES = 8
 """The shortest stretch of which a share is judged: one failed answer is none."""
-
-FAULT = 160
-"""Characters of a fault that a reason quotes: servers may say anything, at any length."""
 
 Bounded = Callable[[Sequence[float], float], Estimate | Missing]
 
@@ -110,7 +108,7 @@ def faults(evidence: Evidence) -> Trace:
     if not failed:
         return trace
     last = max(failed, key=lambda one: one.answer.ended_ns).answer.fault or ""
-    return replace(trace, notes=(f"failed last with: {' '.join(last.split())[:FAULT]}",))
+    return replace(trace, notes=(f"failed last with: {quote(last)}",))
 
 
 def passes(evidence: Evidence, kind: str | None = None) -> Trace:

@@ -11,8 +11,8 @@ ANSWERS = 2000
 """Most answers that are kept of a workload."""
 PIECES = 100_000
 """Most arrivals that they may hold together: answers of a thousand tokens must not fill the memory."""
-SAMPLES = 20_000
-"""Most samples of the host: a window of six hours has a quarter of them."""
+SAMPLES = 8_000
+"""Most samples of the host: thirty megabytes. Who looks back for longer has to sample less often."""
 TALLIES = 5_000
 
 

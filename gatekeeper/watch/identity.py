@@ -13,6 +13,7 @@ from gatekeeper import artifacts, shelves
 from gatekeeper.artifacts import Hashes
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Manifest
+from gatekeeper.terms.quote import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
 """What servers write in the place of a name."""
@@ -152,7 +153,7 @@ def misnamed(told: str | None, known: frozenset[str]) -> str | None:
 def listed(document: str | None) -> str | None:
     """Return the name of the one model a server lists under /v1/models; None where it lists none or several."""
     try:
-        names = [str(one["id"]) for one in loads(document or "{}").get("data") or ()]
+        names = [quote(str(one["id"])) for one in loads(document or "{}").get("data") or ()]
     except (JSONDecodeError, AttributeError, KeyError, TypeError):
         return None
     return names[0] if len(names) == 1 else None

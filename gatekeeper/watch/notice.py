@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gatekeeper.terms.quote import quote
 from gatekeeper.terms.records import Generation
 from gatekeeper.terms.units import show_seconds
 from gatekeeper.verdict import vigil
@@ -50,9 +51,9 @@ class Notices:
         """Take an answer in; say where the first of several fails, and where they come again."""
         name, fault = one.workload, one.answer.fault
         if fault is not None:
-            new = name not in self._failing
+            new, why = name not in self._failing, quote(fault)
             self._failing.add(name)
-            return Notice("fault", f"{name}: no answer: {fault}", {"because": fault}) if new else None
+            return Notice("fault", f"{name}: no answer: {why}", {"because": why}) if new else None
         if speculates(one.setting):
             told = (acceptance(known.answer) for known in counted_or_claimed((one,))[0])
             self._tells[name] = self._tells.get(name, False) or any(share is not None for share in told)

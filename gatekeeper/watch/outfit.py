@@ -18,7 +18,7 @@ from gatekeeper.terms.manifest import sha256
 from gatekeeper.terms.policy import Policy, Watch
 from gatekeeper.terms.records import HostSample
 from gatekeeper.verdict.vigil import Change
-from gatekeeper.watch import identity, papers
+from gatekeeper.watch import evidence, identity, papers
 from gatekeeper.watch.outlet import Ears, Places
 from gatekeeper.watch.papers import Certificate, Edits
 from gatekeeper.watch.post import Post, attached
@@ -86,7 +86,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             hashes=digests.HashCache(digests.user_cache()),
             listing=lambda: _listing(url),
         )
-        interval = host_interval(effective.watch.interval)
+        interval = host_interval(effective)
         sampler = _sampler(effective, options, url, backend.clock, witness, interval)
         ports = Ports(
             clock or backend.clock, Post(backend, slo.subject.drafts), witness, sampler, interval, _exporter(certified)
@@ -95,9 +95,13 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             yield made
 
 
-def host_interval(interval: float) -> float:
-    """Return the seconds between two samples of the host: twelve a look, at most one a second, at least one in ten."""
-    return min(_SLOWEST_S, max(1.0, interval / _SAMPLES))
+def host_interval(policy: Policy) -> float:
+    """Return the seconds between two samples of the host: twelve a look, at most one a second, at least one in ten.
+
+    Less often where a guard looks back for so long that they would not all be kept: it would miss what was dropped.
+    """
+    longest = max((guard.over or 0.0 for guard in policy.guard if guard.of.host), default=0.0)
+    return max(min(_SLOWEST_S, max(1.0, policy.watch.interval / _SAMPLES)), longest / (evidence.SAMPLES / 2))
 
 
 def _as_ordered(policy: Policy, options: Options) -> Policy:

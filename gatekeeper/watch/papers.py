@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gatekeeper import artifacts, casefile, inputs, store
 from gatekeeper.backends import own_drafts
 from gatekeeper.inputs import Inputs
 from gatekeeper.terms import policy as policies
+from gatekeeper.terms.clock import stamp
 from gatekeeper.terms.errors import InputError
 from gatekeeper.terms.manifest import Manifest, sha256
 from gatekeeper.terms.policy import Policy, Route
@@ -20,6 +22,8 @@ from gatekeeper.watch.identity import name_of
 
 _LOOKED_AT = 20
 """Answers of each soak that are asked which name the server gave itself."""
+_JUDGED_S = 3600.0
+"""A policy is issued once the run is judged, minutes after its end."""
 _SKEW_S = 1.0
 """Stamps are rounded."""
 
@@ -38,6 +42,8 @@ class Certificate:
     """By workload that was promoted: the knobs it was certified with."""
     names: frozenset[str]
     """What the certified server called its model, without its place."""
+    ended: datetime
+    """When the last thing was recorded: a policy that is dated later grants itself more time than the run did."""
 
     def refusal(self, policy: Policy) -> tuple[str, str] | None:
         """Say where *policy* asks for more than was certified, and what to do; None where it does not."""
@@ -46,14 +52,20 @@ class Certificate:
             return f"it is of another verdict than {self.run}", again
         if policy.manifest_sha256 != self.manifest_sha256:
             return f"it is of another manifest than {self.run}", again
-        granted = self.given.slo.promote.valid_for
-        if (policy.expires - policy.issued).total_seconds() > granted + _SKEW_S:
-            return "it expires later than the SLO grants", f"an expiry is only ever brought forward; {again}"
+        if (longer := self._longer_than_granted(policy)) is not None:
+            return longer, f"an expiry is only ever brought forward; {again}"
         for route in policy.route:
             if route.workload not in self.given.canaries:
                 return f"route '{route.workload}': no workload of the run", "write a route for each workload of the SLO"
             if route.speculation and (beyond := self._beyond(route)) is not None:
                 return f"route '{route.workload}': {beyond}", f"a person may turn a route off and not on; {again}"
+        return None
+
+    def _longer_than_granted(self, policy: Policy) -> str | None:
+        if (policy.expires - policy.issued).total_seconds() > self.given.slo.promote.valid_for + _SKEW_S:
+            return "it expires later than the SLO grants"
+        if (policy.issued - self.ended).total_seconds() > _JUDGED_S:
+            return f"it is dated {stamp(policy.issued)}, and the run ended at {stamp(self.ended)}"
         return None
 
     def _beyond(self, route: Route) -> str | None:
@@ -153,7 +165,16 @@ def certificate(run: Path) -> Certificate:
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
-    return Certificate(run, manifest, given, sha256(frozen), sha256(text), settings, _names(run, manifest))
+    return Certificate(run, manifest, given, sha256(frozen), sha256(text), settings, _names(run, manifest), _ended(run))
+
+
+def _ended(run: Path) -> datetime:
+    try:
+        events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+        return max(datetime.fromisoformat(one["at"]) for one in events if "at" in one)
+    except (OSError, ValueError, TypeError) as error:
+        hint = "restore the run from a copy, or certify again"
+        raise InputError(f"{run}/events.jsonl does not tell when the run ended", hint=hint) from error
 
 
 def _names(run: Path, manifest: Manifest) -> frozenset[str]:

@@ -40,9 +40,12 @@ def place(standing: Standing, rules: Rules) -> str:
 
 
 def beginning(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, Rules]) -> str:
-    """Say what is watched."""
-    routes = "; ".join(f"{name}: {place(one, rules[name])}" for name, one in standings.items())
-    return f"watching {slo} at {url}: {routes}"
+    """Say what is watched, and why a route is not where it was certified."""
+    said = []
+    for name, one in standings.items():
+        known = one.rung > 0 and not one.barred and one.because
+        said.append(f"{name}: {place(one, rules[name])}{f' since {one.at}: {one.because}' if known else ''}")
+    return f"watching {slo} at {url}: {'; '.join(said)}"
 
 
 def cost(duty: float, interval: float) -> str:

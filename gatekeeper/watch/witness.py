@@ -6,6 +6,7 @@ from typing import Any
 
 from gatekeeper.artifacts import Hashes
 from gatekeeper.terms.manifest import Manifest
+from gatekeeper.terms.quote import quote
 from gatekeeper.watch import identity
 from gatekeeper.watch.identity import Behind
 
@@ -57,6 +58,7 @@ class Witness:
         self._due = self._due or not sound
         if not sound:
             return None
+        name = None if name is None else quote(name)
         own = identity.name_of(name)
         if own is not None and not self._names:
             # Nobody told the certified name: who answers first is who has to go on answering.

@@ -109,6 +109,7 @@ class Deployed:
             frozen_at=stamp(self.issued),
         )
         (run / "manifest.json").write_text(manifest.text())
+        (run / "events.jsonl").write_text(json.dumps({"at": stamp(self.issued), "kind": "stage"}) + "\n")
         workload = {"name": "easy", "outcome": "promoted", "setting": SETTING}
         (run / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": [workload]}))
         self.policy()

@@ -2,10 +2,12 @@
 
 import pytest
 
+from gatekeeper.terms.policy import Policy
 from gatekeeper.terms.records import Answer, Arrival, Generation, HostSample, Role
 from gatekeeper.verdict.guard import Tally
-from gatekeeper.watch import evidence
+from gatekeeper.watch import evidence, outfit
 from gatekeeper.watch.evidence import Answers, Host
+from tests.verdict.watched import guard, terms
 
 SECOND = 10**9
 
@@ -57,6 +59,30 @@ def test_only_so_many_samples_and_counters_are_kept() -> None:
     now = (evidence.SAMPLES + 100) * SECOND
     assert (evidence.SAMPLES, evidence.TALLIES) == (len(host.samples(now, 1e9)), len(host.tallies(now, 1e9)))
     assert (11, 11) == (len(host.samples(now - SECOND, 10.0)), len(host.tallies(now - SECOND, 10.0)))
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
+def test_the_host_is_sampled_as_often_as_looks_ask_for(interval: float, expected: float) -> None:
+    """
+    Twelve samples a look, but not more than one a second, nor fewer than one in ten.
+    """
+    assert expected == outfit.host_interval(policy(interval))
+
+
+@pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
+def test_a_long_stretch_is_kept_whole(interval: float) -> None:
+    """
+    A guard that looks back for two days finds every sample of them: what was dropped would count as missing.
+    """
+    over = 2 * 86400.0
+
+    assert over / outfit.host_interval(policy(interval, over=over)) <= evidence.SAMPLES / 2
+
+
+def policy(interval: float, **more: float) -> Policy:
+    known = terms(guard("swap_growth", at_most=1e9, **more)).policy
+    watch = known.watch.model_copy(update={"interval": interval})
+    return known.model_copy(update={"watch": watch})
 
 
 def test_nothing_is_compared_across_a_sleep() -> None:

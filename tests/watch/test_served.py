@@ -117,6 +117,22 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
     assert (1, [], False) == (code, again.changes, tomllib.loads(made.overlay)["route"][0]["speculation"])
 
 
+@pytest.mark.parametrize("name", ["org/\ud800half", "org/\x00\x1b[31mred\nlines", "x" * 100_000])
+def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answering, name: str) -> None:
+    """
+    A name that no file, terminal or environment can hold is another model's: off, with every command told.
+    """
+    made, heard = deployed(tmp_path, server), Heard()
+    with made.session(heard, commands=(("true",),)) as session:
+        session.run(1)
+        server.model = name
+        until(lambda: session.run(1) == 1)
+
+    assert (["barred 0>2"], [None]) == (heard.changes, [one["fault"] for one in heard.of("command")])
+    assert False is tomllib.loads(made.overlay)["route"][0]["speculation"]
+    assert all(line.isprintable() for line in heard.said)
+
+
 def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, server: Answering) -> None:
     """
     Where the certified answers told a name, a server that lists another model is found out before the first answer.

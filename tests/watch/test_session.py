@@ -104,6 +104,8 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     begun = heard.of("begun")[0]["routes"][0]["standing"]
     assert (1, 2, []) == (code, begun["rung"], heard.changes)
     assert "acceptance_rate" in begun["because"]
+    assert "easy: down to plain decoding since 2026" in heard.said[0]
+    assert "acceptance_rate: " in heard.said[0]
     assert route(deployed)["speculation"] is False
 
 
@@ -172,6 +174,7 @@ def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
     A clock that was set back years does not make an expired policy valid.
     """
     deployed = Deployed.scripted(tmp_path)
+    (tmp_path / "run" / "events.jsonl").write_text('{"at": "2027-01-01T00:00:00Z"}\n')
     deployed.policy(issued="2027-01-01T00:00:00Z", expires="2027-01-02T00:00:00Z")
 
     code, heard = deployed.watch(1)
@@ -295,6 +298,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
         ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
         ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
         ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
+        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it is dated 2026-01-20"),
         ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
         ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
     ],
@@ -351,6 +355,17 @@ def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> 
         deployed.watch(1)
 
     assert "may turn a route off and not on" in refused.value.hint
+
+
+def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> None:
+    """
+    Nobody knows how long a certificate counts whose run lost its dates.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
+
+    with pytest.raises(InputError, match="does not tell when the run ended"):
+        deployed.watch(1)
 
 
 def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
