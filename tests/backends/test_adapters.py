@@ -107,7 +107,7 @@ def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
     Nothing behind the stop token counts, and what of the last round cannot be told is not called accepted.
     """
     subject = opened(name)
-    asked = ask("list", drafting(name, 4), max_tokens=1500)
+    asked = ask("list", drafting(name, 4), max_tokens=300)
 
     answer = subject.answer(asked)
 
