@@ -96,7 +96,7 @@ def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
 
 
 def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
-    """Return the bounds to watch while a route speculates, each once: what was promised, then what was measured."""
+    """Return the bounds to watch while a route speculates: the tightest promise of each, then what was measured."""
     promoted = [one for one in verdict.workloads if one.outcome == "promoted"]
     if not promoted:
         return []
@@ -104,9 +104,15 @@ def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
     for objective in slo.objective:
         guard = _promised(slo, objective, promoted)
         if guard is not None:
-            found.setdefault((guard["metric"], objective.workloads), guard)
+            key = (guard["metric"], objective.workloads)
+            found[key] = _tighter(found.get(key, guard), guard, objective.bound)
     own = list(found.values())
     return [*own, *_errors(slo, promoted, own), *(guard for one in promoted for guard in _shown(slo, one, own))]
+
+
+def _tighter(one: dict[str, Any], other: dict[str, Any], bound: str) -> dict[str, Any]:
+    stricter = other[bound] > one[bound] if bound == "at_least" else other[bound] < one[bound]
+    return other if stricter else one
 
 
 def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:

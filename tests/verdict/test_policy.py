@@ -160,6 +160,20 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
     assert [bound] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
 
 
+@pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
+def test_of_two_promises_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
+    """
+    Whichever of them the SLO names first.
+    """
+    promises = [objective("error_rate", at_most=one) for one in bounds]
+    floors = [objective("acceptance_rate", at_least=one) for one in bounds]
+
+    found = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
+
+    assert [0.05] == [one["at_most"] for one in found if one["metric"] == "error_rate"]
+    assert [0.2] == [one["at_least"] for one in found if one["metric"] == "acceptance_rate"]
+
+
 def test_a_promised_error_rate_is_guarded_as_promised() -> None:
     """
     Whoever allows one answer in a hundred to fail gets that bound, not ours.

@@ -498,7 +498,8 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
     lo = oracle.binomtest(whole, len(units), alternative="greater").proportion_ci(level).low
     hi = oracle.binomtest(some, len(units), alternative="less").proportion_ci(level).high
     assert pytest.approx((lo, hi), abs=1e-9) == (found.lo, found.hi)
-    assert (len(units), pytest.approx(np.mean([np.mean(seen) for seen in units]))) == (found.n, found.center)
+    assert len(units) == found.n
+    assert pytest.approx(np.mean([np.mean(seen) for seen in units])) == found.center
     assert found.lo <= found.center <= found.hi
 
 
