@@ -1,6 +1,7 @@
 """What holds for every test: no clock for properties, a host lock for each process, and what measures time alone."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
@@ -17,6 +18,10 @@ settings.load_profile("unhurried")
 # Two test processes measure nothing that the other could spoil; what they start inherits the lock of their own.
 _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
+
+# A shell that starts a job in the background has it ignore Ctrl-C, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WHOLE = ("e2e", "remote", "watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
