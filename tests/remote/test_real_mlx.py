@@ -13,7 +13,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 
 SMALLER = {
-    "first = 24": "first = 5",
+    "first = 24": "first = 8",
     "[2, 3, 4, 6]": "[3]",
     'max_duration = "300 s"': 'max_duration = "8 s"',
     'duration = "45 s"': 'duration = "4 s"',
