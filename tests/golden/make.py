@@ -1,0 +1,542 @@
+"""Make the golden runs again: certify scripted SLOs on a made-up host, slim what they recorded, keep what is expected.
+
+    python -m tests.golden.make DIRECTORY [NAME ...]
+
+writes DIRECTORY/runs/NAME and DIRECTORY/expected/NAME, of all runs unless some are named. The stored runs were made by
+gatekeeper 0.1.0 and stay as they are: they show that a later version still judges what an earlier one recorded. Run
+this to add a run, or to see how one was made, not to make a failing test pass.
+
+The clock is virtual and the host is made up, so the same versions of gatekeeper, Python and numpy write the same bytes.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from gatekeeper import cli, host
+from gatekeeper.host.source import Local
+from gatekeeper.host.values import Found, Lack
+
+FACTS = dict.fromkeys(host.conditions()) | {
+    "platform": "linux",
+    "chip": "made-up chip",
+    "cores": 8,
+    "memory_bytes": 24 * 10**9,
+    "os": "made-up OS 1.0",
+    "virtual": False,
+    "power_source": "ac",
+}
+"""The facts of the made-up host: the stored files say nothing of the machine they were made on."""
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "haven", "inlet", "jetty", "knoll", "larch")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One run to make: its SLO, its canaries, what is true of the scripted subject, and how it ends."""
+
+    slo: str
+    canaries: Mapping[str, Sequence[Mapping[str, Any]]]
+    """By the name of the file."""
+    script: Mapping[str, Any]
+    exit_code: int
+    readings: Mapping[str, tuple[float, float] | Lack] = field(default_factory=dict)
+    """What the host shows: each value at first and its growth from reading to reading, or why it is missing."""
+    damaged: bool = False
+    """The records are damaged once the run has ended, which turns its exit code into 3."""
+
+
+class MadeHost(Local):
+    """A source of host values that reads the same on every machine."""
+
+    name = "made"
+
+    def __init__(self, readings: Mapping[str, tuple[float, float] | Lack]) -> None:
+        self.gives = tuple(readings)
+        self._readings = readings
+        self._number = 0
+
+    def read(self) -> Found:
+        """Return the next reading."""
+        self._number += 1
+        return {
+            name: one if isinstance(one, Lack) else one[0] + one[1] * self._number
+            for name, one in self._readings.items()
+        }
+
+
+def _canary(name: str, ask: str, expect: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": name, "messages": [{"role": "user", "content": ask}], "max_tokens": 48, "expect": dict(expect)}
+
+
+def _lines(prefix: str, count: int, words: int = 5) -> list[dict[str, Any]]:
+    """Return canaries whose answer is a line of words, some a little longer than others."""
+    texts = (" ".join(WORDS[(at + step) % len(WORDS)] for step in range(words + at % 3)) for at in range(count))
+    return [_canary(f"{prefix}-{at:03}", f"Say line {at}.", {"equals": text}) for at, text in enumerate(texts)]
+
+
+def _objects(prefix: str, count: int) -> list[dict[str, Any]]:
+    """Return canaries whose answer is a JSON object."""
+    properties = ({"word": {"const": WORDS[at]}, "size": {"enum": [at, at + 1]}} for at in range(count))
+    schemas = ({"type": "object", "properties": one, "required": ["word", "size"]} for one in properties)
+    return [_canary(f"{prefix}-{at:03}", f"Describe {at}.", {"json_schema": one}) for at, one in enumerate(schemas)]
+
+
+def _calls(prefix: str, count: int) -> list[dict[str, Any]]:
+    """Return canaries whose answer is a tool call."""
+    calls = ({"name": "look_up", "arguments": {"word": [WORDS[at]]}} for at in range(count))
+    return [_canary(f"{prefix}-{at:03}", f"Look {at} up.", {"tool_call": one}) for at, one in enumerate(calls)]
+
+
+PROMOTED = Golden(
+    exit_code=0,
+    # No speed of `tools` is an objective, so the policy guards it at what the soak showed.
+    slo="""\
+schema = 1
+name = "golden-promoted"
+why = "A certificate: quality, speed, latency and the host, on three workloads; the last one may decode plainly."
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "script.json"
+prompt_cache = "as-deployed"
+
+[[workload]]
+name = "json"
+canaries = "json.jsonl"
+
+[[workload]]
+name = "tools"
+canaries = "tools.jsonl"
+
+[[workload]]
+name = "random"
+canaries = "random.jsonl"
+speculation = "optional"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [2, 4]
+default = { num_draft_tokens = 4 }
+
+[soak]
+duration = "600 s"
+sentinel_share = 0.5
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.1
+workloads = ["json"]
+why = "drafting must pay"
+
+[[objective]]
+metric = "ttft_delta"
+at_most = 0.5
+why = "a draft reads the prompt too"
+
+[[objective]]
+metric = "acceptance_rate"
+at_least = 0.4
+workloads = ["json"]
+why = "a draft that guesses wrong is the wrong draft"
+
+[[objective]]
+metric = "acceptance_window_min"
+at_least = 0.3
+workloads = ["json"]
+why = "nor for a while"
+
+[[objective]]
+metric = "token_agreement"
+at_least = 1
+why = "lossless"
+
+[[objective]]
+metric = "json_pass_delta"
+at_least = 0
+workloads = ["json"]
+why = "parsers read it"
+
+[[objective]]
+metric = "tool_call_pass_delta"
+at_least = 0
+workloads = ["tools"]
+why = "programs are called by it"
+
+[[objective]]
+metric = "error_rate"
+at_most = 0.6
+scope = "population"
+why = "of all such prompts, as far as six canaries can show"
+
+[[objective]]
+metric = "memory_headroom"
+at_least = "2 GB"
+why = "a browser is open"
+
+[[objective]]
+metric = "footprint_growth"
+at_most = "100 kB/s"
+why = "no leak"
+""",
+    canaries={
+        "json.jsonl": _objects("json", 6),
+        "tools.jsonl": _calls("tools", 6),
+        "random.jsonl": _lines("random", 6),
+    },
+    script={
+        "seed": 3,
+        "caches": True,
+        "prefill": "3 s",
+        "draft_prefill": "300 ms",
+        "token": "1.5 s",
+        "verify": "1.6 s",
+        "draft_token": "100 ms",
+        "acceptance": 0.9,
+        "noise": {"answer": 0.01},
+        "canaries": {"random-": {"acceptance": 0.05}},
+    },
+    readings={"memory_headroom": (6e9, -1e5), "subject_footprint": (9e9, 2e4)},
+)
+
+GRADED_BACK = Golden(
+    exit_code=1,
+    slo="""\
+schema = 1
+name = "golden-graded-back"
+why = "The ladder: one workload ends with the lighter draft, the other goes all the way down to plain decoding."
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy", "light"]
+script = "script.json"
+
+[[workload]]
+name = "chat"
+canaries = "chat.jsonl"
+
+[[workload]]
+name = "code"
+canaries = "code.jsonl"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [2, 4]
+default = { num_draft_tokens = 4 }
+
+[soak]
+duration = "60 s"
+sentinel_share = 0.5
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.05
+why = "drafting must pay"
+
+[[objective]]
+metric = "acceptance_rate"
+at_least = 0.8
+workloads = ["chat"]
+why = "a draft that guesses wrong is the wrong draft"
+
+[[objective]]
+metric = "token_agreement"
+at_least = 1
+why = "lossless"
+
+[[objective]]
+metric = "task_pass_delta"
+at_least = -0.5
+why = "no worse than plain decoding"
+
+[[objective]]
+metric = "swap_growth"
+at_most = "1 GB"
+why = "nothing is pushed out"
+
+[promote]
+valid_for = "7 d"
+""",
+    canaries={"chat.jsonl": _lines("chat", 6, words=8), "code.jsonl": _lines("code", 6)},
+    script={
+        "seed": 5,
+        "token": "700 ms",
+        "acceptance": {"heavy": 0.5, "light": 1.0},
+        "ratio": {"2": 1.4, "4": 1.7},
+        "noise": {"answer": 0.02},
+        # Both part from plain decoding: chat where the logits nearly tie, code where they do not.
+        "agreement": 0.6,
+        "canaries": {"chat-": {"gap": 0.05}, "code-": {"acceptance": 0.9, "agreement": 0.3}},
+        "faults": [{"canary": "code-002", "arm": "candidate", "fault": "truncate"}],
+    },
+    readings={"swap_used": (1e9, 0)},
+)
+
+FAILED = Golden(
+    exit_code=1,
+    slo="""\
+schema = 1
+name = "golden-failed"
+why = "Plain decoding breaks a promise as well, and so does the host. The confidence is low: p99 takes 80 canaries."
+confidence = 0.55
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "script.json"
+
+[[workload]]
+name = "chat"
+canaries = "chat.jsonl"
+
+[sweep]
+repeats = 1
+budget = 10
+num_draft_tokens = [4]
+
+[soak]
+duration = "20 s"
+sentinel_share = 0.1
+
+[fallback]
+ladder = ["autoregressive"]
+
+[[objective]]
+metric = "itl_p95"
+at_most = "2 s"
+why = "reading is not held up"
+
+[[objective]]
+metric = "itl_p99"
+at_most = "2.5 s"
+why = "hardly ever"
+
+[[objective]]
+metric = "decode_throughput"
+at_least = 2
+why = "a slow reader"
+
+[[objective]]
+metric = "memory_pressure_critical"
+at_most = "10 s"
+why = "the machine answers"
+
+[[objective]]
+metric = "swap_growth"
+at_most = "1 MB"
+why = "nothing is pushed out"
+""",
+    canaries={"chat.jsonl": _lines("chat", 80, words=2)},
+    script={
+        "seed": 7,
+        "token": "90 ms",
+        "verify": "95 ms",
+        "draft_token": "5 ms",
+        "acceptance": 0.9,
+        "noise": {"answer": 0.02, "stall": "4 s", "stall_share": 0.12},
+    },
+    readings={"memory_pressure_level": (1, 0), "swap_used": (0, 1e6)},
+)
+
+UNPROVEN = Golden(
+    exit_code=3,
+    slo="""\
+schema = 1
+name = "golden-unproven"
+why = "Nothing decides it: a gain on both sides of its bound, a sensor that is missing, counters that do not add up."
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "script.json"
+
+[sampling]
+temperature = 0.7
+max_tokens = 12
+
+[[workload]]
+name = "chat"
+canaries = "chat.jsonl"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [4]
+
+[soak]
+duration = "120 s"
+concurrency = 2
+
+[[objective]]
+metric = "system_throughput_ratio"
+at_least = 1.8
+why = "two people share it"
+
+[[objective]]
+metric = "acceptance_rate"
+at_least = 0.5
+why = "a draft that guesses wrong is the wrong draft"
+
+[[objective]]
+metric = "power_mean"
+at_most = "20 W"
+why = "no fan"
+""",
+    canaries={"chat.jsonl": [{**one, "expect": None} for one in _lines("chat", 6)]},
+    script={
+        "seed": 11,
+        "shares_process": False,
+        "tokens": 10,
+        "token": "1.5 s",
+        "ratio": 1.5,
+        "acceptance": 0.7,
+        "noise": {"answer": 0.1},
+        "claims": {"accepted": 1.4},
+    },
+    readings={"memory_headroom": (6e9, 0), "package_power": Lack.DENIED},
+)
+
+DAMAGED = Golden(
+    exit_code=0,
+    damaged=True,
+    slo="""\
+schema = 1
+name = "golden-damaged"
+why = "Promoted, until its records were damaged."
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "script.json"
+
+[[workload]]
+name = "chat"
+canaries = "chat.jsonl"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [4]
+
+[soak]
+duration = "120 s"
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.1
+why = "drafting must pay"
+
+[[objective]]
+metric = "token_agreement"
+at_least = 1
+why = "lossless"
+""",
+    canaries={"chat.jsonl": _lines("chat", 6)},
+    script={
+        "seed": 13,
+        "token": "1 s",
+        "verify": "1.1 s",
+        "draft_token": "50 ms",
+        "acceptance": 0.9,
+        "noise": {"answer": 0.02},
+    },
+    readings={"memory_headroom": (6e9, 0)},
+)
+
+RUNS = {
+    "promoted": PROMOTED,
+    "graded_back": GRADED_BACK,
+    "failed": FAILED,
+    "unproven": UNPROVEN,
+    "damaged": DAMAGED,
+}
+
+
+def make(name: str, where: Path) -> None:
+    """Write one golden run and what judging it gives below *where*."""
+    golden = RUNS[name]
+    run, expected = where / "runs" / name, where / "expected" / name
+    for folder in (run, expected):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as place, chdir(place):
+        Path("slo.toml").write_text(golden.slo)
+        Path("script.json").write_text(json.dumps(golden.script))
+        for file, canaries in golden.canaries.items():
+            known = ({key: value for key, value in one.items() if value is not None} for one in canaries)
+            Path(file).write_text("".join(json.dumps(one) + "\n" for one in known))
+        sampler = partial(host.Sampler, sources=(MadeHost(golden.readings),))
+        with patch.multiple(host, conditions=lambda: dict(FACTS), Sampler=sampler):
+            _gatekeeper(
+                "certify", "slo.toml", "--out", "run", code=golden.exit_code
+            )  # a relative path, which it stores
+        _slim(Path("run"))
+        judged = _gatekeeper("judge", "run", "--json", code=golden.exit_code)
+        if judged != Path("run/verdict.json").read_text():
+            raise SystemExit(f"{name}: a slimmed run is judged differently")
+        if golden.damaged:
+            _damage(Path("run"))
+            judged = _gatekeeper("judge", "run", "--json", code=3)
+        else:
+            for policy in Path("run").glob("policy.toml"):
+                shutil.copy(policy, expected)
+        (expected / "verdict.json").write_text(judged)
+        (expected / "junit.xml").write_text(_gatekeeper("report", "run", "--format", "junit", code=0))
+        shutil.copytree("run", run, dirs_exist_ok=True, ignore=shutil.ignore_patterns("logs"))
+
+
+def _gatekeeper(*words: str, code: int) -> str:
+    """Run a command and return what it prints; another exit code than *code* ends everything."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        ended = cli.run(words)
+    if ended != code:
+        raise SystemExit(
+            f"gatekeeper {' '.join(words)} ended in {ended}, not in {code}\n{out.getvalue()}{err.getvalue()}"
+        )
+    return out.getvalue()
+
+
+def _slim(run: Path) -> None:
+    """Leave out what no verdict rests on and what is large: the page, and host readings of values nobody gives."""
+    (run / "report.html").unlink()
+    samples = (json.loads(line) for line in (run / "host.jsonl").read_text().splitlines()[:-1])
+    kept = [json.dumps(_shown(one), separators=(",", ":")) for one in samples if one["phase"]]
+    (run / "host.jsonl").write_text("\n".join((*kept, json.dumps({"end": True, "records": len(kept)}))) + "\n")
+    files = sorted(
+        str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path.name != "SHA256SUMS"
+    )
+    sums = (f"{sha256((run / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
+    (run / "SHA256SUMS").write_text("".join(sums))
+
+
+def _shown(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a host sample with what our source gave, and without how long this machine took to read it."""
+    values = {name: {**one, "age": 0} for name, one in sample["values"].items() if one["source"] != "none"}
+    return {**sample, "values": values, "took_ns": 0}
+
+
+def _damage(run: Path) -> None:
+    """Cut the soak off inside a record, and take one record out of the sweep, whose closing line then miscounts."""
+    soak = (run / "soak-1.jsonl").read_bytes()
+    (run / "soak-1.jsonl").write_bytes(soak[: len(soak) * 2 // 3])
+    lines = (run / "baseline.jsonl").read_text().splitlines(keepends=True)
+    (run / "baseline.jsonl").write_text("".join(line for number, line in enumerate(lines) if number != 2))
+
+
+if __name__ == "__main__":
+    for one in sys.argv[2:] or RUNS:
+        make(one, Path(sys.argv[1]).resolve())

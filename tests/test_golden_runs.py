@@ -1,0 +1,186 @@
+"""Stored runs, written by gatekeeper 0.1.0, that every later version must still judge alike.
+
+tests/golden/make.py says how they were made. A run is judged in a copy; the stored one is never written to.
+"""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+import gatekeeper
+from tests.e2e.place import Done, Place
+
+GOLDEN = Path(__file__).parent / "golden"
+ENDS = {
+    "promoted": ("promoted", 0),
+    "graded_back": ("graded_back", 1),
+    "failed": ("failed", 1),
+    "unproven": ("unproven", 3),
+    "damaged": ("unproven", 3),
+}
+"""The outcome and the exit code of each run."""
+WITH_POLICY = ("promoted", "graded_back", "failed")
+WORDING = frozenset({"because", "why"})
+"""Free text, which a later version may word differently."""
+FIGURES = ("center", "lo", "hi")
+each_run = pytest.mark.parametrize("name", ENDS)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for name in ENDS:
+        shutil.copytree(GOLDEN / "runs" / name, tmp_path / name)
+    return Place(tmp_path, {})
+
+
+def expected(name: str, file: str) -> str:
+    return (GOLDEN / "expected" / name / file).read_bytes().decode()
+
+
+def same_version(name: str, *programs: str) -> bool:
+    """Tell whether the running versions of *programs* are those the run was made with."""
+    then: dict[str, str] = json.loads((GOLDEN / "runs" / name / "manifest.json").read_text())["versions"]
+    now = {"gatekeeper": gatekeeper.__version__, "numpy": np.__version__}
+    return all(then[program] == now[program] for program in programs)
+
+
+def near(name: str, figure: Any) -> Any:
+    """Return *figure* to compare with: exactly, or within 0.1 % where another numpy is running.
+
+    Bounds are read off 2000 sums of resampled values, and another numpy may round their last bits differently. One that
+    draws other samples for the same seed moves them by more than 0.1 %, and that should be noticed.
+    """
+    exact = same_version(name, "numpy") or not isinstance(figure, float)
+    return figure if exact else pytest.approx(figure, rel=1e-3)
+
+
+def checks(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return every check without its wording, beside the workload it belongs to."""
+    owned = [(one["name"], check) for one in document["workloads"] for check in one["checks"]]
+    owned += [("the host", check) for check in document["host_checks"]]
+    return [(owner, {key: value for key, value in check.items() if key not in WORDING}) for owner, check in owned]
+
+
+def conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a verdict concludes from its checks, without its wording."""
+    run = {key: document[key] for key in ("schema", "slo", "grade", "outcome", "exit_code", "manifest_sha256")}
+    workloads = [[one[key] for key in ("name", "outcome", "setting", "speculation")] for one in document["workloads"]]
+    transitions = [[one[key] for key in ("at", "workload", "from", "to")] for one in document["transitions"]]
+    kinds = [one["kind"] for one in document["findings"]]
+    incomplete = "incomplete" in document
+    return run | {"workloads": workloads, "transitions": transitions, "findings": kinds, "incomplete": incomplete}
+
+
+def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
+    """Return the cases of a JUnit file, each with `failure`, `error` or nothing."""
+    root = ET.fromstring(junit)  # noqa: S314 (our own output)
+    return [(one.get("classname"), one.get("name"), [kind.tag for kind in one]) for one in root.iter("testcase")]
+
+
+def policy_of(run: Path, name: str) -> str:
+    """Return the text of the policy that a run's records give, issued when the stored one was."""
+    from gatekeeper.casefile import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
+    from gatekeeper.terms.slo import parse  # noqa: PLC0415
+    from gatekeeper.verdict.policy import policy  # noqa: PLC0415
+    from gatekeeper.verdict.policyfile import render  # noqa: PLC0415
+
+    stored = tomllib.loads(expected(name, "policy.toml"))
+    content = policy(
+        parse((run / "inputs" / "slo.toml").read_text(), "slo.toml"),
+        judge(run),
+        verdict_sha256=sha256(expected(name, "verdict.json").encode()).hexdigest(),
+        issued=stored["issued"],
+        expires=stored["expires"],
+    )
+    return render(content)
+
+
+def without_wording(name: str, value: Any) -> Any:
+    """Return a parsed policy without its free text, and its figures as `near` has them."""
+    if isinstance(value, dict):
+        return {key: without_wording(name, one) for key, one in value.items() if key not in WORDING}
+    return [without_wording(name, one) for one in value] if isinstance(value, list) else near(name, value)
+
+
+def judged(place: Place, name: str) -> Done:
+    return place.run("judge", name, "--json", code=ENDS[name][1])
+
+
+def test_each_run_ends_as_its_folder_says() -> None:
+    """
+    The stored runs end in promoted, graded back, failed and unproven; a damaged one is never promoted.
+    """
+    stored = {path.name: json.loads((path / "verdict.json").read_text()) for path in (GOLDEN / "expected").iterdir()}
+
+    assert {name: (one["outcome"], one["exit_code"]) for name, one in stored.items()} == ENDS
+    assert {path.name for path in (GOLDEN / "runs").iterdir()} == set(ENDS)
+    assert {path.parent.name for path in GOLDEN.glob("expected/*/policy.toml")} == set(WITH_POLICY)
+
+
+@each_run
+def test_judging_comes_to_the_same_conclusions(place: Place, name: str) -> None:
+    """
+    Judging a stored run gives the exit code, outcomes, settings, transitions and kinds of findings that it gave.
+    """
+    document = judged(place, name).document
+
+    assert conclusions(json.loads(expected(name, "verdict.json"))) == conclusions(document)
+
+
+@each_run
+def test_judging_measures_the_same(place: Place, name: str) -> None:
+    """
+    Every check has the metric, bound, threshold, outcome, unit and figures that it had.
+    """
+    document = judged(place, name).document
+
+    stored = checks(json.loads(expected(name, "verdict.json")))
+    wanted = [(owner, one | {key: near(name, one[key]) for key in FIGURES}) for owner, one in stored]
+    assert wanted == checks(document)
+
+
+@each_run
+def test_the_junit_file_has_the_same_cases(place: Place, name: str) -> None:
+    """
+    The JUnit file of a stored run has the same cases, and the same ones of them are failures and errors.
+    """
+    junit = place.run("report", name, "--format", "junit", code=0).out
+
+    assert cases(expected(name, "junit.xml")) == cases(junit)
+
+
+@pytest.mark.parametrize("name", WITH_POLICY)
+def test_the_policy_does_the_same(place: Place, name: str) -> None:
+    """
+    The policy made again from a stored run has the same routes, settings, guards and times; its wording may differ.
+    """
+    made = policy_of(place.path / name, name)
+
+    stored = tomllib.loads(expected(name, "policy.toml"))
+    assert without_wording(name, stored) == without_wording(name, tomllib.loads(made))
+    assert datetime.fromisoformat(stored["issued"]) < datetime.fromisoformat(stored["expires"])
+
+
+@each_run
+def test_the_same_version_writes_the_same_bytes(place: Place, name: str) -> None:
+    """
+    With the versions the run was made with, verdict, JUnit file and policy are the stored ones byte for byte.
+    """
+    if not same_version(name, "gatekeeper", "numpy"):
+        pytest.skip("another version of gatekeeper or numpy than the run was made with")
+
+    written = {
+        "verdict.json": judged(place, name).out,
+        "junit.xml": place.run("report", name, "--format", "junit", code=0).out,
+    } | ({"policy.toml": policy_of(place.path / name, name)} if name in WITH_POLICY else {})
+
+    assert {file: expected(name, file) for file in written} == written
