@@ -28,8 +28,8 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.backends.launch import free_port
-from gatekeeper.watch import identity
+from gatekeeper.backends.process import free_port
+from gatekeeper.deploy.watch import model_identity
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"
@@ -50,12 +50,21 @@ GATEKEEPER = (sys.executable, "-m", "gatekeeper")
 @contextlib.contextmanager
 def served(draft: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Serve the little target with a draft of models/ until leaving, from the moment it listens."""
-    argv = [sys.executable, "-P", "-m", "gatekeeper.backends.mlx_tap", "--host", "127.0.0.1", "--port", str(port)]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "gatekeeper.backends.mlx_tap",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     argv += ["--model", str(MODELS / "little-target"), "--draft-model", str(MODELS / draft), "--prompt-cache-size", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: identity.behind(f"http://127.0.0.1:{port}") is not None, "the server listens")
+        until(lambda: model_identity.behind(f"http://127.0.0.1:{port}") is not None, "the server listens")
         yield process
     finally:
         process.send_signal(signal.SIGCONT)

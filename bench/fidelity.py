@@ -29,9 +29,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from gatekeeper.backends.chat import Said, understand
-from gatekeeper.backends.stream import Heard, hear
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said, understand
+from gatekeeper.backends.http.stream import Heard, hear
+from gatekeeper.core.records import Answer
 
 SOURCE = Path(__file__).with_name("fidelity_server.c")
 FIRST_US = 20_000

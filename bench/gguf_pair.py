@@ -19,8 +19,8 @@ from mlx_lm.generate import generate_step
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
-from gatekeeper.backends import control  # noqa: E402
-from gatekeeper.backends.launch import HOST, free_port, launch  # noqa: E402
+from gatekeeper.backends.http import control  # noqa: E402
+from gatekeeper.backends.process import HOST, free_port, launch  # noqa: E402
 from models.corpus import WORKLOADS  # noqa: E402
 from tools import write_gguf  # noqa: E402
 

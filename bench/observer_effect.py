@@ -26,14 +26,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.asked import settle
-from gatekeeper.backends.launch import environment
-from gatekeeper.backends.mlx_worker import MlxLm, observe
-from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.ports import Ask, Sampling
-from gatekeeper.terms.ports import Subject as Worker
-from gatekeeper.terms.records import Setting, setting
-from gatekeeper.terms.subject import Subject
+from gatekeeper.backends.http.chat import settle
+from gatekeeper.backends.process import environment
+from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.interfaces import Subject as Worker
+from gatekeeper.core.records import Setting, setting
+from gatekeeper.core.subject import Subject
 
 GOAL = 0.995
 RESAMPLES = 2000

@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from gatekeeper.backends.footprint import readings
-from gatekeeper.backends.script import Script
-from gatekeeper.backends.scripted import ScriptedBackend
-from gatekeeper.desk import Desk
-from gatekeeper.stages.soak import Soak, soak
-from gatekeeper.stages.sweep import sweep
-from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.outcome import Verdict
-from gatekeeper.terms.profile import Profile
-from gatekeeper.terms.records import Generation, HostSample, Reading
-from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict import plan as planning
-from gatekeeper.verdict.case import Case, Leg, Recorded
-from gatekeeper.verdict.conclude import conclude
-from gatekeeper.verdict.witness import host_segment
+from gatekeeper.analysis.plan import sweep_plan as planning
+from gatekeeper.analysis.verdict.case import Case, Leg, Recorded
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
+from gatekeeper.backends.scripted.script import Script
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.profile import Profile
+from gatekeeper.core.records import Generation, HostSample, Reading
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Verdict
+from gatekeeper.run.requests import Desk
+from gatekeeper.run.stages.soak import Soak, soak
+from gatekeeper.run.stages.sweep import sweep
 
 STEADY = Profile(schema=1, name="steady")
 SAMPLE_S = 1.0

@@ -17,9 +17,9 @@ import sys
 import time
 from collections.abc import Iterator
 
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.records import HostSample
 from gatekeeper.host import Sampler
-from gatekeeper.terms.clock import SystemClock
-from gatekeeper.terms.records import HostSample
 
 GOAL = 0.3
 """CPU seconds a minute."""

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from bench.rehearsal import sweep_of
 from bench.truth import LENGTHS, Scenario, promise, prompts, subject_of
-from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict import sequential
-from gatekeeper.verdict.choice import choose, look
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.sweep.choice import choose, look
+from gatekeeper.core.slo import Slo
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Floats]

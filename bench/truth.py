@@ -31,13 +31,13 @@ from statistics import fmean
 from typing import Any
 
 from bench.rehearsal import STEADY, Rehearsed, canaries, rehearse, slo
-from gatekeeper.backends.script import Script
-from gatekeeper.backends.scripted import ScriptedBackend
-from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.ports import Ask, Sampling
-from gatekeeper.terms.records import Answer, setting
-from gatekeeper.terms.slo import Slo
-from gatekeeper.verdict.timing import decode_rate
+from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.backends.scripted.backend import ScriptedBackend
+from gatekeeper.backends.scripted.script import Script
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.records import Answer, setting
+from gatekeeper.core.slo import Slo
 
 WRONG, RIGHT = 0.03, 0.05
 """How far from the bound a truth counts: below it for false promotions, above it for false blocks."""

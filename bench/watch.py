@@ -7,7 +7,7 @@
 A run is one route: a canary with its plain twin every so often, and after each the guards that `certify` writes, at
 the error of a look. What is drawn is a pair's ratio, an answer's acceptance and whether it failed; how these are read
 off an answer is tested elsewhere. The borders are the package's own, laid over whole months at once with rolling sums;
-`tests/verdict/test_watch_bench.py` holds every look of a run against `verdict.guard`.
+`tests/deploy/watch/test_watch_bench.py` holds every look of a run against `verdict.guard`.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.terms.outcome import Estimate
-from gatekeeper.terms.policy import Guard, Policy
-from gatekeeper.verdict import sequential, stats
-from gatekeeper.verdict.guard import STRETCHES, Terms, look_error
-from gatekeeper.verdict.trace import SHARES, median_bounds, median_needs, share_bounds
+from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.core.policy import Guard, Policy
+from gatekeeper.core.verdict import Estimate
+from gatekeeper.deploy.watch.guard_samples import SHARES, median_bounds, median_needs, share_bounds
+from gatekeeper.deploy.watch.guards import STRETCHES, Terms, look_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -108,7 +108,7 @@ LOSSES = (
 
 def policy(condition: Condition) -> Policy:
     """Return a policy with the guards above, of a month, and with what a soak measures of so different canaries."""
-    center, half = CERTIFIED["throughput_ratio"], stats.student_quantile(0.95, SOAKED - 1) * condition.differ
+    center, half = CERTIFIED["throughput_ratio"], intervals.student_quantile(0.95, SOAKED - 1) * condition.differ
     factor = math.exp(half / math.sqrt(SOAKED))
     ratio = {"center": center, "lo": center / factor, "hi": center * factor, "n": SOAKED}
     sides = {"throughput_ratio": "at_least", "acceptance_rate": "at_least", "error_rate": "at_most"}
@@ -213,7 +213,7 @@ _BORDERS = {"throughput_ratio": _ratio, "acceptance_rate": _acceptance, "error_r
 
 @cache
 def _student(level: float, degrees: int) -> float:
-    return stats.student_quantile(level, degrees)
+    return intervals.student_quantile(level, degrees)
 
 
 @cache

@@ -8,7 +8,7 @@ FAILED = 4
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from gatekeeper.cli import run  # noqa: PLC0415 (so that importing this module costs nothing)
+    from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
 
     try:
         code = run(sys.argv[1:])

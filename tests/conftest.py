@@ -23,11 +23,11 @@ os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-WHOLE = ("e2e", "remote", "watch")
+WHOLE = ("e2e", "run/remote", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
-TOGETHER = "tests/remote/"
+TOGETHER = "tests/run/remote/"
 """One environment is installed for the whole folder."""
 MOST_WORKERS = 4
 """Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""
@@ -56,7 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WHOLE:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(
+            tuple(f"{folder}/" for folder in WHOLE)
+        ):
             item.add_marker("whole")
     items.sort(key=lambda item: _weight(item.path.as_posix()))
 

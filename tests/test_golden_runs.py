@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import gatekeeper
-from tests.e2e.place import Done, Place
+from tests.builders.place import Done, Place
 
 GOLDEN = Path(__file__).parent / "golden"
 ENDS = {
@@ -88,10 +88,10 @@ def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
 
 def policy_of(run: Path, name: str) -> str:
     """Return the text of the policy that a run's records give, issued when the stored one was."""
-    from gatekeeper.casefile import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
-    from gatekeeper.terms.slo import parse  # noqa: PLC0415
-    from gatekeeper.verdict.policy import policy  # noqa: PLC0415
-    from gatekeeper.verdict.policyfile import render  # noqa: PLC0415
+    from gatekeeper.analysis.verdict.policy import policy  # noqa: PLC0415
+    from gatekeeper.core.slo import parse  # noqa: PLC0415
+    from gatekeeper.report.policy_toml import render  # noqa: PLC0415
+    from gatekeeper.run.load import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
 
     stored = tomllib.loads(expected(name, "policy.toml"))
     content = policy(

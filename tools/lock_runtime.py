@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "gatekeeper" / "remote" / "requirements.txt"
+LOCK = ROOT / "gatekeeper" / "run" / "remote" / "requirements.txt"
 OPTIONS = (
     "--universal",  # one list for macOS and Linux, and for every Python that is new enough
     "--generate-hashes",

@@ -15,8 +15,8 @@ Json: TypeAlias = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
-from gatekeeper.terms.metrics import ALL  # noqa: E402
-from gatekeeper.terms.slo import Slo  # noqa: E402
+from gatekeeper.core.metrics import ALL  # noqa: E402
+from gatekeeper.core.slo import Slo  # noqa: E402
 
 SCHEMA = ROOT / "slos" / "slo.schema.json"
 

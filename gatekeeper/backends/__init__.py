@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatekeeper.backends import dialects
-from gatekeeper.terms.errors import InputError, did_you_mean
+from gatekeeper.core.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     # Not imported to run: our workers also start in an environment that has none of our dependencies.
-    from gatekeeper.terms.ports import Backend
-    from gatekeeper.terms.subject import Subject
+    from gatekeeper.core.interfaces import Backend
+    from gatekeeper.core.subject import Subject
 
 _OPENERS = {
-    "mlx": "gatekeeper.backends.mlx",
-    "scripted": "gatekeeper.backends.scripted",
-    "worker": "gatekeeper.backends.worker",
-    "zlab-dflash": "gatekeeper.backends.worker",
-    "redrafter": "gatekeeper.backends.worker",
+    "mlx": ("worker_backend", "open_mlx"),
+    "scripted": ("scripted.backend", "open_backend"),
+    "worker": ("worker_backend", "open_worker"),
+    "zlab-dflash": ("worker_backend", "open_worker"),
+    "redrafter": ("worker_backend", "open_worker"),
 }
-"""Where the `open_backend` of what is no server stands; only the one that is used is imported."""
+"""Module and function that open each backend that is no server; only the one that is used is imported."""
 
 
 def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, logs: Path) -> "Backend":
@@ -30,16 +30,17 @@ def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, 
     logs and sockets of what is started.
     """
     if subject.backend in dialects.NAMES:
-        from gatekeeper.backends import served  # noqa: PLC0415 (not needed where nothing is served)
+        from gatekeeper.backends import server_backend  # noqa: PLC0415 (not needed where nothing is served)
 
-        return served.open_backend(
+        return server_backend.open_backend(
             subject, models=models, base=base, logs=logs, dialect=dialects.dialect_of(subject.backend)
         )
     if subject.backend not in _OPENERS:
         known = (*_OPENERS, *dialects.NAMES)
         raise InputError(f"unknown backend '{subject.backend}'", hint=did_you_mean(subject.backend, known))
-    module = import_module(_OPENERS[subject.backend])
-    backend: Backend = module.open_backend(subject, models=models, base=base, logs=logs)
+    module, opener = _OPENERS[subject.backend]
+    open_it = getattr(import_module(f"gatekeeper.backends.{module}"), opener)
+    backend: Backend = open_it(subject, models=models, base=base, logs=logs)
     return backend
 
 

@@ -5,18 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gatekeeper.backends import control
-from gatekeeper.backends.asked import PLAIN, settle
-from gatekeeper.backends.chat import understand
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, Wanted
-from gatekeeper.backends.launch import Launched
-from gatekeeper.backends.stream import hear
-from gatekeeper.terms.canary import Canary
-from gatekeeper.terms.clock import SystemClock
-from gatekeeper.terms.errors import GatekeeperError
-from gatekeeper.terms.ports import Ask, Sampling
-from gatekeeper.terms.records import Answer, Claims, Setting
-from gatekeeper.terms.subject import Subject
+from gatekeeper.backends.http import control
+from gatekeeper.backends.http.chat import PLAIN, settle, understand
+from gatekeeper.backends.http.stream import hear
+from gatekeeper.backends.process import Launched
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.records import Answer, Claims, Setting
+from gatekeeper.core.subject import Subject
 
 _ENDING_S = 0.5
 """After a torn connection: as long as a killed server may take to be gone."""

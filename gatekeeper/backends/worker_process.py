@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.launch import GRACE_S, environment, how_it_ended, last_words, tail
+from gatekeeper.backends.process import GRACE_S, environment, how_it_ended, last_words, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
-from gatekeeper.terms.errors import InputError
+from gatekeeper.core.errors import InputError
 
 BEAT = "GATEKEEPER_BEAT"
 """Names the descriptor of the page: any change of its first eight bytes is a sign of life."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.backends.asked import Asked
-from gatekeeper.terms.errors import InputError, did_you_mean
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, Arrival, Rounds, Setting
-from gatekeeper.terms.slo import CHOSEN, CONDITIONS
+from gatekeeper.backends.http.chat import Asked
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Arrival, Rounds, Setting
+from gatekeeper.core.slo import CHOSEN, CONDITIONS
 
 VERSION = 1
 LINE_BYTES = 8 << 20

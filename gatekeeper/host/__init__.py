@@ -1,13 +1,12 @@
 """The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
 
-from gatekeeper.host.awake import keep_awake, sleeps_after
-from gatekeeper.host.conditions import conditions
+from gatekeeper.host.capabilities import NEEDS, lacks, remedy, survey
+from gatekeeper.host.conditions import conditions, keep_awake, sleeps_after
+from gatekeeper.host.host_lock import OWNER, occupant, occupied, this_owner
+from gatekeeper.host.live import document, watch
 from gatekeeper.host.load import background
-from gatekeeper.host.occupancy import OWNER, occupant, occupied, this_owner
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import Sampler
-from gatekeeper.host.served import NEEDS, lacks, remedy, survey
-from gatekeeper.host.watch import document, watch
 
 __all__ = [
     "NEEDS",

@@ -1,18 +1,22 @@
 """The conditions a run was made under: facts for the manifest, every unknown None, never a serial number."""
 
+import contextlib
 import os
 import platform as python_platform
 import re
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.host import linux
 from gatekeeper.host.macos import facts as macos_facts
+from gatekeeper.host.macos import pmset
 from gatekeeper.host.platforms import REPLAYED, this
-from gatekeeper.host.values import Lack
+from gatekeeper.host.poller import Child, run
+from gatekeeper.host.sources import Lack
 
 KEYS = (
     "platform",
@@ -97,3 +101,23 @@ def _virtual(cpuinfo: str, vendor: str) -> bool | None:
     if re.search(r"QEMU|KVM|VMware|VirtualBox|Xen|Virtual Machine|Google Compute|Amazon EC2|Parallels", vendor):
         return True
     return False if vendor or re.search(r"^flags\s*:", cpuinfo, re.MULTILINE) else None
+
+
+@contextlib.contextmanager
+def keep_awake(platform: str | None = None) -> Iterator[None]:
+    """Hold `caffeinate` for this process on macOS; nothing elsewhere.
+
+    It watches our process id, so it ends with us even if we are killed. Whether the host slept all the same is read
+    from the samples: the time of day jumps against the monotonic clock.
+    """
+    if (platform or this()) != "macos" or shutil.which("caffeinate") is None:
+        yield
+        return
+    with Child(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
+        yield
+
+
+def sleeps_after(platform: str | None = None) -> float | None:
+    """Return the idle seconds after which this host goes to sleep by itself; None where it never does, or is silent."""
+    output = run(["pmset", "-g"]) if (platform or this()) == "macos" else None
+    return (pmset.parse_sleep(output) or None) if output is not None else None

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gatekeeper.host.source import Local
-from gatekeeper.host.values import Found, Lack, number, scaled
+from gatekeeper.host.sources import Found, Lack, Local, number, scaled
 
 PROC = Path("/proc")
 SYS = Path("/sys")

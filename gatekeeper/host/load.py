@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gatekeeper.terms.errors import GatekeeperError
+from gatekeeper.core.errors import GatekeeperError
 
 START_LIMIT = 60.0
 """Seconds until every load must be on: filling 16 GB takes about ten."""

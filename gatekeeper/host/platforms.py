@@ -4,9 +4,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.host import linux, macos
-from gatekeeper.host.source import Source
-from gatekeeper.terms.errors import InputError, did_you_mean
+from gatekeeper.host.sources import Source
 
 PLATFORMS = ("macos", "linux")
 REPLAYED = "GATEKEEPER_HOST_AS"

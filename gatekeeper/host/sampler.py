@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from gatekeeper.host.panel import Panel
+from gatekeeper.core.clock import Clock, stamp
+from gatekeeper.core.records import HostSample
 from gatekeeper.host.platforms import sources as sources_of
-from gatekeeper.host.source import Source
-from gatekeeper.terms.clock import Clock, stamp
-from gatekeeper.terms.records import HostSample
+from gatekeeper.host.poller import Panel
+from gatekeeper.host.sources import Source
 
 GRACE_SHARE, GRACE_MOST = 0.4, 0.5
 """A sample waits for its tools for a share of the interval, and never longer than half a second."""

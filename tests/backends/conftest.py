@@ -12,10 +12,10 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends import open_backend
-from gatekeeper.terms.canary import Canary, parse
-from gatekeeper.terms.ports import Ask, Backend, Sampling, Subject
-from gatekeeper.terms.records import setting
-from gatekeeper.terms.subject import Subject as Written
+from gatekeeper.core.canary import Canary, parse
+from gatekeeper.core.interfaces import Ask, Backend, Sampling, Subject
+from gatekeeper.core.records import setting
+from gatekeeper.core.subject import Subject as Written
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "models" / name for name in ("little-target", "little-draft", "little-draft-lite")}
@@ -33,7 +33,7 @@ ELSEWHERE = (
     f"""\
 import runpy, sys
 sys.path.insert(0, {str(Path(gatekeeper.__file__).parents[1])!r})
-runpy.run_module("gatekeeper.backends.mlx_worker", run_name="__main__", alter_sys=True)""",
+runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alter_sys=True)""",
 )
 """Our own mlx worker, started as anybody's program would be."""
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.redrafter_worker import unfold, vicuna
-from gatekeeper.backends.worker import WorkerBackend, WorkerSubject
-from gatekeeper.backends.zlab_dflash_worker import DflashWorker
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, Rounds, setting
-from gatekeeper.terms.subject import Subject as Written
+from gatekeeper.backends.worker_backend import WorkerBackend, WorkerSubject
+from gatekeeper.backends.workers.redrafter import unfold, vicuna
+from gatekeeper.backends.workers.zlab_dflash import DflashWorker
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Rounds, setting
+from gatekeeper.core.subject import Subject as Written
 from tests.backends.conftest import MODELS, PLAIN, Arena, ask
 
 pytestmark = pytest.mark.mlx

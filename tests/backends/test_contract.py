@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.terms.errors import GatekeeperError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.ports import Ask, Sampling
-from gatekeeper.terms.records import Answer, setting
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, PLAIN, Arena, ask, canary
 
 BACKENDS = (

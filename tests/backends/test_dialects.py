@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.backends.dialects.counters import by_position, total
 from gatekeeper.backends.dialects.dialect import Counters
-from gatekeeper.backends.dialects.prometheus import by_position, total
-from gatekeeper.backends.served import ServedBackend
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, Setting, setting
-from gatekeeper.terms.subject import Subject
-from gatekeeper.verdict.claims import claimed_rounds
+from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Setting, setting
+from gatekeeper.core.subject import Subject
 from tests.backends.conftest import ROOT, ask
-from tests.backends.recorded import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
+from tests.builders.servers import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
 
 MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
 PLAIN = setting(draft=None)
@@ -414,7 +414,7 @@ def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp
     program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
     command = [sys.executable, "-c", program, "{port}"]
     with RecordedServer(PROTOCOLS["openai"], drafting=False) as other:
-        monkeypatch.setattr("gatekeeper.backends.served.free_port", lambda: int(other.url.rsplit(":", 1)[1]))
+        monkeypatch.setattr("gatekeeper.backends.server_backend.free_port", lambda: int(other.url.rsplit(":", 1)[1]))
         subject = Subject.model_validate(
             {"backend": "openai", "target": "big", "drafts": ["small"], "command": command, "plain_command": command}
         )

@@ -14,12 +14,12 @@ import pytest
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
-from gatekeeper.backends.served import ServedBackend, open_backend
 from gatekeeper.backends.server import Server
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, setting
-from gatekeeper.terms.subject import Subject
+from gatekeeper.backends.server_backend import ServedBackend, open_backend
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, setting
+from gatekeeper.core.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, ask
 from tools import write_gguf
 

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker import WorkerSubject
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.records import Answer, setting
+from gatekeeper.backends.worker_backend import WorkerSubject
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
 
 pytestmark = pytest.mark.mlx

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends import mlx_tap
-from gatekeeper.backends.served import ServedBackend
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import setting
+from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.backends.workers import mlx_server_tap
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, Arena, ask
 
 pytestmark = pytest.mark.mlx
@@ -160,7 +160,7 @@ def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "stream_generate", lambda model: model)
 
     with pytest.raises(SystemExit) as caught:
-        mlx_tap.install()
+        mlx_server_tap.install()
 
     assert "APIHandler.completion_usage_response" in str(caught.value)
     assert "stream_generate(draft_model)" in str(caught.value)

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from gatekeeper.analysis.plan.capabilities import Glance, findings, shown
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.served import ServedBackend
 from gatekeeper.backends.server import Server
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.ports import Ask
-from gatekeeper.terms.records import Answer, Setting, setting
-from gatekeeper.terms.subject import Subject
-from gatekeeper.verdict.glance import Glance, findings, shown
+from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Setting, setting
+from gatekeeper.core.subject import Subject
 from tests.backends.conftest import MODELS, PLAIN, ask, canary
 
 pytestmark = [pytest.mark.mlx, pytest.mark.slow]

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker import WorkerBackend, WorkerSubject
-from gatekeeper.terms.errors import GatekeeperError, InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, Rounds, setting
+from gatekeeper.backends.worker_backend import WorkerBackend, WorkerSubject
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Rounds, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask, canary
 
 HERE = Path(__file__).parent
@@ -411,7 +411,7 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
         "        if name.split('.')[0] in {'pydantic', 'numpy', 'click', 'jsonschema'}:\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Nobody())\n"
-        "import gatekeeper.backends.zlab_dflash_worker, gatekeeper.backends.redrafter_worker\n"
+        "import gatekeeper.backends.workers.zlab_dflash, gatekeeper.backends.workers.redrafter\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
 

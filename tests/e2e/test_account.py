@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.place import Place
+from tests.builders.place import Place
 
 Scripted = Callable[..., Place]
 

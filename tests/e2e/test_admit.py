@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gatekeeper import proof
-from gatekeeper.store import SUMS, RunDirectory
-from gatekeeper.terms.errors import NoProofError
-from gatekeeper.terms.manifest import sha256
-from gatekeeper.verdict.certificate import render
+from gatekeeper.core.errors import NoProofError
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.run_directory import SUMS, RunDirectory
+from gatekeeper.report.certificate import render
+from gatekeeper.run import verify
+from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
-from tests.e2e.place import Place
 
 Scripted = Callable[..., Place]
 CERTIFIED = {
@@ -311,17 +311,17 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
         for one in policy["route"]
     ]
     (run / "policy.toml").write_text(tomli_w.dumps(policy))
-    monkeypatch.setattr(proof, "__version__", "0.0.1")
+    monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
-    known = proof.judged(directory, proof.read_manifest(directory))
-    certificate = proof.certificate_of(directory, known.manifest, known.verdict, policy)
+    known = verify.judged(directory, verify.read_manifest(directory))
+    certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy)
     (run / "certificate.intoto.json").write_text(render(certificate))
 
     if refused:
         with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
-            proof.papers(known)
+            verify.papers(known)
     else:
-        assert policy == proof.papers(known).policy
+        assert policy == verify.papers(known).policy
 
 
 def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkey
     was loosened afterwards is seen, sealed again or not.
     """
     run = certified.path / "runs" / "run-1"
-    monkeypatch.setattr(proof, "__version__", "0.0.1")
+    monkeypatch.setattr(verify, "__version__", "0.0.1")
     untouched = asked(certified)
     edit(run / "policy.toml", "at_least = 1.16", "at_least = 0.16")
     edited = asked(certified)

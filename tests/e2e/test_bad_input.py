@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT, Place
+from tests.builders.place import ROOT, Place
 
 Scripted = Callable[..., Place]
 

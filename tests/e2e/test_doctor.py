@@ -8,8 +8,8 @@ from importlib.metadata import version
 import pytest
 
 from gatekeeper.backends.dialects import NAMES, dialect_of
-from gatekeeper.terms.metrics import ALL
-from tests.e2e.place import Place
+from gatekeeper.core.metrics import ALL
+from tests.builders.place import Place
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
     One line each, our own first; and no heavy package is imported for it.
     """
     script = (
-        "import sys\nfrom gatekeeper.cli import run\n"
+        "import sys\nfrom gatekeeper.cli.main import run\n"
         "code = run(['--version'])\n"
         "print(code, [name for name in ('mlx', 'mlx_lm', 'numpy', 'transformers') if name in sys.modules])"
     )

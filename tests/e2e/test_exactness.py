@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import Place
+from tests.builders.place import Place
 
 Scripted = Callable[..., Place]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT
+from tests.builders.place import ROOT
 from tests.e2e.test_github import document, steps_of
 
 WORKFLOW = ROOT / ".github" / "workflows" / "nightly-soak.yml"

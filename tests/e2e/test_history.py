@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.store import SUMS
+from gatekeeper.core.run_directory import SUMS
+from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
-from tests.e2e.place import Place
 
 ONE = {"workload": [{"name": "easy", "canaries": "easy.jsonl"}]}
 

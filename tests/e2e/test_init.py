@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper import host, inputs, proposal
-from gatekeeper.terms import slo
-from tests import laid_out
-from tests.e2e.place import ROOT, Place
+from gatekeeper import host
+from gatekeeper.core import inputs, slo
+from gatekeeper.run import init_slo
+from tests.builders import models as laid_out
+from tests.builders.models import MODELS
+from tests.builders.place import ROOT, Place
 from tests.e2e.test_m4_24gb import mac
-from tests.laid_out import MODELS
 from tools import write_gguf
 
 FILE = "slos/this-host.toml"
@@ -106,7 +107,7 @@ def test_machines_are_listed_by_their_memory() -> None:
     """
     files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
 
-    assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(proposal.MACHINES)
+    assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(init_slo.MACHINES)
 
 
 def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import Done, Place
+from tests.builders.place import Done, Place
 
 Scripted = Callable[..., Place]
 Until = Callable[[Callable[[], bool]], None]

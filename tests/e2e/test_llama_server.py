@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT, Place
+from tests.builders.place import ROOT, Place
 from tools import write_gguf
 
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.specimen import text_for
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.backends.scripted.answers import text_for
+from gatekeeper.core import canary
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.records import Answer
 from gatekeeper.host.macos import notifyutil
-from gatekeeper.terms import canary
-from gatekeeper.terms.metrics import ALL
-from gatekeeper.terms.records import Answer
-from gatekeeper.verdict.quality import grade
-from tests.e2e.place import ROOT, Place
-from tests.host import spoken
+from tests.builders import mac_tools
+from tests.builders.place import ROOT, Place
 
 SHIPPED: dict[str, Any] = tomllib.loads((ROOT / "slos" / "m4-24gb.toml").read_text())
 
@@ -49,14 +49,14 @@ def mac(folder: Path, **broken: str) -> None:
     """Write the tools of a healthy Mac mini; *broken* replaces the script of one."""
     line = "Note: No CPU power status has been recorded"
     scripts = {
-        "vm_stat": prints(spoken.vm_stat(**HEALTHY)),
-        "sysctl": spoken.sysctl_script(),
+        "vm_stat": prints(mac_tools.vm_stat(**HEALTHY)),
+        "sysctl": mac_tools.sysctl_script(),
         "notifyutil": f"echo {notifyutil.KEY} 0",
-        "ioreg": prints(spoken.ioreg()),
+        "ioreg": prints(mac_tools.ioreg()),
         "pmset": f"case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
         f"*) echo '{line}';; esac",
         "sudo": 'shift; exec "$@"',
-        "powermetrics": f"while :; do {prints(spoken.powermetrics())}; printf '\\0'; sleep 0.2; done",
+        "powermetrics": f"while :; do {prints(mac_tools.powermetrics())}; printf '\\0'; sleep 0.2; done",
     } | broken
     folder.mkdir()
     for name, script in scripts.items():
@@ -205,7 +205,7 @@ def test_a_host_that_breaks_its_promise_fails_the_run(place: Place) -> None:
     """
     little = {**HEALTHY, "File_backed_pages": 445_000, "Pages_inactive": 235_000}
     slo = shipped(only="long", first=20)
-    run = placed(place, slo, {}, vm_stat=prints(spoken.vm_stat(**little)))
+    run = placed(place, slo, {}, vm_stat=prints(mac_tools.vm_stat(**little)))
 
     run.run("certify", "slo.toml", "--out", "run", code=1)
 
@@ -236,7 +236,7 @@ def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
     A run that decodes plainly keeps every host bound; with the samples of one bound changed it fails for that alone.
     """
     # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
-    run = placed(place, shipped(only="chat"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(spoken.ioreg())}")
+    run = placed(place, shipped(only="chat"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
     run.run("certify", "slo.toml", "--out", "run", code=0)
     path = run.path / "run" / "host.jsonl"
     whole = path.read_text().splitlines()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.place import ROOT, Done, Place
+from tests.builders.place import ROOT, Done, Place
 from tests.e2e.test_interruptions import REAL_TIME
 
 OURS = f'exec "{sys.executable}" -m gatekeeper "$@"'

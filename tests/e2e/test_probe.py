@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT, Done, Place, canary_lines
+from tests.builders.place import ROOT, Done, Place, canary_lines
 
 Scripted = Callable[..., Place]
 Until = Callable[[Callable[[], bool]], None]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.store import RunDirectory
-from gatekeeper.terms.manifest import sha256
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.run_directory import RunDirectory
+from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
-from tests.e2e.place import Place
 
 DAY = timedelta(days=1)
 KILLED = """

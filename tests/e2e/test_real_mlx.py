@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.builders.place import ROOT, Done, Place
 from tests.e2e.conftest import place as place_in
-from tests.e2e.place import ROOT, Done, Place
 
 pytestmark = pytest.mark.mlx
 

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gatekeeper.reports import FORMATS
-from tests.e2e.place import Place
+from gatekeeper.report import FORMATS
+from tests.builders.place import Place
 
 Scripted = Callable[..., Place]
 Until = Callable[[Callable[[], bool]], None]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.e2e.place import Place
+from tests.builders.place import Place
 
 Scripted = Callable[..., Place]
 

@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections.abc import Callable
 
-from tests.e2e.place import Place
+from tests.builders.place import Place
 
 
 def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ROOT, Place, canary_lines
+from tests.builders.place import ROOT, Place, canary_lines
 
 EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from gatekeeper import cli, host
-from gatekeeper.host.source import Local
-from gatekeeper.host.values import Found, Lack
+from gatekeeper import host
+from gatekeeper.cli.main import run as run_command
+from gatekeeper.host.sources import Found, Lack, Local
 
 FACTS = dict.fromkeys(host.conditions()) | {
     "platform": "linux",
@@ -502,7 +502,7 @@ def _gatekeeper(*words: str, code: int) -> str:
     """Run a command and return what it prints; another exit code than *code* ends everything."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        ended = cli.run(words)
+        ended = run_command(words)
     if ended != code:
         raise SystemExit(
             f"gatekeeper {' '.join(words)} ended in {ended}, not in {code}\n{out.getvalue()}{err.getvalue()}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gatekeeper import host
 from gatekeeper.host import linux
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack
 
 BAD = Lack.PARSE_ERROR
 

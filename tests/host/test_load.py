@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.profile import Profile
+from gatekeeper.core.toml_file import parse
 from gatekeeper.host import background
 from gatekeeper.host.load import plan
-from gatekeeper.terms.errors import GatekeeperError
-from gatekeeper.terms.profile import Profile
-from gatekeeper.terms.tomlfile import parse
 
 PATIENCE = 20.0
 MEGABYTE = 10**6

@@ -20,9 +20,8 @@ from gatekeeper.host.macos import (
     sysctl,
     vm_stat,
 )
-from gatekeeper.host.source import Decoder, Output
-from gatekeeper.host.values import Found, Lack
-from tests.host import spoken
+from gatekeeper.host.sources import Decoder, Found, Lack, Output
+from tests.builders import mac_tools
 
 PAGE = 16384
 BAD = Lack.PARSE_ERROR
@@ -38,7 +37,7 @@ def test_headroom_is_free_plus_file_backed_plus_purgeable(width: int, page: int)
     """
     Headroom counts what needs no compression, in the page size of the header, in both label widths.
     """
-    found = vm_stat.parse(printed(spoken.vm_stat(page, width)))
+    found = vm_stat.parse(printed(mac_tools.vm_stat(page, width)))
 
     assert (90_000 + 250_000 + 15_000) * page == found["memory_headroom"]
     assert (210_000 + 550_000 + 300_000) * page == found["memory_uncompressed_demand"]
@@ -50,8 +49,8 @@ def test_rows_for_tagged_memory_change_nothing() -> None:
     """
     Systems that append rows, one of them in bytes, give the same values.
     """
-    text = spoken.vm_stat()
-    more = "".join(f"{name + ':':<35}{value:>16}.\n" for name, value in spoken.TAGGED_ROWS.items())
+    text = mac_tools.vm_stat()
+    more = "".join(f"{name + ':':<35}{value:>16}.\n" for name, value in mac_tools.TAGGED_ROWS.items())
 
     assert vm_stat.parse(printed(text)) == vm_stat.parse(printed(text + more))
 
@@ -60,19 +59,19 @@ def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
     """
     File-backed plus anonymous pages must be active plus inactive plus speculative; else nothing is believed.
     """
-    found = vm_stat.parse(printed(spoken.vm_stat(Pages_active=100_000)))
+    found = vm_stat.parse(printed(mac_tools.vm_stat(Pages_active=100_000)))
 
     assert {BAD} == set(found.values())
 
 
-@given(cut=st.integers(0, len(spoken.vm_stat())))
+@given(cut=st.integers(0, len(mac_tools.vm_stat())))
 def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
     """
     Every value read from a truncated output is the value of the whole one.
     """
-    whole = vm_stat.parse(printed(spoken.vm_stat()))
+    whole = vm_stat.parse(printed(mac_tools.vm_stat()))
 
-    found = vm_stat.parse(printed(spoken.vm_stat()[:cut]))
+    found = vm_stat.parse(printed(mac_tools.vm_stat()[:cut]))
 
     assert all(value in (BAD, whole[name]) for name, value in found.items())
 
@@ -82,8 +81,8 @@ def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
     [
         "",
         "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n",
-        "Statistiken des virtuellen Speichers: (16384 Bytes)\n" + spoken.vm_stat().split("\n", 1)[1],
-        spoken.vm_stat().replace("Pages free", "Pages\0free"),
+        "Statistiken des virtuellen Speichers: (16384 Bytes)\n" + mac_tools.vm_stat().split("\n", 1)[1],
+        mac_tools.vm_stat().replace("Pages free", "Pages\0free"),
         # Interval mode: columns, not rows.
         "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n    free   active\n   47687  1116540\n",
     ],
@@ -99,7 +98,7 @@ def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
     """
     The lines of `sysctl -n` carry no names; they are matched to the keys one by one, a limit of 0 being the default.
     """
-    text = "\n".join(spoken.SYSCTL[key] for key in sysctl.KEYS) + "\n"
+    text = "\n".join(mac_tools.SYSCTL[key] for key in sysctl.KEYS) + "\n"
 
     found = sysctl.parse(printed(text))
 
@@ -117,8 +116,8 @@ def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
     """
     The key named on stderr is absent, and every other value stands.
     """
-    whole = sysctl.parse(printed("".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)))
-    text = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS if key != missing)
+    whole = sysctl.parse(printed("".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)))
+    text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS if key != missing)
 
     found = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
 
@@ -139,7 +138,7 @@ def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
     """
     A memory size that lost digits, or a level that lost its line, is a parse error; nothing at all is absent.
     """
-    text = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
     whole = sysctl.parse(printed(text))
 
     found = sysctl.parse(printed(text[:cut]))
@@ -151,9 +150,9 @@ def test_lines_that_name_their_key_belong_to_it() -> None:
     """
     A sysctl that prints its keys in spite of -n is read in any order, beside keys nobody asked for.
     """
-    plain = "".join(f"{spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    named = "".join(f"{key}: {spoken.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    turned = "".join(f"{key}: {spoken.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
+    plain = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    named = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    turned = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
 
     assert sysctl.parse(printed(plain)) == sysctl.parse(printed(named))
     assert sysctl.parse(printed(plain)) == sysctl.parse(printed(turned))
@@ -168,7 +167,7 @@ def test_facts_that_are_cut_off_are_unknown() -> None:
     )
 
 
-@pytest.mark.parametrize("line", [spoken.swapusage(point=","), "total = 1024.00M", "", "total = 1.0G  used = 0.5G"])
+@pytest.mark.parametrize("line", [mac_tools.swapusage(point=","), "total = 1024.00M", "", "total = 1.0G  used = 0.5G"])
 def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
     """
     A decimal comma under LC_ALL=C is not the tool we know.
@@ -184,7 +183,7 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Lack) -> None:
     """
     Another number is not a pressure level.
     """
-    found = sysctl.parse(printed(f"{text}\n{spoken.swapusage()}\n25769803776\n0\n"))
+    found = sysctl.parse(printed(f"{text}\n{mac_tools.swapusage()}\n25769803776\n0\n"))
 
     assert level == found["memory_pressure_level"]
 
@@ -273,19 +272,19 @@ def test_ioreg_memory_is_the_exact_key() -> None:
     """
     The driver's own memory has a key that begins alike.
     """
-    found = ioreg.parse(printed(spoken.ioreg(busy=41, memory=626_000_000, resets=3)))
+    found = ioreg.parse(printed(mac_tools.ioreg(busy=41, memory=626_000_000, resets=3)))
 
     assert found == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_resets": 3.0}
 
 
-@given(cut=st.integers(0, len(spoken.ioreg())))
+@given(cut=st.integers(0, len(mac_tools.ioreg())))
 def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
     """
     A number without what follows it may have lost digits.
     """
-    whole = ioreg.parse(printed(spoken.ioreg()))
+    whole = ioreg.parse(printed(mac_tools.ioreg()))
 
-    found = ioreg.parse(printed(spoken.ioreg()[:cut]))
+    found = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
 
     assert all(isinstance(value, Lack) or value == whole[name] for name, value in found.items())
 
@@ -395,20 +394,20 @@ STREAMS: dict[str, tuple[Callable[[], Decoder], bytes]] = {
     "powermetrics": (
         powermetrics.Frames,
         b"\0".join(
-            spoken.powermetrics(gpu=gpu, delta=delta, pressure=pressure).encode()
+            mac_tools.powermetrics(gpu=gpu, delta=delta, pressure=pressure).encode()
             for gpu, delta, pressure in [(1.5, False, "Nominal"), (9.5, True, "Heavy"), (8.5, True, "Odd")]
         ),
     ),
     "powermetrics with a cut sample": (
         powermetrics.Frames,
-        spoken.powermetrics().encode()[:400] + b"\0" + spoken.powermetrics(gpu=7.5).encode(),
+        mac_tools.powermetrics().encode()[:400] + b"\0" + mac_tools.powermetrics(gpu=7.5).encode(),
     ),
     "powermetrics with a NUL inside": (
         powermetrics.Frames,
-        spoken.powermetrics().encode().replace(b"<dict>", b"<di\0ct>", 1) + spoken.powermetrics(gpu=6.5).encode(),
+        mac_tools.powermetrics().encode().replace(b"<dict>", b"<di\0ct>", 1) + mac_tools.powermetrics(gpu=6.5).encode(),
     ),
-    "macmon": (macmon.Lines, b"".join(map(spoken.macmon_line, ("0.5", "0.6", "0.8")))),
-    "macmon with garbage": (macmon.Lines, b'{"gpu_power": 1\n\xff\0\n[]\n' + spoken.macmon_line("0.8") + b'{"gpu'),
+    "macmon": (macmon.Lines, b"".join(map(mac_tools.macmon_line, ("0.5", "0.6", "0.8")))),
+    "macmon with garbage": (macmon.Lines, b'{"gpu_power": 1\n\xff\0\n[]\n' + mac_tools.macmon_line("0.8") + b'{"gpu'),
 }
 
 
@@ -448,8 +447,8 @@ def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
     """
     Random bytes before a sample never become values, and the sample after them is read.
     """
-    frames = readings(powermetrics.Frames(), [garbage + spoken.powermetrics().encode()])
-    lines = readings(macmon.Lines(), [garbage + b"\n" + spoken.macmon_line("0.8")])
+    frames = readings(powermetrics.Frames(), [garbage + mac_tools.powermetrics().encode()])
+    lines = readings(macmon.Lines(), [garbage + b"\n" + mac_tools.macmon_line("0.8")])
 
     assert (frames[-1]["gpu_power"], lines[-1]["gpu_power"]) == (9.10025, 8.5)
     assert all(value is BAD for found in (*frames[:-1], *lines[:-1]) for value in found.values())
@@ -459,7 +458,7 @@ def test_powermetrics_units_become_base_units() -> None:
     """
     Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level.
     """
-    (found,) = powermetrics.Frames().feed(spoken.powermetrics(pressure="Heavy").encode())
+    (found,) = powermetrics.Frames().feed(mac_tools.powermetrics(pressure="Heavy").encode())
 
     expected = {
         "cpu_power": 2.4005,
@@ -477,7 +476,9 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
     """
     Without the processor there is no power: the GPU's own energy counter is another quantity.
     """
-    text = spoken.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
+    text = (
+        mac_tools.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
+    )
 
     (found,) = powermetrics.Frames().feed(f"{text}</dict></dict></plist>".encode())
 
@@ -519,7 +520,7 @@ def test_macmon_of_every_version(version: str, frequency: float, active: float, 
     """
     Powers are watts throughout; 0.8 adds fans and a true activity.
     """
-    (found,) = macmon.Lines().feed(spoken.macmon_line(version))
+    (found,) = macmon.Lines().feed(mac_tools.macmon_line(version))
 
     expected = {
         "cpu_power": 2.5,
@@ -538,7 +539,7 @@ def test_macmon_numbers_must_be_possible(odd: str) -> None:
     """
     NaN, infinity, negative watts and what is no number at all are parse errors.
     """
-    line = json.dumps(spoken.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
+    line = json.dumps(mac_tools.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
 
     (found,) = macmon.Lines().feed(line.encode() + b"\n")
 

@@ -12,14 +12,13 @@ import psutil
 import pytest
 
 from gatekeeper import host
+from gatekeeper.core.clock import VirtualClock
+from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.host.macos import notifyutil, powermetrics, sources
-from gatekeeper.host.panel import Panel
-from gatekeeper.host.source import Stream
-from gatekeeper.host.values import UNITS
-from gatekeeper.reports import hosttable
-from gatekeeper.terms.clock import VirtualClock
-from gatekeeper.terms.records import HostSample, Reading
-from tests.host import spoken
+from gatekeeper.host.poller import Panel
+from gatekeeper.host.sources import UNITS, Stream
+from gatekeeper.report import host_table
+from tests.builders import mac_tools
 from tests.host.conftest import StandIn
 
 PATIENCE = 20.0
@@ -32,10 +31,10 @@ def prints(text: str) -> str:
 
 def whole_mac(stand_in: StandIn) -> None:
     """Put every tool of a healthy Mac on PATH."""
-    stand_in("vm_stat", prints(spoken.vm_stat()))
-    stand_in("sysctl", spoken.sysctl_script())
+    stand_in("vm_stat", prints(mac_tools.vm_stat()))
+    stand_in("sysctl", mac_tools.sysctl_script())
     stand_in("notifyutil", f"echo {notifyutil.KEY} 0")
-    stand_in("ioreg", prints(spoken.ioreg()))
+    stand_in("ioreg", prints(mac_tools.ioreg()))
     stand_in(
         "pmset",
         "case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
@@ -50,8 +49,8 @@ def whole_mac(stand_in: StandIn) -> None:
     line = "x [$2]: 64-bit    Footprint: 1000 B (16384 bytes per page)"
     stand_in("footprint", f'while [ $# -gt 1 ]; do [ "$1" = -p ] && echo "{line}"; shift; done')
     stand_in("sudo", 'shift; exec "$@"')
-    stream(stand_in, "powermetrics", spoken.powermetrics(), separator="\\0")
-    stream(stand_in, "macmon", json.dumps(spoken.macmon("0.8")), separator="\\n")
+    stream(stand_in, "powermetrics", mac_tools.powermetrics(), separator="\\0")
+    stream(stand_in, "macmon", json.dumps(mac_tools.macmon("0.8")), separator="\\n")
 
 
 def stream(stand_in: StandIn, name: str, item: str, *, separator: str, times: str = "", after: str = "") -> None:
@@ -156,7 +155,7 @@ def test_a_tool_slower_than_its_sample_serves_the_next(stand_in: StandIn) -> Non
     A late answer is used by the sample after it, with its age.
     """
     whole_mac(stand_in)
-    stand_in("vm_stat", f"sleep 0.4; {prints(spoken.vm_stat())}")
+    stand_in("vm_stat", f"sleep 0.4; {prints(mac_tools.vm_stat())}")
 
     with Panel(sources(tuple), interval=1.0) as panel:
         panel.refresh(0.05)
@@ -173,7 +172,7 @@ def test_virtual_minutes_do_not_run_real_tools_each_second(stand_in: StandIn) ->
     Ten virtual minutes give six hundred samples from the few runs that their real time allows.
     """
     whole_mac(stand_in)
-    stand_in("vm_stat", f'echo x >> "$0.calls"; {prints(spoken.vm_stat())}')
+    stand_in("vm_stat", f'echo x >> "$0.calls"; {prints(mac_tools.vm_stat())}')
     clock, seen = VirtualClock(), list[HostSample]()
 
     with host.Sampler("macos", clock=clock, pids=tuple, record=seen.append):
@@ -192,8 +191,8 @@ def test_tools_are_asked_in_the_c_locale(stand_in: StandIn, monkeypatch: pytest.
     whole_mac(stand_in)
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("LC_NUMERIC", "de_DE.UTF-8")
-    comma, point = spoken.swapusage(point=","), spoken.swapusage()
-    script = spoken.sysctl_script(vm__swapusage="SWAP").replace(
+    comma, point = mac_tools.swapusage(point=","), mac_tools.swapusage()
+    script = mac_tools.sysctl_script(vm__swapusage="SWAP").replace(
         "echo 'SWAP'", f'if [ "$LC_ALL" = C ] && [ -z "$LC_NUMERIC" ]; then echo "{point}"; else echo "{comma}"; fi'
     )
     stand_in("sysctl", script)
@@ -251,7 +250,7 @@ def test_a_stream_that_dies_goes_stale_and_comes_back(stand_in: StandIn) -> None
     """
     whole_mac(stand_in)
     stand_in("macmon", "exit 1")
-    first, second = spoken.powermetrics(combined=1000.0), spoken.powermetrics(combined=2000.0)
+    first, second = mac_tools.powermetrics(combined=1000.0), mac_tools.powermetrics(combined=2000.0)
     stand_in(
         "powermetrics",
         f'if [ -e "$0.died" ]; then {prints(second)}; exec sleep 600; fi\n{prints(first)}; touch "$0.died"; exit 139',
@@ -271,8 +270,8 @@ def test_a_stream_that_stops_speaking_is_started_again(stand_in: StandIn, monkey
     A hung powermetrics is noticed by its silence.
     """
     whole_mac(stand_in)
-    monkeypatch.setattr("gatekeeper.host.seat.BACKOFFS", (0.1,))
-    stand_in("powermetrics", f'echo x >> "$0.calls"; {prints(spoken.powermetrics()[:700])}; exec sleep 600')
+    monkeypatch.setattr("gatekeeper.host.poller.BACKOFFS", (0.1,))
+    stand_in("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
     calls = Path(os.environ["PATH"]) / "powermetrics.calls"
 
     impatient = [replace(one, silence=0.5) if isinstance(one, Stream) else one for one in sources(tuple)]
@@ -290,7 +289,7 @@ def test_a_stream_of_garbage_is_a_parse_error(stand_in: StandIn) -> None:
     """
     whole_mac(stand_in)
     stand_in("sudo", "echo 'sudo: a password is required'; exit 1")
-    good = prints(json.dumps(spoken.macmon("0.8")))
+    good = prints(json.dumps(mac_tools.macmon("0.8")))
     stand_in("macmon", f"printf '\\377\\000{{\\n'; read -r _ < \"$0.go\"; {good}; echo; exec sleep 600")
     go = Path(os.environ["PATH"]) / "macmon.go"
     os.mkfifo(go)
@@ -354,7 +353,7 @@ def test_a_virtual_mac_is_told(stand_in: StandIn) -> None:
     Its model name gives it away, and so does the hypervisor's key.
     """
     whole_mac(stand_in)
-    stand_in("sysctl", spoken.sysctl_script(hw__model="VirtualMac2,1", kern__hv_vmm_present=None))
+    stand_in("sysctl", mac_tools.sysctl_script(hw__model="VirtualMac2,1", kern__hv_vmm_present=None))
 
     assert host.conditions("macos")["virtual"] is True
 
@@ -378,7 +377,7 @@ def test_watch_writes_one_object_a_sample(stand_in: StandIn) -> None:
     stand_in("ioreg", "exit 1")
     lines: list[str] = []
 
-    host.watch(2, 0.05, "macos", True, lines.append, lambda _: None, hosttable.table)
+    host.watch(2, 0.05, "macos", True, lines.append, lambda _: None, host_table.table)
 
     first, second = (json.loads(line) for line in lines)
     assert sorted(first) == ["at", "values"]
@@ -395,7 +394,7 @@ def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None
     lines: list[str] = []
     hints: list[str] = []
 
-    host.watch(1, 1.0, "macos", False, lines.append, hints.append, hosttable.table)
+    host.watch(1, 1.0, "macos", False, lines.append, hints.append, host_table.table)
 
     assert any("brew install macmon" in hint and powermetrics.sudoers_line() in hint for hint in hints)
     rows = lines[0].splitlines()[1:-1]
@@ -406,7 +405,7 @@ def test_every_value_says_what_it_is_used_for() -> None:
     """
     The table explains every value a sample holds.
     """
-    assert list(UNITS) == list(hosttable.USES)
+    assert list(UNITS) == list(host_table.USES)
 
 
 def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
@@ -440,7 +439,7 @@ def test_a_missing_value_is_shown_as_a_dash(reading: Reading, shown: str) -> Non
     """
     And a zero as a zero.
     """
-    assert shown == hosttable.figure(reading)
+    assert shown == host_table.figure(reading)
 
 
 def test_the_table_says_what_went_wrong() -> None:
@@ -452,8 +451,8 @@ def test_the_table_says_what_went_wrong() -> None:
         "swap_used": Reading(5e9, "B", "sysctl", "ok"),
     }
 
-    lines = hosttable.table(HostSample("2026-11-20T09:12:00Z", 0, values), {"vm_stat": "vm_stat: not found on PATH"})
+    lines = host_table.table(HostSample("2026-11-20T09:12:00Z", 0, values), {"vm_stat": "vm_stat: not found on PATH"})
 
     assert "vm_stat: not found on PATH" in lines.splitlines()[1]
     assert "5 GB" in lines.splitlines()[2]
-    assert hosttable.USES["swap_used"] in lines.splitlines()[2]
+    assert host_table.USES["swap_used"] in lines.splitlines()[2]

@@ -6,12 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from gatekeeper.core.clock import SystemClock, VirtualClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import HostSample
 from gatekeeper.host import Sampler
-from gatekeeper.host.source import Local
-from gatekeeper.host.values import Found, Lack
-from gatekeeper.terms.clock import SystemClock, VirtualClock
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.records import HostSample
+from gatekeeper.host.sources import Found, Lack, Local
 
 SECOND = 10**9
 PATIENCE = 20.0

@@ -6,12 +6,12 @@ are no latencies. Read in a fork of its source; never run on a Mac.
 
 from typing import Any
 
-from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.counters import by_length, claiming, count, within
 from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
-from gatekeeper.backends.dialects.said import by_length, claiming, count, within
-from gatekeeper.terms.errors import InputError
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 
 def request(wanted: Wanted) -> dict[str, Any]:

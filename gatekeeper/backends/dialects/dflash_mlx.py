@@ -9,11 +9,11 @@ plain Linux machine serves. No answer of it was ever seen.
 import json
 from collections.abc import Iterator
 
+from gatekeeper.backends.dialects.counters import by_output, claiming, count, within
 from gatekeeper.backends.dialects.dialect import Dialect, Get, Start, Wanted, given
-from gatekeeper.backends.dialects.said import by_output, claiming, count, within
-from gatekeeper.backends.launch import HOST
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.process import HOST
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gatekeeper.backends.asked import Asked
-from gatekeeper.backends.chat import Said, body
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
-from gatekeeper.terms.subject import Subject
+from gatekeeper.backends.http.chat import Asked, Said, body
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
+from gatekeeper.core.subject import Subject
 
 COMPLETIONS = "/v1/chat/completions"
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})

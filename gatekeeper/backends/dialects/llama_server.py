@@ -11,15 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper import gguf
-from gatekeeper.backends.chat import Said, body
+from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, within
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start, Wanted, given, thinking
-from gatekeeper.backends.dialects.prometheus import spec_decode
-from gatekeeper.backends.dialects.said import claiming, count, seconds, within
-from gatekeeper.backends.launch import HOST
-from gatekeeper.terms.errors import InputError, did_you_mean
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.backends.models import gguf
+from gatekeeper.backends.process import HOST
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
 NGRAM = frozenset({"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})

@@ -6,11 +6,11 @@ round proposes is LM Studio's own choice. Never run against LM Studio itself.
 
 from typing import Any
 
-from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.counters import claiming, count, within
 from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
-from gatekeeper.backends.dialects.said import claiming, count, within
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 
 def request(wanted: Wanted) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, chat_body
-from gatekeeper.backends.launch import HOST
+from gatekeeper.backends.process import HOST
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.chat import Said, body
 from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, given, thinking
-from gatekeeper.backends.launch import HOST, installed
-from gatekeeper.backends.rounds import rounds_from
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer, Rounds
-from gatekeeper.terms.subject import Subject
+from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.backends.process import HOST, installed
+from gatekeeper.backends.workers.rounds import rounds_from
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Rounds
+from gatekeeper.core.subject import Subject
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -7,12 +7,12 @@ under way; `draft_n_accepted` may exceed what was emitted, which is a finding.
 
 from collections.abc import Iterator
 
-from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.counters import claiming, count, seconds, within
 from gatekeeper.backends.dialects.dialect import Dialect, Start, given
-from gatekeeper.backends.dialects.said import claiming, count, seconds, within
-from gatekeeper.backends.launch import HOST
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.process import HOST
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.chat import Said, body
+from gatekeeper.backends.dialects.counters import claiming
 from gatekeeper.backends.dialects.dialect import Dialect, Wanted
-from gatekeeper.backends.dialects.said import claiming
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 _NS = 1e-9
 _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"} | {

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.counters import claiming, count, counts, within
 from gatekeeper.backends.dialects.dialect import Dialect, Start
-from gatekeeper.backends.dialects.said import claiming, count, counts, within
-from gatekeeper.backends.launch import HOST
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.process import HOST
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"mtp", "suffix"})
 

@@ -7,13 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.chat import Said
+from gatekeeper.backends.dialects.counters import claiming, count, spec_decode, within
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start
-from gatekeeper.backends.dialects.prometheus import spec_decode
-from gatekeeper.backends.dialects.said import claiming, count, within
-from gatekeeper.backends.launch import HOST
-from gatekeeper.terms.metrics import Sight
-from gatekeeper.terms.records import Answer
+from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.process import HOST
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
 

@@ -16,7 +16,7 @@ from gatekeeper.host.macos import (
     sysctl,
     vm_stat,
 )
-from gatekeeper.host.source import Source
+from gatekeeper.host.sources import Source
 
 
 def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:

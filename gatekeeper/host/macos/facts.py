@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gatekeeper.host.child import run
 from gatekeeper.host.macos import pmset, ps, sysctl
-from gatekeeper.host.source import Output
-from gatekeeper.host.values import Lack
+from gatekeeper.host.poller import run
+from gatekeeper.host.sources import Lack, Output
 
 KEYS = (
     "machdep.cpu.brand_string",

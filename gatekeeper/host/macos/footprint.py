@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from gatekeeper.host.processes import tree
-from gatekeeper.host.source import Output, Tool, failure, lacking
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
 
 GIVES = ("subject_footprint",)
 

@@ -2,8 +2,7 @@
 
 import re
 
-from gatekeeper.host.source import Output, Tool, failure, lacking
-from gatekeeper.host.values import Found, Lack, number
+from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking, number
 
 GIVES = ("gpu_active", "gpu_memory", "gpu_resets")
 

@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.host.source import Output, Stream, lacking, refused
-from gatekeeper.host.values import Found, Lack, number, scaled
+from gatekeeper.host.sources import Found, Lack, Output, Stream, lacking, number, refused, scaled
 
 POWERS = {
     "cpu_power": "cpu_power",

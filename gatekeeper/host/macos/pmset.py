@@ -2,8 +2,7 @@
 
 import re
 
-from gatekeeper.host.source import Output, Tool, failure, lacking
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
 _MODES = {"0": "automatic", "1": "low", "2": "high"}

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.host.macos.notifyutil import LEVELS
-from gatekeeper.host.source import Output, Stream, lacking, refused
-from gatekeeper.host.values import Found, Lack, number
+from gatekeeper.host.sources import Found, Lack, Output, Stream, lacking, number, refused
 
 GIVES = (
     "cpu_power",

@@ -4,8 +4,7 @@ import re
 import shutil
 import sys
 
-from gatekeeper.host.source import Output, Tool, failure, lacking
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
 
 GIVES = ("background_cpu",)
 HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "mediaanalysisd", "backupd", "XProtect")

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gatekeeper.host.processes import tree
-from gatekeeper.host.source import Local
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack, Local
 
 FLAVOR = 0
 SIZE = 512

@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from gatekeeper.host.source import Output, Tool, lacking, refused
-from gatekeeper.host.values import Found, Lack
+from gatekeeper.host.sources import Found, Lack, Output, Tool, lacking, refused
 
 MEBIBYTE = 1 << 20
 

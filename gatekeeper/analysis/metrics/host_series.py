@@ -1,0 +1,157 @@
+"""One value of the host over a soak: its readings by segment, and how much of the soak they cover."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.verdict import Missing
+
+COVERAGE = 0.95
+"""Share of the expected samples below which nothing is concluded: unmeasured time is not quiet time."""
+
+Spans = Mapping[int, tuple[int, int]]
+"""Monotonic nanoseconds in which each segment of the soak began and ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One reading: seconds on the segment's clock, the value, and the seconds it stands for."""
+
+    at: float
+    value: float
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The readings of one source; nothing is ever compared across a boundary of segments."""
+
+    name: str
+    segments: tuple[tuple[Point, ...], ...]
+    seen: int
+    expected: int
+    why: str
+    """How the missing readings were missing."""
+    source: str
+
+    @property
+    def points(self) -> list[Point]:
+        """Return all readings, segment after segment."""
+        return [point for segment in self.segments for point in segment]
+
+    def uncovered(self) -> Missing | None:
+        """Say why too little of the soak was measured, None when enough was."""
+        if self.seen and self.seen >= COVERAGE * self.expected:
+            return None
+        share = f"{self.seen} of {self.expected} expected samples"
+        return Missing(f"{self.name}: {share}, {COVERAGE:.0%} needed{f'; {self.why}' if self.why else ''}", self.seen)
+
+
+def finite(reading: Reading | None) -> float | None:
+    """Return the reading's number if it is one and its status is ok."""
+    if reading is None or reading.status != "ok" or isinstance(reading.value, bool | str) or reading.value is None:
+        return None
+    return float(reading.value) if math.isfinite(reading.value) else None
+
+
+def by_segment(samples: Sequence[HostSample]) -> dict[int, list[HostSample]]:
+    """Return the samples of each segment in the order they were taken."""
+    found: dict[int, list[HostSample]] = {}
+    for sample in sorted(samples, key=lambda one: (one.segment, one.at_ns)):
+        found.setdefault(sample.segment, []).append(sample)
+    return found
+
+
+def series(samples: Sequence[HostSample], name: str, *, interval: float, spans: Spans | None = None) -> Series:
+    """Collect the readings of *name*, of the source that gave most of them: two sources may measure two things."""
+    readings = [sample.values.get(name) for sample in samples]
+    sources = Counter(reading.source for reading in readings if reading is not None and finite(reading) is not None)
+    source = sources.most_common(1)[0][0] if sources else ""
+    step = interval * 1e9
+    groups = by_segment(samples)
+    segments: list[tuple[Point, ...]] = []
+    seen = expected = 0
+    for segment in sorted(groups.keys() | (spans or {}).keys()):
+        taken = groups.get(segment, [])
+        dues = [sample.at_ns - sample.late_ns for sample in taken]
+        span = spans.get(segment) if spans is not None else None
+        if span is not None:
+            due = math.floor((span[1] - span[0]) / step + 1e-6)
+        else:
+            due = round((dues[-1] - dues[0]) / step) + 1
+        good = [(sample, value) for sample in taken if (value := _value(sample, name, source)) is not None]
+        # A burst after a gap fills one place, not the gap.
+        places = {round((sample.at_ns - sample.late_ns - dues[0]) / step) for sample, _ in good}
+        expected += due
+        seen += min(len(places), due)
+        if good:
+            segments.append(_points(good, taken, interval))
+    return Series(name, tuple(segments), seen, expected, _why(readings, sources), source)
+
+
+def _value(sample: HostSample, name: str, source: str) -> float | None:
+    reading = sample.values.get(name)
+    return finite(reading) if reading is not None and reading.source == source else None
+
+
+def _points(
+    good: Sequence[tuple[HostSample, float]], taken: Sequence[HostSample], interval: float
+) -> tuple[Point, ...]:
+    instants = [sample.at_ns / 1e9 for sample in taken]
+    lasts = {taken[-1].at_ns: interval}
+    for (sample, later), at in zip(pairwise(taken), instants, strict=False):
+        lasts[sample.at_ns] = later.at_ns / 1e9 - at
+    return tuple(Point(sample.at_ns / 1e9, value, lasts[sample.at_ns]) for sample, value in good)
+
+
+def _why(readings: Sequence[Reading | None], sources: Counter[str]) -> str:
+    statuses = Counter(
+        "not sampled" if reading is None else reading.status if reading.status != "ok" else "not a number"
+        for reading in readings
+        if reading is None or finite(reading) is None
+    )
+    parts = [f"{status} in {count}" for status, count in statuses.most_common()]
+    if len(sources) > 1:
+        parts.append("its source changed: " + ", ".join(sorted(sources)))
+    return ", ".join(parts)
+
+
+def longest(points: Sequence[Point], *, at_least: float) -> float:
+    """Return the longest continuous time at or above a value; a reading that is missing in between does not end it."""
+    best = run = 0.0
+    begin: float | None = None
+    for point in points:
+        if point.value >= at_least:
+            begin = point.at if begin is None else begin
+            run = point.at + point.lasts - begin
+            best = max(best, run)
+        else:
+            if begin is not None:
+                best = max(best, point.at - begin)
+            begin = None
+    return best
+
+
+def medians(points: Sequence[Point], window: float, *, least: int = 1) -> list[float]:
+    """Return the median of each *window* seconds that begins at a reading; shorter stretches give their one median."""
+    if not points:
+        return []
+    end = points[-1].at + points[-1].lasts
+    found, last = [], 0
+    for first, point in enumerate(points):
+        if first and point.at + window > end + 1e-6:
+            break
+        while last < len(points) and points[last].at < point.at + window - 1e-6:
+            last += 1
+        if last - first >= least:
+            found.append(_median([one.value for one in points[first:last]]))
+    return found
+
+
+def _median(values: Sequence[float]) -> float:
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2

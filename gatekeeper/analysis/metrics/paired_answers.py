@@ -1,0 +1,132 @@
+"""The evidence: all that was recorded of one workload at one setting, its arms paired."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Generation, Role, Tie
+
+LOST_PAIRS = 0.05
+"""More lost pairs than this, and ratios are unproven (contract)."""
+BURST = 0.10
+"""Arrivals closer together than this share of plain decoding's median gap are one burst (contract)."""
+SAME_LENGTH = 0.9
+"""Greedy answers whose lengths differ more are different work: such a pair carries no speed."""
+DRAWN_LENGTH = 0.1
+"""Above temperature 0 lengths are drawn; only an answer under a tenth of its twin is a cut and no speed."""
+
+Pair = tuple[Generation, Generation]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that was recorded of one workload at one setting, and how to read it."""
+
+    workload: str
+    canaries: Mapping[str, Canary]
+    answers: tuple[Generation, ...]
+    """Answers of the setting under judgement; for a plain setting these are plain answers."""
+    plain: tuple[Generation, ...]
+    """Plain answers to compare with; empty when plain decoding itself is judged."""
+    level: float
+    seed: int
+    greedy: bool
+    window_s: float = 120.0
+    drift_limit: float = 0.05
+    lost_limit: float = LOST_PAIRS
+    frozen: bool = True
+    """False where an objective speaks of the population the canaries stand for."""
+    pairs: tuple[Pair, ...] = field(default=())
+    ties: tuple[Tie, ...] = ()
+    """How near the target's logits lay where the arms parted; read after the soak."""
+    warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
+    """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
+    draws: tuple[Generation, ...] | str = "no first tokens were sampled"
+    """First tokens of both arms, or why there are none to trust."""
+
+
+def gather(evidence: Evidence) -> Evidence:
+    """Drop the warm-ups and pair the arms: by their pair, else with the nearest answer to the same canary in time."""
+    answers = tuple(one for one in evidence.answers if one.role is not Role.WARMUP)
+    plain = tuple(one for one in evidence.plain if one.role is not Role.WARMUP)
+    by_pair = {(one.pair, one.canary): one for one in answers if one.pair}
+    by_canary: dict[str, list[Generation]] = defaultdict(list)
+    for one in answers:
+        if one.role is not Role.CLOSING:
+            by_canary[one.canary].append(one)
+    pairs = []
+    for twin in plain:
+        mate = by_pair.get((twin.pair, twin.canary))
+        if mate is None and twin.role is Role.BLOCK and by_canary[twin.canary]:
+            same = [one for one in by_canary[twin.canary] if one.segment == twin.segment] or by_canary[twin.canary]
+            mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
+        if mate is not None:
+            pairs.append((mate, twin))
+    return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
+
+
+def sound(answers: Iterable[Generation]) -> list[Generation]:
+    """Return the answers without a fault."""
+    return [one for one in answers if one.answer.fault is None]
+
+
+def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | None]) -> dict[str, list[float]]:
+    """Return what *read* gives, grouped by canary; answers it has no value for are left out."""
+    out: dict[str, list[float]] = defaultdict(list)
+    for one in answers:
+        value = read(one.answer)
+        if value is not None:
+            out[one.canary].append(value)
+    return dict(out)
+
+
+def plain_gap(evidence: Evidence) -> float:
+    """Return plain decoding's median gap between arrivals in seconds; 0 where it was not seen."""
+    gaps = [
+        (after.at_ns - before.at_ns) / 1e9
+        for one in sound(evidence.plain or evidence.answers)
+        if not one.answer.rounds
+        for before, after in pairwise(one.answer.arrivals)
+    ]
+    return median(gaps) if gaps else 0.0
+
+
+def comparable(pair: Pair, *, greedy: bool) -> bool:
+    """Tell whether two answers did the same work; a truncated one, or one of another length, did not."""
+    lengths = [one.answer.output_tokens for one in pair]
+    if None in lengths:
+        return True
+    shorter, longer = sorted(length or 0 for length in lengths)
+    return shorter >= (SAME_LENGTH if greedy else DRAWN_LENGTH) * longer
+
+
+def paired_ratios(
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool
+) -> tuple[dict[str, list[float]], int]:
+    """Return candidate over plain per canary, and how many pairs were lost to faults or lengths or have no value."""
+    out: dict[str, list[float]] = defaultdict(list)
+    lost = 0
+    for pair in pairs:
+        mine, twin = pair
+        if not comparable(pair, greedy=greedy):
+            lost += 1
+            continue
+        ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
+        if ours is None or theirs is None:
+            lost += 1
+        else:
+            out[mine.canary].append(ours / theirs)
+    return dict(out), lost
+
+
+def lost_too_many(lost: int, evidence: Evidence) -> str | None:
+    """Say why the pairs do not suffice, if they do not."""
+    pairs, limit = len(evidence.pairs), evidence.lost_limit
+    if pairs == 0:
+        return "no answer of this workload was paired with a plain one"
+    if lost / pairs > limit:
+        return f"{lost} of {pairs} pairs are lost to faults or lengths or have no speed, more than {limit:.0%}"
+    return None

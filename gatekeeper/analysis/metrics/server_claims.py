@@ -1,0 +1,42 @@
+"""Claims: a server's own counters, put where ours are missing, and never without saying so."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gatekeeper.core.records import Answer, Generation, Rounds
+from gatekeeper.core.verdict import Estimate
+
+NOTE = "as the server claims"
+
+
+def as_claimed(answers: Iterable[Generation]) -> tuple[Generation, ...]:
+    """Return *answers* with the server's counters in the place of ours; none where it claims nothing."""
+    return tuple(replace(one, answer=replace(one.answer, rounds=claimed_rounds(one.answer))) for one in answers)
+
+
+def claimed_rounds(answer: Answer) -> Rounds | None:
+    """Return what a server claims of one answer, in our terms.
+
+    Where it does not tell its rounds they follow from its own figures: each round emits what it accepted and one token.
+    """
+    claims = answer.claims
+    if claims.drafted is None or claims.accepted is None:
+        return None
+    rounds = claims.rounds
+    if rounds is None:
+        rounds = max(0, (answer.output_tokens or 0) - claims.accepted)
+    tried, kept = claims.tried_by_position, claims.accepted_by_position
+    return Rounds(rounds, claims.drafted, claims.accepted, tried if len(tried) == len(kept) else (), kept)
+
+
+def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generation, ...], bool]:
+    """Return *answers* with the best counters there are, and whether these are the server's claims."""
+    if any(one.answer.rounds is not None for one in answers):
+        return answers, False
+    claimed = as_claimed(answers)
+    return claimed, any(one.answer.rounds is not None for one in claimed)
+
+
+def noted(estimate: Estimate) -> Estimate:
+    """Return *estimate*, labelled as resting on claims."""
+    return replace(estimate, notes=(*estimate.notes, NOTE))

@@ -1,0 +1,63 @@
+"""The pairs that models on a machine make: which draft may speak for which target, the most able first."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gatekeeper.core.manifest import Model
+
+LIGHTER = 3
+"""How many times its draft a target weighs at least. Decoding streams the weights, so a draft token costs about their
+share of a round: at a third, four drafted tokens cost more than the round they are meant to save."""
+DRAFTS = 3
+"""The heaviest, the lightest and one between: enough for the sweep to choose from, and for a lighter tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One model that could be half of a pair."""
+
+    model: Model
+    backend: str
+    """What would serve it: pairs are made within one backend."""
+    chats: bool
+    """It has a chat template, which a target needs: the canaries are conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target with its drafts, heaviest first."""
+
+    backend: str
+    target: Model
+    drafts: tuple[Model, ...]
+
+
+def pairs(candidates: Iterable[Candidate]) -> list[Pair]:
+    """Return every target that has drafts, the heaviest first.
+
+    Vocabularies match where the token maps are the same, token by token; without a map nothing shows that they are. A
+    target appears once for each set of drafts that is lighter by one draft than the last, for where memory is short.
+    """
+    known = [one for one in candidates if one.model.tokens_sha256 is not None]
+    found = []
+    for target in sorted(known, key=lambda one: (-one.model.bytes, one.model.name)):
+        fitting = [
+            one.model
+            for one in known
+            if one.backend == target.backend
+            and one.model.tokens_sha256 == target.model.tokens_sha256
+            and one.model.bytes * LIGHTER <= target.model.bytes
+        ]
+        if target.chats:
+            heaviest_first = sorted(fitting, key=lambda one: (-one.bytes, one.name))
+            found += [
+                Pair(target.backend, target.model, _few(heaviest_first[skipped:]))
+                for skipped in range(len(heaviest_first))
+            ]
+    return found
+
+
+def _few(drafts: Sequence[Model]) -> tuple[Model, ...]:
+    if len(drafts) <= DRAFTS:
+        return tuple(drafts)
+    return drafts[0], drafts[len(drafts) // 2], drafts[-1]

@@ -1,0 +1,172 @@
+"""The memory fit: whether a target and its draft fit into a machine beside the headroom promised, as an estimate.
+
+Nothing here is measured. Weights are the files' bytes; the cache is counted from config.json; the rest is allowance. A
+pair that does not fit by this estimate would swap, and hours of soak would say no more than that.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.analysis.plan.preflight import Complaint
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.manifest import Model
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.units import BYTES, show_bytes, show_memory
+
+RUNTIME = 1.0e9
+"""Bytes for Python, the inference library, its buffers, and gatekeeper: an allowance, seen between 0.5 and 1 GB."""
+CHARACTERS = 3.0
+"""Characters a token, on the safe side: English has about four, code and other languages fewer."""
+SMALL_VOCABULARY = 10_000
+"""Below this a tokenizer hardly joins characters, and one token a character is the safe side."""
+TEMPLATE = 64
+"""Tokens that a chat template may add around the messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One share of the memory that is needed; None bytes where it can not be estimated."""
+
+    name: str
+    bytes: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the run needs, in parts, against what the machines have."""
+
+    parts: tuple[Part, ...]
+    here: float | None
+    """Bytes of this host; None where it does not tell."""
+    promised: float | None
+    """Bytes of the host the SLO is made for; None where it names none."""
+
+    @property
+    def needed(self) -> float:
+        """Return the sum of the parts that are known."""
+        return sum(part.bytes or 0.0 for part in self.parts)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as `plan --json` writes it."""
+        parts = [{"part": part.name, "bytes": part.bytes, "how": part.how} for part in self.parts]
+        return {"estimate": True, "parts": parts, "needed": self.needed, "here": self.here, "promised": self.promised}
+
+    def said(self) -> str:
+        """Write the parts and their sum."""
+        known = [f"{part.name} {show_bytes(part.bytes)}" for part in self.parts if part.bytes]
+        unknown = [f"{part.name} unknown" for part in self.parts if part.bytes is None]
+        return f"{' + '.join((*known, *unknown))} = {show_bytes(self.needed)}"
+
+
+def fit(
+    slo: Slo,
+    canaries: Mapping[str, Sequence[Canary]],
+    target: Model | None,
+    drafts: Sequence[Model],
+    *,
+    background: float,
+    memory: float | None,
+    shares_process: bool,
+) -> Fit | None:
+    """Estimate what the heaviest pair needs beside headroom and the profile's *background*; None without a target.
+
+    The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms can not share
+    a process, plain decoding's own one comes on top midway in the soak; headroom is not judged then, so that the larger
+    of the two counts.
+    """
+    if target is None:
+        return None
+    pairs: list[tuple[Part, ...]] = [()]
+    pairs += [(_weights("draft", draft), _cache("draft", draft, slo, canaries)) for draft in drafts]
+    heaviest = max(pairs, key=lambda parts: sum(part.bytes or 0.0 for part in parts))
+    floor = max(
+        (one.threshold for one in slo.host_objectives if (one.metric, one.bound) == ("memory_headroom", "at_least")),
+        default=0.0,
+    )
+    parts = [
+        _weights("target", target),
+        _cache("target", target, slo, canaries),
+        *heaviest,
+        Part("runtime", RUNTIME, "allowance for Python and the inference library"),
+        Part("background", background, "memory that the soak profile holds"),
+        _beside(target, floor, shares_process=shares_process),
+    ]
+    named = slo.host.memory_gb
+    promised = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
+    return Fit(tuple(part for part in parts if part.bytes != 0), memory, promised)
+
+
+def _beside(target: Model, floor: float, *, shares_process: bool) -> Part:
+    if not shares_process and target.bytes > floor:
+        return Part("target weights again", float(target.bytes), "plain decoding has its own process beside this one")
+    return Part("headroom", floor, "floor promised by a memory_headroom objective")
+
+
+def _weights(role: str, model: Model) -> Part:
+    return Part(f"{role} weights", float(model.bytes), f"size of the files of {model.name}")
+
+
+def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> Part:
+    """Count keys and values: two of layers x kv heads x head size for every token of every stream."""
+    name = f"{role} cache"
+    shape = model.shape
+    if shape is None:
+        return Part(name, None, f"config.json of {model.name} does not name layers, heads and their size")
+    tokens = longest(slo, canaries, model.vocabulary)
+    streams = slo.soak.concurrency
+    size = 2.0 * shape.layers * shape.kv_heads * shape.head_dim * shape.value_bytes * tokens * streams
+    how = (
+        f"2 x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x {shape.value_bytes} B x about "
+        f"{tokens} tokens x {streams} streams"
+    )
+    return Part(
+        name, size, how if shape.every_layer else f"{how}: an upper estimate, not every layer keeps every token"
+    )
+
+
+def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
+    """Return the tokens of the longest canary with its whole answer, estimated from its characters."""
+    swept = max(slo.sweep.max_tokens, default=0)
+    return max(
+        (
+            prompt_tokens(canary, vocabulary) + max(canary.max_tokens or slo.sampling.max_tokens, swept)
+            for mine in canaries.values()
+            for canary in mine
+        ),
+        default=0,
+    )
+
+
+def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
+    """Return the tokens of a prompt with its tools, estimated from its characters, on the safe side."""
+    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
+    tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
+    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE
+
+
+def complaints(seen: Fit | None) -> list[Complaint]:
+    """Complain where the pair can not fit: `never` for the host the SLO names, `not-here` for this one alone."""
+    if seen is None:
+        return []
+    about = "memory"
+    if seen.promised is not None and seen.needed > seen.promised:
+        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.promised)} of [host]"
+        return [Complaint("never", about, message, _save(seen.needed - seen.promised))]
+    if seen.here is not None and seen.needed > seen.here:
+        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.here)} of this host"
+        return [Complaint("not-here", about, message, _save(seen.needed - seen.here))]
+    if seen.here is None:
+        message = f"by estimate the pair needs {seen.said()}; this host does not tell its memory"
+        return [Complaint("weak", about, message, "compare it yourself")]
+    if any(part.bytes is None for part in seen.parts):
+        message = f"by estimate the pair needs at least {seen.said()}"
+        return [Complaint("weak", about, message, "what is unknown comes on top")]
+    return []
+
+
+def _save(over: float) -> str:
+    ways = "a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
+    return f"save {show_bytes(over)}: take {ways}"

@@ -1,0 +1,144 @@
+"""The sequential interval: a ratio bounded at every look, so that whoever stops at one of them is still right.
+
+An error-spending design (Lan & DeMets 1983): looks come after counts that are fixed before the first answer, each
+spends its share of the allowed error, and the bounds of all looks hold together. Confidence sequences that hold at
+every moment (Waudby-Smith et al., arXiv:2103.06476) were left aside: they are asymptotic, where a sweep has 8 to 100
+canaries, and they pay for moments beyond the budget, which a sweep can not reach. At each look the nominal level of the
+normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), because the spread is unknown.
+
+The unit is the canary: one mean log ratio each, its repeats averaged; tokens and repeats never count as more.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.verdict import Estimate, Missing
+
+Word = Literal["pass", "fail", "go on"]
+
+LEAST = 8
+"""With fewer canaries nothing is decided: their spread is not known well enough to carry a heavy tail."""
+GROWTH = 1.5
+"""Each look has this many times the answers of the look before: more looks cost error, fewer cost answers."""
+RESTARTED = 2.0
+"""The same where every look costs restarts of a process."""
+NARROW = 1.15
+"""A last stretch shorter than this is joined to the one before it."""
+GRID = 400
+"""Points of the numerical integration; boundaries are then right to three decimals."""
+REACH = 8.0
+"""Standard deviations integrated over: beyond lies less than any error that is spent."""
+CHANGED = "the looks contradict each other"
+_NORMAL = NormalDist()
+
+
+def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> tuple[int, ...]:
+    """Return the counts of answers after which the records are looked at; the last one is the whole *budget*.
+
+    One look comes when each of the *canaries* was asked once: after that answers are repeats.
+    """
+    counts = [min(LEAST, budget)]
+    for end in (min(canaries or budget, budget), budget):
+        while counts[-1] < end:
+            counts.append(min(end, math.ceil(counts[-1] * growth)))
+        if len(counts) > 1 and counts[-1] < NARROW * counts[-2] and counts[-2] != canaries:
+            del counts[-2]
+    return tuple(counts)
+
+
+def spent(share: float, error: float) -> float:
+    """Return the error spent once *share* of the budget is used: Pocock's kind of spending (Lan & DeMets 1983)."""
+    return error * math.log(1 + (math.e - 1) * min(1.0, share))
+
+
+@cache
+def errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[float, ...]:
+    """Return the nominal one-sided error of each look, such that all looks together err with probability *error*.
+
+    The recursion of Armitage, McPherson & Rowe (1969) over the Brownian motion of the score. Repeats of a canary add
+    less information than their count says, which only ties the looks closer together: then the error is smaller
+    (Slepian 1962).
+    """
+    found: list[float] = []
+    grid, mass = np.zeros(1), np.ones(1)
+    then, already = 0.0, 0.0
+    for count in counts:
+        now = min(1.0, count / budget)
+        share = spent(now, error) - already
+        if share <= 0:
+            found.append(0.0)
+            continue
+        step, top = math.sqrt(now - then), REACH * math.sqrt(now)
+        edge = _edge(grid, mass, step, share, top)
+        found.append(_NORMAL.cdf(-edge / math.sqrt(now)))
+        below = np.linspace(-top, edge, GRID)
+        density = np.exp(-0.5 * ((below[:, None] - grid[None, :]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
+        weights = np.full(GRID, below[1] - below[0])
+        weights[[0, -1]] /= 2
+        grid, mass = below, (density @ mass) * weights
+        then, already = now, already + share
+    return tuple(found)
+
+
+def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: float, top: float) -> float:
+    """Return what a step of deviation *step* away from *grid* exceeds with probability *share*, by bisection."""
+    lo, hi = -top, top
+    for _ in range(40):
+        middle = (lo + hi) / 2
+        over = math.fsum(
+            m * math.erfc((middle - x) / (step * math.sqrt(2))) / 2 for x, m in zip(grid, mass, strict=True)
+        )
+        lo, hi = (middle, hi) if over > share else (lo, middle)
+    return hi
+
+
+def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:
+    """Bound the geometric mean of ratios from one mean log ratio a canary, each side with nominal *error* at this look.
+
+    Student's interval of the mean log: normal logs are ratios with log-normal tails. The interval is no narrower
+    than *least_spread* allows, a deviation known from elsewhere: these few may be alike by chance.
+    """
+    n = len(logs)
+    if n < LEAST:
+        return Missing(f"too few canaries in both arms: {n}, need {LEAST} to decide", n)
+    if not all(math.isfinite(value) for value in logs):
+        return Missing("a ratio is not a positive finite number", n)
+    if not 0 < error < 0.5:
+        return Missing("this look has no error to spend", n)
+    center = math.fsum(logs) / n
+    spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
+    half = max(_student(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread) / math.sqrt(n)
+    return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n)
+
+
+@cache
+def _student(level: float, degrees: int) -> float:
+    return intervals.student_quantile(level, degrees)
+
+
+def narrowed(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:
+    """Return what holds after both looks: their intersection, since all looks hold together.
+
+    An intersection that is empty is a bound that failed, or a subject that changed: nothing is known then.
+    """
+    if isinstance(now, Missing) or before is None:
+        return now
+    if isinstance(before, Missing):
+        return before if before.because == CHANGED else now
+    lo, hi = max(before.lo, now.lo), min(before.hi, now.hi)
+    return Estimate(now.center, lo, hi, now.n) if lo <= hi else Missing(CHANGED, now.n)
+
+
+def decide(seen: Estimate | Missing | None, bound: float) -> Word:
+    """Decide against *bound*: pass where the whole interval lies above it, fail where below, else go on."""
+    if not isinstance(seen, Estimate):
+        return "go on"
+    if seen.lo > bound:
+        return "pass"
+    return "fail" if seen.hi < bound else "go on"

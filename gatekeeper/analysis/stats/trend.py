@@ -1,0 +1,87 @@
+"""The slope of a series: Theil-Sen, with an interval from a block bootstrap of its residuals."""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from gatekeeper.core.verdict import Estimate
+
+Array = npt.NDArray[np.float64]
+
+LEAST = 20
+"""Readings below which no slope is given."""
+
+BINS = 100
+"""The series is thinned to medians of this many stretches: the pairs of 3600 readings would be six million."""
+
+RESAMPLES = 400
+
+BLOCK = 8
+"""A block of residuals is this fraction of the series: memory moves in steps, so neighbours are alike."""
+
+
+def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed: int) -> Estimate | None:
+    """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
+
+    Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave is
+    not taken for a trend.
+    """
+    if len(times) < LEAST or max(times) <= min(times):
+        return None
+    at, level_of = _thin(times, values)
+    first, second = np.triu_indices(len(at), 1)
+    spans = at[second] - at[first]
+    center = _median((level_of[second] - level_of[first]) / spans)
+    residuals = level_of - center * at
+    residuals = residuals - np.median(residuals)
+    random = np.random.default_rng(seed)
+    size = max(2, len(at) // BLOCK)
+    starts = random.integers(0, len(at), (RESAMPLES, -(-len(at) // size)))
+    drawn = residuals[(starts[:, :, None] + np.arange(size)).reshape(RESAMPLES, -1)[:, : len(at)] % len(at)]
+    slopes = np.array([center + _median((row[second] - row[first]) / spans) for row in drawn])
+    below, above = (float(bound) for bound in np.quantile(slopes - center, [1 - level, level]))
+    wider = _wider(level)
+    return Estimate(center, center + wider * min(0.0, below), center + wider * max(0.0, above), len(times))
+
+
+def rises(times: Sequence[float], values: Sequence[float]) -> bool:
+    """Tell whether the median slope is up; where it is not, neither is its lower bound, and no resample is needed."""
+    if len(times) < LEAST or max(times) <= min(times):
+        return False
+    at, level_of = _thin(times, values)
+    first, second = np.triu_indices(len(at), 1)
+    return _median((level_of[second] - level_of[first]) / (at[second] - at[first])) > 0
+
+
+def _median(values: Array) -> float:
+    """Return the median of finite *values*, which are put in another order; what NumPy checks besides takes as long."""
+    half = len(values) // 2
+    if len(values) % 2:
+        values.partition(half)
+        return float(values[half])
+    values.partition((half - 1, half))
+    return float((values[half - 1] + values[half]) / 2)
+
+
+def _wider(level: float) -> float:
+    """Return what eight blocks and two fitted parameters cost: six degrees of freedom, t over normal quantile.
+
+    Without it simulated series of independent noise were covered in 87 % of the cases instead of 95 %.
+    """
+    free = BLOCK - 2
+    z = NormalDist().inv_cdf(level)
+    t_over_z = 1 + (z * z + 1) / (4 * free)  # Cornish and Fisher's first term
+    return float(np.sqrt(BLOCK / free) * t_over_z)
+
+
+def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Array, Array]:
+    times, values = np.asarray(times_read, dtype=float), np.asarray(values_read, dtype=float)
+    order = np.argsort(times, kind="stable")
+    groups = np.array_split(order, min(BINS, len(order)))
+    at = np.array([float(np.median(times[group])) for group in groups])
+    middle = np.array([float(np.median(values[group])) for group in groups])
+    # Two readings of one instant have no slope between them.
+    keep = np.concatenate(([True], np.diff(at) > 0))
+    return at[keep], middle[keep]

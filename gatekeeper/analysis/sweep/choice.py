@@ -1,0 +1,326 @@
+"""Which setting the sweep chooses for a workload, and why."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from statistics import fmean, median
+from typing import Any
+
+from gatekeeper.analysis.metrics.comparability import Flaw, lengths, spoiled, unstable_arm
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, gather, paired_ratios, plain_gap, sound
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance, answer_rate, decode_rate
+from gatekeeper.analysis.plan.ladder import PLAIN, shown
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Plan, Trial, chosen_of
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.sweep.early_stop import ABANDONED, LOST, PROVEN, Stop, standing
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
+from gatekeeper.core.verdict import Estimate, Finding, Missing, rounded
+
+NO_NULL = Missing("no null arm")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the sweep saw of one candidate setting."""
+
+    trial: Trial
+    ratio: Estimate | Missing
+    measure: str
+    """The ratio it was judged by."""
+    logs: Mapping[str, float]
+    """Mean log ratio per canary, to compare settings on the same canaries."""
+    acceptance: float | None
+    claimed: bool = field(default=False, kw_only=True)
+    """The acceptance is the server's claim."""
+    noise: Estimate | Missing = NO_NULL
+    """Plain against plain by the same measure."""
+    flaws: tuple[Flaw, ...] = ()
+    stop: Stop | None = None
+    """Why it was asked no further than this."""
+    passed: bool = False
+    """The sequential interval, and the null arm beside it, have proven the gain."""
+    throughout: Estimate | Missing | None = None
+    """The sequential interval: the one that holds although the answers decided when to stop."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Tell whether it was proven to be no choice."""
+        return self.stop is not None and self.stop.kind in ABANDONED
+
+    @property
+    def beats_plain(self) -> bool:
+        """Tell whether the gain lies outside what plain decoding gains over itself.
+
+        The canaries are the frozen set here; whether the gain holds for the prompts they stand for is the soak's to
+        prove. Without a null arm the interval over canaries has to lie above 1.
+        """
+        if not isinstance(self.ratio, Estimate):
+            return False
+        if self.stop is not None and self.stop.kind in PROVEN:
+            return self.passed
+        if not isinstance(self.noise, Estimate):
+            return self.ratio.lo > 1
+        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as verdict.json writes it."""
+        known = isinstance(self.ratio, Estimate)
+        return (
+            {
+                "trial": self.trial.name,
+                "setting": dict(self.trial.setting),
+                "changed": self.trial.changed,
+                "measure": self.measure,
+                "ratio": rounded(self.ratio.center) if isinstance(self.ratio, Estimate) else None,
+                "lo": rounded(self.ratio.lo) if isinstance(self.ratio, Estimate) else None,
+                "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
+                "n": self.ratio.n,
+                "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+                **({"acceptance_from": "claims"} if self.claimed and self.acceptance is not None else {}),
+            }
+            | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
+            | self._stopped()
+        )
+
+    def _stopped(self) -> dict[str, Any]:
+        if self.stop is None:
+            return {}
+        return {
+            "stopped": self.stop.document() | {"throughout": _interval(self.throughout or Missing("not looked at"))}
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting to soak."""
+
+    setting: Setting
+    because: str
+    seen: tuple[Seen, ...] = field(default=())
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The cost model of each setting, by its trial."""
+    effects: tuple[Mapping[str, Any], ...] = ()
+    """What each knob does, the largest effect first."""
+    concurrency: Mapping[str, Any] = field(default_factory=dict)
+    """At which concurrency the sign changes, where it was swept."""
+    doubt: str | None = None
+    """Why plain decoding is not proven to be the better choice, where the sweep could not compare."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what the sweep gave away, each once."""
+        return tuple(dict.fromkeys(flaw.finding for one in self.seen for flaw in one.flaws))
+
+    def document(self) -> dict[str, Any]:
+        """Return it as verdict.json writes it."""
+        models = {name: {"model": model} for name, model in self.models.items()}
+        return {
+            "setting": shown(self.setting),
+            "because": self.because,
+            "null": _interval(self.seen[0].noise) if self.seen else None,
+            "settings": [one.document() | models.get(one.trial.name, {}) for one in self.seen],
+            "effects": list(self.effects),
+        } | ({"concurrency": self.concurrency} if self.concurrency else {})
+
+
+def measure_of(slo: Slo, trial: Trial) -> str:
+    """Return the ratio that decides: above one stream only the system's throughput counts."""
+    streams = int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
+    return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
+
+
+def compared(
+    slo: Slo,
+    plan: Plan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+    trial: Trial,
+) -> Evidence:
+    """Gather what the sweep recorded of one workload at one trial, and its plain twin; a plain trial has none."""
+    mine, plain = (
+        tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
+    )
+    greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
+    return gather(
+        Evidence(
+            workload,
+            canaries,
+            mine,
+            plain if trial.name != trial.twin else (),
+            slo.confidence,
+            plan.seed,
+            greedy=greedy,
+            drift_limit=math.inf,
+            lost_limit=LOST,
+        )
+    )
+
+
+def look(
+    slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
+) -> tuple[Seen, ...]:
+    """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
+
+    def answers(name: str) -> tuple[Generation, ...]:
+        return tuple(one for one in records.get(name, ()) if one.workload == workload)
+
+    against = partial(compared, slo, plan, records, workload, canaries)
+    null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
+    noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
+    about = f"{workload}, sweep"
+    stood = standing(slo, plan, records, workload)
+
+    @cache
+    def unstable(twin: str) -> tuple[Flaw, ...]:
+        return unstable_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
+
+    out = []
+    for trial in plan.trials:
+        if trial.arm == "candidate":
+            evidence = against(trial)
+            one = _seen(slo, trial, evidence, (*unstable(trial.twin), *lengths(evidence, f"{about} of {trial.name}")))
+            name = trial.name
+            out.append(
+                replace(
+                    one,
+                    noise=noise(one.measure),
+                    stop=stood.stops.get(name),
+                    passed=name in stood.passed,
+                    throughout=stood.against_plain.get(name),
+                )
+            )
+    return tuple(out)
+
+
+def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -> Seen:
+    measure = measure_of(slo, trial)
+    ratio = estimate(measure, evidence)
+    together = BURST * plain_gap(evidence)
+    read = partial(decode_rate, together_s=together) if measure == "throughput_ratio" else answer_rate
+    if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
+        measure, read = "answer_throughput_ratio", answer_rate
+        ratio = estimate(measure, evidence)
+    ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
+    logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
+    answers, claimed = counted_or_claimed(evidence.answers)
+    accepted = [value for one in sound(answers) if (value := acceptance(one.answer)) is not None]
+    if (why := spoiled(flaws).get(measure)) is not None:
+        ratio = Missing(why, len(evidence.pairs))
+    rate = median(accepted) if accepted else None
+    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)
+
+
+def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
+    """Take, knob by knob, the shortest setting within noise of the best; plain decoding where nothing beats it."""
+    if not seen:
+        return Choice(PLAIN, "no draft is given: plain decoding is all there is")
+    default = seen[0]
+    plain_conditions = {knob: value for knob, value in default.trial.setting if knob in CONDITIONS}
+    usual = [one for one in seen if _conditions(one) == plain_conditions]
+    known = [one for one in usual if isinstance(one.ratio, Estimate)]
+    if not known:
+        because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
+        doubt = because if any(measure_of(slo, default.trial) in flaw.spoils for flaw in default.flaws) else None
+        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
+    racing = [one for one in known if not one.abandoned] or known
+    best = max(racing, key=_center)
+    within = [one for one in racing if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+    pick = min(within, key=lambda one: _cost(slo, one))
+    winner = pick.trial.setting
+    why = f"{_name(pick)} is {_ratio(pick)}"
+    if pick is not best:
+        why += f", within noise of the best ({_name(best)}, {_ratio(best)}) and shorter"
+    if slo.sweep.design == "one-at-a-time":
+        winner, combined = _combine(slo, plan, known, default, pick)
+        why += combined
+    beats = [one for one in racing if one.beats_plain]
+    if not beats:
+        because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
+        return Choice(PLAIN, because + _stopped(usual), tuple(seen))
+    if pick not in beats:
+        pick = max(beats, key=_center)
+        winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
+    return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
+
+
+def _stopped(seen: Sequence[Seen]) -> str:
+    """Say how many settings were asked no further; each one's account says on what."""
+    early = sum(one.stop is not None for one in seen)
+    return f"; {early} of {len(seen)} settings were decided early" if early else ""
+
+
+def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: Seen) -> tuple[Setting, str]:
+    """Put each knob's own winner together; the combination itself is what the soak tests."""
+    turned = dict(default.trial.setting)
+    moved = []
+    for knob in CHOSEN:
+        along = [one for one in known if one is default or one.trial.changed == knob]
+        if len(along) < 2:
+            continue
+        along = [one for one in along if not one.abandoned] or along
+        best = max(along, key=_center)
+        within = [one for one in along if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+        turned[knob] = dict(min(within, key=lambda one: _cost(slo, one)).trial.setting)[knob]
+        moved.append(knob)
+    combined = tuple(sorted(turned.items()))
+    if combined == pick.trial.setting or len(moved) < 2:
+        return pick.trial.setting, ""
+    return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
+
+
+def _conditions(one: Seen) -> dict[str, Any]:
+    return {knob: value for knob, value in one.trial.setting if knob in CONDITIONS}
+
+
+def _center(one: Seen) -> float:
+    return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
+
+
+def _within_noise(one: Seen, best: Seen, level: float, seed: int) -> bool:
+    """Tell whether *best* is not proven faster than *one* on the canaries they share."""
+    shared = one.logs.keys() & best.logs.keys()
+    apart = intervals.geometric_mean_ratio(
+        {name: [math.exp(best.logs[name] - one.logs[name])] for name in shared}, level, seed
+    )
+    return isinstance(apart, Missing) or apart.lo <= 1
+
+
+def _cost(slo: Slo, one: Seen) -> tuple[Any, ...]:
+    """Order settings from short and light to long and heavy."""
+    turned = dict(one.trial.setting)
+    lengths = tuple(turned.get(knob) or 0 for knob in DRAFT_LENGTHS)
+    drafts = slo.subject.drafts
+    weight = -drafts.index(turned["draft"]) if turned.get("draft") in drafts else 0
+    return (*lengths, weight, turned.get("window") or 0)
+
+
+def _name(one: Seen) -> str:
+    turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
+    inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
+    return inner or one.trial.name
+
+
+def _own_noise(one: Seen) -> str:
+    if not isinstance(one.noise, Estimate):
+        return ""
+    return f", and plain against plain reads [{one.noise.lo:.2f}, {one.noise.hi:.2f}]"
+
+
+def _interval(seen: Estimate | Missing) -> dict[str, Any]:
+    """Write an estimate, or why there is none."""
+    if isinstance(seen, Missing):
+        return {"n": seen.n, "because": seen.because}
+    near = seen.rounded()
+    return {"ratio": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+
+
+def _ratio(one: Seen) -> str:
+    if isinstance(one.ratio, Missing):
+        return "unmeasured"
+    return f"{one.ratio.center:.2f}x plain [{one.ratio.lo:.2f}, {one.ratio.hi:.2f}]"

@@ -1,0 +1,283 @@
+"""The cost of speculating on this host: why a setting wins or loses against plain decoding, and which knob would help.
+
+After Leviathan, Kalman and Matias (2023, arXiv 2211.17192): a round yields one token of the target's own and every
+proposed one up to the first that is refused; it costs one verify pass and a draft step for each proposal. All costs are
+measured on this host, by the sweep's own answers.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Any
+
+from gatekeeper.analysis.metrics.paired_answers import sound
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import bursts, decode_rate
+from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.core.slo import DRAFT_LENGTHS
+from gatekeeper.core.verdict import rounded
+
+WORTH_SAYING = 1.03
+"""A modelled gain below this is no advice: the fit itself is not better."""
+OFF = 0.15
+"""Where model and measurement differ by more, the model leaves something out, and its reader is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One speculating setting as the sweep measured it on one workload."""
+
+    setting: Setting
+    length: int
+    """Tokens proposed in a round."""
+    chances: tuple[float, ...]
+    """By position of a round: how often a proposal that was reached was accepted."""
+    acceptance: float
+    """Accepted over drafted."""
+    tokens: float
+    """Measured tokens per round."""
+    seconds: float
+    """Measured time of a round."""
+    claimed: bool = False
+    """The counters are the server's claims."""
+
+    @property
+    def draft(self) -> str:
+        """Return the draft's name."""
+        return str(dict(self.setting).get("draft"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a verify pass and a draft step take, in seconds, and how we know."""
+
+    verify: float
+    step: float
+    source: str
+    misfit: float | None = None
+    """Largest relative distance of a measured round from the fitted line; None where nothing is left to compare."""
+    assumed: bool = False
+    """The share of the verify pass is a guess; a round's time and its break-even are measured all the same."""
+
+    def round(self, length: int) -> float:
+        """Return the modelled time of a round."""
+        return self.verify + length * self.step
+
+
+def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
+    """Return, by position of a round, the share of reached proposals that was accepted; ends where none was reached."""
+    tried: dict[int, int] = defaultdict(int)
+    kept: dict[int, int] = defaultdict(int)
+    for one in sound(answers):
+        if one.answer.rounds is not None:
+            for at, count in enumerate(one.answer.rounds.tried_by_position):
+                tried[at] += count
+            for at, count in enumerate(one.answer.rounds.accepted_by_position):
+                kept[at] += count
+    reached = [at for at in sorted(tried) if tried[at]]
+    return tuple(kept[at] / tried[at] for number, at in enumerate(reached) if number == at)
+
+
+def expected_tokens(chances: Sequence[float]) -> float:
+    """Return tokens per round: 1 + p1 + p1 p2 + …, the target's own token first."""
+    return 1.0 + sum(_reached(chances))
+
+
+def _reached(chances: Sequence[float]) -> list[float]:
+    """Return, by position, the chance that a proposal and all before it are accepted."""
+    return list(accumulate(chances, lambda before, chance: before * chance))
+
+
+def break_even_chance(cost: float, length: int) -> float | None:
+    """Return the chance, alike at all positions, at which a round of *cost* plain tokens pays; None if none does.
+
+    Solves (1 - a^(k+1)) / (1 - a) = cost, written as the sum 1 + a + … + a^k, by bisection.
+    """
+    if cost > length + 1:
+        return None
+    lo, hi = 0.0, 1.0
+    for _ in range(60):
+        middle = (lo + hi) / 2
+        lo, hi = (middle, hi) if expected_tokens([middle] * length) < cost else (lo, middle)
+    return hi
+
+
+def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
+    """Return what was measured of one setting, or why it can not be explained."""
+    known, claimed = counted_or_claimed(tuple(answers))
+    counted = [one for one in sound(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
+    drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
+    accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
+    rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
+    if not counted:
+        return "this backend does not show rounds, so their cost and yield are unknown"
+    if not drafted or not rounds:
+        return "the draft proposed nothing: this is plain decoding with a second model in memory"
+    gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]
+    means = [fmean(seen) for seen in gaps if seen]
+    if not means or median(means) <= 0:
+        return "the answers came in too few pieces to time a round"
+    chances = positions(counted)
+    seen_length = len(chances) or math.ceil(drafted / rounds)
+    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), seen_length)
+    if not chances and named:
+        # Counters without positions: the one chance, alike at all of them, that yields the measured tokens per round.
+        chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
+    if named < 1:
+        return "no proposal was ever judged"
+    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed)
+
+
+def plain_seconds(answers: Sequence[Generation]) -> float | None:
+    """Return plain decoding's median time per token."""
+    rates = [rate for one in sound(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
+    return 1 / median(rates) if rates else None
+
+
+def costs(seen: Sequence[Seen], plain_token: float) -> dict[str, Cost]:
+    """Return the cost by draft: a line through its round times, or the best guess that the records allow."""
+    by_draft: dict[str, list[Seen]] = defaultdict(list)
+    for one in seen:
+        by_draft[one.draft].append(one)
+    found = {draft: cost for draft, group in by_draft.items() if (cost := _line(group)) is not None}
+    known = next(iter(found.values()), None)
+    for draft, group in by_draft.items():
+        if draft not in found:
+            found[draft] = _guess(group, known, plain_token)
+    return found
+
+
+def _line(group: Sequence[Seen]) -> Cost | None:
+    """Fit round time = verify + length * step by least squares; None for one length, or where the fit is impossible."""
+    points = sorted((one.length, one.seconds) for one in group)
+    lengths = sorted({length for length, _ in points})
+    if len(lengths) < 2:
+        return None
+    mean_k, mean_s = fmean(k for k, _ in points), fmean(s for _, s in points)
+    step = sum((k - mean_k) * (s - mean_s) for k, s in points) / sum((k - mean_k) ** 2 for k, _ in points)
+    verify = mean_s - step * mean_k
+    if verify <= 0 or step < 0:
+        return None
+    misfit = max(abs(s / (verify + k * step) - 1) for k, s in points) if len(lengths) > 2 else None
+    what = ", ".join(str(length) for length in lengths)
+    exact = "" if misfit is not None else ", which two points fit exactly"
+    return Cost(verify, step, f"a line through the round times at draft lengths {what}{exact}", misfit)
+
+
+def _guess(group: Sequence[Seen], other: Cost | None, plain_token: float) -> Cost:
+    """Split one round time: the verify pass as another draft's fit has it, else as long as a plain token."""
+    one = group[0]
+    verify = other.verify if other is not None else plain_token
+    whose = "another draft's fit" if other is not None else "plain decoding's time per token (assumed)"
+    seconds = fmean(same.seconds for same in group if same.length == one.length)
+    if seconds < verify:
+        return Cost(seconds, 0.0, f"the round time at draft length {one.length}, all of it taken for the verify pass")
+    return Cost(
+        verify,
+        (seconds - verify) / one.length,
+        f"the round time at draft length {one.length}, less a verify pass as of {whose}",
+        assumed=other is None,
+    )
+
+
+def explain(one: Seen, cost: Cost, plain_token: float, longest: Sequence[float], ratio: float | None) -> dict[str, Any]:
+    """Return the model beside the measurement, as verdict.json writes it; *longest* are the draft's known chances."""
+    relative = cost.round(one.length) / plain_token
+    yields = expected_tokens(one.chances)
+    modelled = yields / relative
+    best, gain = _best(cost, plain_token, longest)
+    chance = break_even_chance(relative, one.length)
+    return {
+        "acceptance_by_position": [rounded(chance) for chance in one.chances],
+        "tokens_per_round": {"modelled": rounded(yields), "measured": rounded(one.tokens)},
+        "seconds": {
+            "plain_token": rounded(plain_token),
+            "verify": rounded(cost.verify),
+            "draft_step": rounded(cost.step),
+            "round": rounded(one.seconds),
+        },
+        "cost_from": cost.source,
+        "rounds_from": "claims" if one.claimed else "ours",
+        "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
+        "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
+        "break_even_acceptance": rounded((relative - 1) / one.length),
+        "break_even_chance": rounded(chance) if chance is not None else None,
+        "best_length": {"length": best, "modelled": rounded(gain)},
+        "because": _because(one, cost, plain_token, (modelled, ratio), (best, gain)),
+    }
+
+
+def _best(cost: Cost, plain_token: float, chances: Sequence[float]) -> tuple[int, float]:
+    """Return the draft length with the best modelled ratio, within the positions whose acceptance is known."""
+    yields = _reached(chances)
+    ratios = [(1 + sum(yields[:k])) * plain_token / cost.round(k) for k in range(1, len(yields) + 1)]
+    gain = max(ratios, default=0.0)
+    return (ratios.index(gain) + 1 if ratios else 0), gain
+
+
+def _because(
+    one: Seen, cost: Cost, plain_token: float, ratios: tuple[float, float | None], best: tuple[int, float]
+) -> str:
+    modelled, measured = ratios
+    relative = cost.round(one.length) / plain_token
+    needed = (relative - 1) / one.length
+    stands = "above" if one.acceptance > needed else "below"
+    yields = expected_tokens(one.chances)
+    guess = " by assumption" if cost.assumed else ""
+    text = (
+        f"a round costs {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify{guess}, {one.length} x "
+        f"{cost.step / plain_token:.3f} to draft) and yields {yields:.2f}: {modelled:.2f}x by the "
+        f"model; acceptance {one.acceptance:.2f} is {stands} the break-even of {_share(needed)}; "
+        f"{_advice(one, cost, plain_token, modelled, best)}"
+    )
+    if measured is not None and abs(modelled / measured - 1) > OFF:
+        text += f"; measured is {measured:.2f}x, so something costs or saves time that the model does not know"
+    return text
+
+
+def _share(needed: float) -> str:
+    if needed > 1:
+        return f"{needed:.2f}, which nothing can reach"
+    return f"{max(0.0, needed):.2f}"
+
+
+def _advice(one: Seen, cost: Cost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:
+    """Name the knob that the model expects most of."""
+    length, gain = best
+    knob = next((knob for knob in DRAFT_LENGTHS if dict(one.setting).get(knob)), DRAFT_LENGTHS[0])
+    if gain > 1 and length != one.length and gain > WORTH_SAYING * modelled:
+        return f"{knob} = {length} would give {gain:.2f}x"
+    if modelled > 1:
+        return "no other length known here is better"
+    free = expected_tokens(one.chances) * plain_token / cost.verify
+    if free > WORTH_SAYING:
+        return f"a lighter draft could help: with a free one it would be {free:.2f}x"
+    if (one.length + 1) * plain_token > cost.round(one.length):
+        return "only a draft that guesses better could help"
+    return f"no draft could help: verifying {one.length} proposals costs more than they can ever save"
+
+
+def explanations(
+    settings: Mapping[str, Seen | str], plain_token: float | None, ratios: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Return the explanation of every setting by its trial's name; one that can not be explained says why."""
+    known = [one for one in settings.values() if isinstance(one, Seen)]
+    if plain_token is None:
+        return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}
+    by_draft = costs(known, plain_token)
+    out: dict[str, dict[str, Any]] = {}
+    for name, one in settings.items():
+        if isinstance(one, str):
+            out[name] = {"because": one}
+            continue
+        longest = max((other.chances for other in known if other.draft == one.draft), key=len)
+        out[name] = explain(one, by_draft[one.draft], plain_token, _joined(one.chances, longest), ratios.get(name))
+    return out
+
+
+def _joined(mine: Sequence[float], longest: Sequence[float]) -> tuple[float, ...]:
+    """Take a setting's own chances first, and what a longer one of the same draft showed beyond them."""
+    return (*mine, *longest[len(mine) :])

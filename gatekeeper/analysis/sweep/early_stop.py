@@ -1,0 +1,334 @@
+"""Where a sweep stops early: which settings need no more answers of a workload, derived from the records alone.
+
+Successive elimination (Even-Dar, Mannor & Mansour 2006) with the sequential interval: at each look a setting is
+abandoned that is proven slower than plain decoding, than another setting, or than the SLO's own bound; the rest go on
+until they are proven alike. The same function tells the stage what to leave out and the verdict what was left out, so a
+resumed and a re-judged run come to the same.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from statistics import fmean, variance
+from typing import Literal
+
+from gatekeeper.analysis.metrics import comparability
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, comparable, plain_gap
+from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
+from gatekeeper.analysis.plan.ladder import level
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, Plan, Trial, concurrency_of
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.core.verdict import Estimate, Missing
+
+Records = Mapping[str, Sequence[Generation]]
+Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
+
+ALIKE = 0.05
+"""Settings proven to differ by less are alike: this changes nobody's decision (effects.py has the same margin)."""
+LOST = 0.25
+"""With more pairs lost nothing is decided early."""
+NARROWER = 0.95
+"""Repeats that would leave every interval this share of its width or more are not asked for."""
+RESTLESS = math.log(comparability.APART) * math.sqrt(2 * comparability.OFF_SHARE * (1 - comparability.OFF_SHARE))
+"""Plain against plain scatters this much, in logs, where the arm lies in the smallest two heaps that are a finding."""
+PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
+"""Stops at which it is known whether the setting gains."""
+ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another"})
+"""Stops that end a setting's chances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a trial is asked no further for a workload, and since which look."""
+
+    kind: Kind
+    look: int
+    """Counts from 1."""
+    because: str
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        return {"kind": self.kind, "look": self.look, "because": self.because}
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where the trials of one workload stand after some looks."""
+
+    looks: int = 0
+    stops: dict[str, Stop] = field(default_factory=dict)
+    """By candidate: those that are asked no further."""
+    against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
+    """What holds of a candidate's ratio after all looks together."""
+    passed: set[str] = field(default_factory=set)
+    """Candidates proven faster than plain decoding, and beyond what plain decoding gains over itself."""
+    apart: dict[tuple[str, str], Estimate | Missing] = field(default_factory=dict)
+    """Ratio of one candidate over another after all looks together."""
+    restless: bool = False
+    """Plain decoding scatters so much that its arm has to be looked at with all its answers."""
+
+    def ratio(self, one: Trial, other: Trial) -> Estimate | Missing | None:
+        """Return what holds of one candidate's speed over another's."""
+        if (seen := self.apart.get((one.name, other.name))) is not None:
+            return seen
+        back = self.apart.get((other.name, one.name))
+        if isinstance(back, Estimate):
+            return Estimate(1 / back.center, 1 / back.hi, 1 / back.lo, back.n)
+        return back
+
+    def halt(self, trial: Trial, kind: Kind, because: str) -> None:
+        """Ask a candidate no further."""
+        self.stops[trial.name] = Stop(kind, self.looks, because)
+
+    def wants(self, block: Block, trial: Trial) -> bool:
+        """Tell whether a trial is still asked: a plain one for the candidates beside it, or for its own sake."""
+        if trial.arm == "candidate":
+            return trial.name not in self.stops
+        twin = BASELINE if trial.name == NULL else trial.name
+        mates = [one for one in block.company if one.twin == twin]
+        return not mates or (self.restless and twin == BASELINE) or any(one.name not in self.stops for one in mates)
+
+
+def standing(slo: Slo, plan: Plan, records: Records, workload: str, before: int | None = None) -> Standing:
+    """Replay the looks at *workload* over the records; only those before stretch *before*, if it is named.
+
+    A look reads the answers of its own and of earlier stretches alone, so what is recorded later changes nothing.
+    """
+    found = Standing()
+    counts = plan.looks.get(workload, ())
+    candidates = contenders(plan, slo)
+    if len(counts) < 2 or not candidates:
+        return found
+    race = _Race(slo, plan, records, workload, candidates)
+    nominal = sequential.errors(counts, counts[-1], (1 - level(slo)) / len(candidates))
+    for number in range(1, (len(counts) if before is None else min(before + 1, len(counts)))):
+        race.look(found, number, nominal[number - 1])
+    return found
+
+
+def contenders(plan: Plan, slo: Slo) -> tuple[Trial, ...]:
+    """Return the candidates that compete: one stream, and the conditions of the default setting.
+
+    Other conditions are reported, never chosen, and above one stream answers disturb each other: both are
+    asked in full.
+    """
+    every = [trial for trial in plan.trials if trial.arm == "candidate"]
+    return tuple(one for one in every if _usual(one) == _usual(every[0]) and concurrency_of(slo, one) == 1)
+
+
+def _usual(trial: Trial) -> dict[str, object]:
+    return {knob: value for knob, value in trial.setting if knob in CONDITIONS}
+
+
+def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
+    """Return which candidates compete for one choice: all of a grid, else the values of one knob and the default."""
+    moved = [knob for knob in CHOSEN if any(one.changed == knob for one in candidates)]
+    if slo.sweep.design == "grid" or len(moved) < 2:
+        return (tuple(candidates),)
+    return tuple(tuple(one for one in candidates if one.changed in {None, knob}) for knob in moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A candidate's answer and its plain twin."""
+
+    stretch: int
+    canary: str
+    logs: Mapping[str, float | None]
+    """Log ratio by measure; None where the pair is lost to it."""
+
+
+class _Race:
+    """The settings of one workload, look after look."""
+
+    def __init__(self, slo: Slo, plan: Plan, records: Records, workload: str, candidates: Sequence[Trial]) -> None:
+        self._slo, self._workload, self._candidates = slo, workload, candidates
+        self._contests = contests(slo, candidates)
+        self._counts = plan.looks[workload]
+        self._stretch = {
+            (step.trial.name, step.pair, step.canary.id): block.stretch
+            for block in plan.blocks
+            for step in block.steps
+            if step.workload == workload
+        }
+        self._plain = self._answers(records, BASELINE) + self._answers(records, NULL)
+        first = tuple(one for at, one in self._plain if at == 0)
+        gap = plain_gap(Evidence(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
+        self._measures: dict[str, Callable[[Answer], float | None]] = {
+            "throughput_ratio": partial(decode_rate, together_s=BURST * gap),
+            "answer_throughput_ratio": answer_rate,
+        }
+        null = [one for one in plan.trials if one.name == NULL]
+        self._pairs = {one.name: self._paired(records, one) for one in (*candidates, *null)}
+        self._canaries = len({canary for _, _, canary in self._stretch})
+        planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
+        often = [count for count in planned.values() if count >= comparability.HEAP_REPEATS]
+        self._heaps = sum(often) >= comparability.HEAP_ANSWERS
+        """The whole plan has answers enough to find two heaps of plain answers."""
+
+    def _answers(self, records: Records, trial: str) -> list[tuple[int, Generation]]:
+        """Return a trial's answers with their stretch; those the plan does not know are left out."""
+        mine = [one for one in records.get(trial, ()) if one.workload == self._workload and one.role is not Role.WARMUP]
+        found = [(self._stretch.get((trial, one.pair, one.canary)), one) for one in mine]
+        return [(at, one) for at, one in found if at is not None]
+
+    def _paired(self, records: Records, trial: Trial) -> list[_Pair]:
+        greedy = dict(trial.setting).get("temperature", self._slo.sampling.temperature) == 0
+        plain = {(one.pair, one.canary): one for _, one in self._answers(records, trial.twin)}
+        found = []
+        for at, mine in self._answers(records, trial.name):
+            twin = plain.get((mine.pair, mine.canary))
+            if twin is None:
+                continue
+            fair = comparable((mine, twin), greedy=greedy)
+            logs = {name: _log(read, mine, twin) if fair else None for name, read in self._measures.items()}
+            found.append(_Pair(at, mine.canary, logs))
+        return found
+
+    def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
+        """Return the measure of a trial at a look and its mean log ratio by canary; nothing where too much is lost."""
+        pairs = [one for one in self._pairs.get(trial, ()) if one.stretch < number]
+        for measure in self._measures:
+            kept = [(one.canary, value) for one in pairs if (value := one.logs[measure]) is not None]
+            if kept and len(kept) >= (1 - LOST) * len(pairs):
+                by_canary: dict[str, list[float]] = defaultdict(list)
+                for canary, value in kept:
+                    by_canary[canary].append(value)
+                return measure, {canary: fmean(values) for canary, values in sorted(by_canary.items())}
+        return "", {}
+
+    def look(self, found: Standing, number: int, error: float) -> None:
+        """Look after stretch *number* (from 1), with the nominal *error* of this look."""
+        found.looks = number
+        plain = [one for at, one in self._plain if at < number]
+        _, null = self._seen(NULL, number)
+        noise = self._noise(number)
+        found.restless = self._restless(plain, noise)
+        live = [one for one in self._candidates if one.name not in found.stops]
+        if not live or comparability.instability(plain) is not None:
+            return
+        seen = {one.name: self._seen(one.name, number) for one in live}
+        for name, (_, logs) in seen.items():
+            before = found.against_plain.get(name)
+            found.against_plain[name] = sequential.narrowed(before, sequential.interval(list(logs.values()), error))
+            if self._gains(found.against_plain[name], null):
+                found.passed.add(name)
+        for one, other in combinations([trial.name for trial in live], 2):
+            (measure, mine), (same, theirs) = seen[one], seen[other]
+            if measure == same:
+                apart = [mine[canary] - theirs[canary] for canary in mine if canary in theirs]
+                now = sequential.interval(apart, error)
+                found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
+        self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
+        left = [trial for trial in live if trial.name not in found.stops]
+        # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
+        edge = _edge(sequential.interval(list(null.values()), error))
+        clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
+        if left == clear and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+            for trial in left:
+                found.halt(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
+
+    def _noise(self, number: int) -> float | None:
+        """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
+        pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
+        for measure in self._measures:
+            logs = [value for one in pairs if (value := one.logs[measure]) is not None]
+            if len(logs) >= max(sequential.LEAST, (1 - LOST) * len(pairs)):
+                return variance(logs)
+        return None
+
+    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
+        """Tell whether every canary was asked and repeats would narrow no interval: then canaries differ, not answers.
+
+        Counts and spreads decide this, never which setting is ahead of which, so it favours none.
+        """
+        asked = self._counts[number - 1] / self._canaries
+        if asked < 1 or noise is None or any(len(one) < sequential.LEAST for one in logs):
+            return False
+        gone = noise * (1 / asked - self._canaries / self._counts[-1])
+        apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
+        spreads = [variance(values) for values in (*(list(one.values()) for one in logs), *apart) if len(values) > 1]
+        return all(spread - gone >= NARROWER**2 * spread for spread in spreads)
+
+    def _restless(self, plain: Sequence[Generation], noise: float | None) -> bool:
+        """Tell whether plain answers may lie in two heaps and are not yet enough to say so."""
+        each = Counter(one.canary for one in plain)
+        often = sum(count for count in each.values() if count >= comparability.HEAP_REPEATS)
+        enough = not self._heaps or often >= comparability.HEAP_ANSWERS
+        return not enough and (noise is None or noise > RESTLESS**2)
+
+    def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
+        """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
+        edge = _edge(sequential.interval(list(null.values()), 1 - self._slo.confidence))
+        return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
+
+    def _stop(self, found: Standing, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
+        """Stop what is proven to lose, then what is proven to need no more."""
+        words = {one.name: sequential.decide(found.against_plain.get(one.name), 1) for one in self._candidates}
+        all_slower = all(word == "fail" for word in words.values())
+        alone = len(self._contests) == 1  # else a knob's winner counts in combination, however it does by itself
+        for one in live:
+            ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
+            faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
+            if words[one.name] == "fail" and (alone or all_slower):
+                found.halt(one, "slower-than-plain", _span(ratio))
+            elif (best := faster[0]) is not None and all(faster):
+                found.halt(one, "slower-than-another", _span(found.ratio(one, best), best.name))
+            elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
+                found.halt(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
+        settled = [contest for contest in self._contests if _settled(found, contest)]
+        decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
+        for one in decided:
+            racing = [contest for contest in self._contests if one in _racing(found, contest)]
+            if one.name not in found.stops and all(contest in settled for contest in racing):
+                found.halt(one, "decided", _span(found.against_plain[one.name]))
+
+    def _bound(self, measure: str) -> float | None:
+        """Return the highest promise on *measure*, which a setting has to keep to be of use."""
+        promised = self._slo.objectives_for(self._workload, speculating=True)
+        floors = [one.threshold for one in promised if one.metric == measure and one.bound == "at_least"]
+        return max(floors, default=None)
+
+
+def _log(read: Callable[[Answer], float | None], mine: Generation, twin: Generation) -> float | None:
+    ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
+    return math.log(ours / theirs) if ours and theirs else None
+
+
+def _edge(noise: Estimate | Missing) -> float:
+    """Return what plain decoding may gain over itself, in either direction; infinite where that is not known."""
+    return max(noise.hi, 1 / noise.lo) if isinstance(noise, Estimate) else math.inf
+
+
+def _outside(ratio: Estimate | Missing, edge: float) -> bool:
+    """Tell whether a ratio lies outside what plain decoding gains over itself, on either side."""
+    return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
+
+
+def _racing(found: Standing, contest: Sequence[Trial]) -> list[Trial]:
+    """Return the candidates of a contest that may still win it."""
+    left = [one for one in contest if one.name not in found.stops or found.stops[one.name].kind == "decided"]
+    return [one for one in left if _faster(found, one, contest) is None]
+
+
+def _faster(found: Standing, one: Trial, contest: Sequence[Trial]) -> Trial | None:
+    """Return a candidate of the contest that is proven faster, if there is one."""
+    rivals = (rival for rival in contest if rival is not one)
+    return next((rival for rival in rivals if sequential.decide(found.ratio(one, rival), 1) == "fail"), None)
+
+
+def _settled(found: Standing, contest: Sequence[Trial]) -> bool:
+    """Tell whether all that may still win a contest are proven alike."""
+    apart = [found.ratio(one, rival) for one, rival in combinations(_racing(found, contest), 2)]
+    return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)
+
+
+def _span(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
+    if not isinstance(ratio, Estimate):
+        return f"not known against {rival}"
+    return f"{ratio.center:.2f}x {rival} [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"

@@ -1,0 +1,117 @@
+"""What a probe answers: helps, hurts or unclear, by the sequential interval of the sweep."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gatekeeper.analysis.metrics.paired_answers import LOST_PAIRS
+from gatekeeper.analysis.plan.ladder import PLAIN, level
+from gatekeeper.analysis.plan.sweep_plan import Plan
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.sweep.choice import Choice, Seen, look
+from gatekeeper.analysis.sweep.knob_effects import accounted
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Missing, rounded
+
+MOST = 24
+"""A probe asks so many canaries at most: it is over in a moment, and what needs more is for a sweep to tell."""
+LOOKS = sequential.looks(MOST)
+"""Canaries after which the records are looked at."""
+ENOUGH = sequential.LEAST
+SMALL = 1.1
+"""An interval within this factor of no effect, either way, is an answer too: the effect is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the records say of one workload so far."""
+
+    word: Literal["helps", "hurts", "unclear"]
+    seen: Seen
+    """Its ratio is what holds after all looks together."""
+    model: Mapping[str, Any]
+    because: str
+    looks: tuple[int, ...]
+    """Canaries asked before each look."""
+    most: int
+    """Canaries that there are to ask."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as `probe --json` prints it."""
+        told = self.seen.document()
+        kept = {key: told[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
+        needed = {"break_even_acceptance": self.model.get("break_even_acceptance")}
+        more = {"looks": list(self.looks), "because": self.because, "model": dict(self.model)}
+        return {"answer": self.word, **kept, **needed, **more}
+
+
+def answer(
+    slo: Slo,
+    plan: Plan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+    asked: int,
+    before: Answer | None,
+) -> Answer:
+    """Look at the one candidate of a probe beside plain decoding, after so many canaries were *asked*.
+
+    *before* is what the last look found. A look may come at any count, as when the time is over.
+    """
+    looks, most = (*(before.looks if before is not None else ()), asked), max(asked, min(MOST, len(canaries)))
+    seen = look(slo, plan, records, workload, canaries)
+    model = accounted(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[seen[0].trial.name]
+    ratio = seen[0].ratio
+    if isinstance(ratio, Estimate):
+        error = sequential.errors(looks, most, 1 - level(slo))[-1]
+        now = sequential.interval(list(seen[0].logs.values()), error)
+        ratio = sequential.narrowed(before.seen.ratio if before is not None else None, now)
+    word, why = _word(ratio)
+    if (failing := _failing(records[seen[0].trial.name], workload)) is not None:
+        word, why = "unclear", failing
+    return Answer(word, replace(seen[0], ratio=ratio), model, why, looks, most)
+
+
+def _failing(answers: Sequence[Generation], workload: str) -> str | None:
+    """Say that a draft loses more of its answers than a ratio may: however fast the others are, it is no help."""
+    mine = [one.answer.fault for one in answers if one.workload == workload and one.role is not Role.WARMUP]
+    faults = [fault for fault in mine if fault is not None]
+    if len(faults) <= LOST_PAIRS * len(mine):
+        return None
+    return f"{len(faults)} of {len(mine)} answers with the draft were lost: {faults[0]}"
+
+
+def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:
+    if isinstance(ratio, Missing):
+        return "unclear", ratio.because
+    span = f"{ratio.center:.2f}x plain decoding, [{ratio.lo:.2f}, {ratio.hi:.2f}], on {ratio.n} canaries"
+    if rounded(ratio.lo) > 1:
+        return "helps", span
+    if rounded(ratio.hi) < 1:
+        return "hurts", span
+    return "unclear", f"{span}: both faster and slower are possible"
+
+
+def next_step(found: Answer, took: float, again: str) -> str:
+    """Say what to do with an answer; *took* seconds were spent, *again* is the command to ask for more."""
+    known = {
+        "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
+        "hurts": "decode this workload plainly, or change what the reason names",
+    }
+    return known.get(found.word) or _unclear(found, took, again)
+
+
+def _unclear(found: Answer, took: float, again: str) -> str:
+    ratio, asked = found.seen.ratio, found.looks[-1]
+    if found.most < ENOUGH:
+        return f"give this workload {ENOUGH} canaries or more: fewer decide nothing"
+    if asked < found.most:
+        share = ENOUGH / max(1, ratio.n) if ratio.n < ENOUGH else found.most / asked
+        return f"give it more time: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
+    if isinstance(ratio, Missing):
+        return "look at the records with --out, and at the server's own log"
+    if ratio.lo > 1 / SMALL and ratio.hi < SMALL:
+        return "the effect is small, if there is one: certify measures it better, and plain decoding is the safe choice"
+    return "the answers scatter too much to tell: quiet this machine, or certify, which asks more of them"

@@ -1,0 +1,192 @@
+"""A finding: what the records give away about the subject, and the metrics that can not be trusted because of it."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gatekeeper.analysis.metrics.comparability import LEAST_ANSWERS, Flaw, lengths, unstable_arm
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import Evidence, sound
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Answer, Generation, Role, Setting
+from gatekeeper.core.slo import DRAFT_LENGTHS
+from gatekeeper.core.verdict import Estimate, Finding, Missing
+
+SAME_COUNT = 0.10
+"""What a server claims of its rounds may differ this much from what we counted: its last round ends elsewhere."""
+ALL_ACCEPTED_LEAST = 50
+"""So many drafted tokens, all accepted, are no luck of a short run."""
+UNPREDICTABLE = "random"
+"""The category of canaries no draft can foresee (canaries/README.md)."""
+PREFILLED = frozenset({"ttft", "ttft_delta", "prefill_throughput"})
+"""Metrics that rest on a prompt being read anew."""
+COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_min", "speculation_engaged"})
+"""Metrics that rest on the counters of rounds."""
+
+
+def examine(evidence: Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
+    """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
+    advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
+    lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
+    arms = (evidence.answers, evidence.plain)
+    served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
+    return (*lies, *silence(evidence, about), *unstable_arm(arms[1], about), *lengths(evidence, about), *served)
+
+
+def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that answers of one arm came from models of different names: nobody knows what was measured."""
+    names = sorted({one.answer.claims.model for one in sound(arm) if one.answer.claims.model is not None})
+    if len(names) < 2:
+        return ()
+    advice = "pin the model the server holds, and look for who else asks it"
+    found = Finding("model_swapped", about, f"answers of one arm came from {' and '.join(names)}", advice)
+    return (Flaw(found, frozenset(name for name, metric in BY_NAME.items() if not metric.host)),)
+
+
+def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that prompts were answered from a cache that should be off: their time to first token is void."""
+    timed = [one for one in sound(answers) if one.role is not Role.WARMUP]
+    warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
+    if not warm:
+        return ()
+    one = max(warm, key=lambda it: it.answer.claims.cached_tokens or 0)
+    detail = (
+        f"{len(warm)} of {len(timed)} prompts were partly cached, up to {one.answer.claims.cached_tokens} of "
+        f"{one.answer.prompt_tokens} tokens ({one.canary})"
+    )
+    return (Flaw(Finding("warm_prompt", about, detail, "switch the server's prompt cache off"), PREFILLED),)
+
+
+# An arm
+
+
+# Counters
+
+
+def counter_lies(evidence: Evidence, knobs: Setting) -> list[str]:
+    """Return what can not be true of the counters of rounds, ours or claimed."""
+    answers = sound(evidence.answers)
+    tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
+    said = [lie for test in tests if (lie := test(answers)) is not None]
+    if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
+        said.append(free)
+    return said
+
+
+def _draft_tokens(knobs: Setting) -> int:
+    turned = dict(knobs)
+    return max((int(turned[knob]) for knob in DRAFT_LENGTHS if turned.get(knob)), default=0)
+
+
+def _counts(answer: Answer) -> list[tuple[str, int, int]]:
+    """Return (whose, drafted, accepted) of an answer."""
+    ours = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
+    claims = answer.claims
+    if claims.drafted is None or claims.accepted is None:
+        return ours
+    return [*ours, ("claimed", claims.drafted, claims.accepted)]
+
+
+def _above_one(answers: Sequence[Generation]) -> str | None:
+    for one in answers:
+        for whose, drafted, accepted in _counts(one.answer):
+            if accepted > drafted or min(drafted, accepted) < 0:
+                return f"{one.canary}: {accepted} accepted of {drafted} drafted tokens, {whose}"
+    return None
+
+
+def _does_not_add_up(draft_tokens: int) -> Callable[[Sequence[Generation]], str | None]:
+    """Each round emits what was accepted and one token of the target's; only the last may end elsewhere."""
+
+    def test(answers: Sequence[Generation]) -> str | None:
+        for one in answers:
+            claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
+            if emitted is None:
+                continue
+            pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
+            if claims.accepted is not None and claims.rounds is not None:
+                pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
+            for accepted, rounds, drafted in pairs:
+                tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
+                if drafted > 0 and abs(emitted - accepted - rounds) > tail:
+                    return f"{one.canary}: {emitted} tokens came of {rounds} rounds and {accepted} accepted ones"
+        return None
+
+    return test
+
+
+def _frozen(answers: Sequence[Generation]) -> str | None:
+    for place, whose in enumerate(("counted", "claimed")):
+        seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
+        lengths = {one.answer.output_tokens for one, _ in seen}
+        if len(seen) >= LEAST_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
+            _, drafted, accepted = seen[0][1]
+            word = ("our counters", "its claims")[place]
+            if drafted > 0:
+                return f"{word} stood still at {accepted} of {drafted} over {len(seen)} answers of different lengths"
+    return None
+
+
+def _disagrees(answers: Sequence[Generation]) -> str | None:
+    both = [(one.answer.rounds, one.answer.claims) for one in answers if one.answer.rounds is not None]
+    known = [(ours, claims) for ours, claims in both if claims.drafted is not None and claims.accepted is not None]
+    if not known:
+        return None
+    for name in ("drafted", "accepted"):
+        counted, claimed = (sum(getattr(one[side], name) for one in known) for side in (0, 1))
+        if abs(counted - claimed) > SAME_COUNT * max(counted, claimed):
+            return f"it claims {claimed} {name} tokens where {counted} were counted"
+    return None
+
+
+def _all_accepted_for_nothing(evidence: Evidence, answers: Sequence[Generation]) -> str | None:
+    ratio = estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
+    for whose in ("counted", "claimed"):
+        counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
+        drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
+        if drafted >= ALL_ACCEPTED_LEAST and accepted == drafted and isinstance(ratio, Estimate) and ratio.lo <= 1:
+            return (
+                f"all {drafted} drafted tokens were accepted, {whose}, and yet it is {ratio.center:.2f}x plain decoding"
+            )
+    return None
+
+
+def silence(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
+    """Return the flaw that a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
+    long_enough = [one for one in sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
+    seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
+    idle = sum(drafted == 0 for drafted in seen)
+    if not idle:
+        return ()
+    detail = f"a draft is set, and in {idle} of {len(seen)} answers it proposed nothing"
+    advice = "look why the server ignores the draft: its log, its version, the pair's vocabularies"
+    return (Flaw(Finding("silent_speculation", about, detail, advice)),)
+
+
+def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Flaw | None:
+    """Return the flaw that canaries nobody can foresee are accepted as often as the most predictable ones.
+
+    `canaries` is by (workload, id).
+    """
+    tokens: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    seen: dict[str, set[str]] = defaultdict(set)
+    for one in sound(answers):
+        category = canaries[one.workload, one.canary].category
+        counts = _counts(one.answer)
+        if category is None or not counts or one.role is Role.WARMUP:
+            continue
+        _, drafted, accepted = counts[0]
+        tokens[category][0] += accepted
+        tokens[category][1] += drafted
+        seen[category].add(one.canary)
+    rates = {name: kept / tried for name, (kept, tried) in tokens.items() if tried and len(seen[name]) >= 5}
+    lowest = rates.pop(UNPREDICTABLE, None)
+    if lowest is None or not rates:
+        return None
+    name = max(sorted(rates), key=lambda one: rates[one])
+    if lowest < rates[name]:
+        return None
+    detail = f"{lowest:.0%} of what no draft can foresee is accepted, and {rates[name]:.0%} of '{name}'"
+    advice = "acceptance that does not depend on the text is not acceptance: look at what is counted"
+    return Flaw(Finding("counter_lie", "negative control", detail, advice), COUNTED)

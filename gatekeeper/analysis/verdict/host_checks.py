@@ -1,0 +1,64 @@
+"""The witness: what the host's samples say of one soak, judged for the run as a whole."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.analysis.metrics import host
+from gatekeeper.analysis.metrics.over_time import drift
+from gatekeeper.analysis.plan.ladder import level, speculates
+from gatekeeper.analysis.verdict.case import SOAKING, Case, Leg, Recorded, evidence_of
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core.records import Generation
+from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
+
+
+def witnessed(case: Case, leg: Leg, recorded: Recorded) -> tuple[list[Check], list[Finding]]:
+    """Check what is promised of the host while *leg* was soaked, and return what its samples give away."""
+    samples = tuple(one for one in case.host_samples if one.phase == leg.name)
+    spans = _spans(recorded.answers)
+    shared: dict[str, Any] = {
+        "interval": case.interval,
+        "level": level(case.slo),
+        "seed": case.seed,
+        "spans": spans,
+        "sentinels_held": _sentinels_held(case, leg),
+        "earlier": tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans),
+    }
+    conditions, horizon = case.conditions.get(leg.name, ()), case.slo.promote.valid_for
+    findings = host.findings(samples, conditions=conditions, horizon=horizon, **shared)
+    findings = [replace(one, about=f"{leg.name}, {one.about}") for one in findings]
+    promised = case.slo.host_objectives
+    if not promised:
+        return [], findings
+    if case.host_trouble is not None:
+        missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
+        return [check(objective, missing) for objective in promised], findings
+    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAKING)
+    seen = host.estimates(samples, tokens=tokens, **shared)
+    return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in promised], findings
+
+
+def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
+    """Return when each unbroken stretch of the soak began and ended; host samples number them alike."""
+    spans: dict[int, tuple[int, int]] = {}
+    for one in answers:
+        if one.role in SOAKING:
+            number = host_segment(one.segment, one.repeat)
+            begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
+            spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+    return spans
+
+
+def host_segment(segment: int, stretch: int) -> int:
+    """Return the number of an unbroken stretch; a plain block midway through a soak breaks it as a restart does."""
+    return 2 * segment + stretch
+
+
+def _sentinels_held(case: Case, leg: Leg) -> bool | None:
+    """Tell whether plain decoding's own speed held; None where that is not known."""
+    seen = [drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
+    known = [one for one in seen if isinstance(one, Estimate)]
+    if not known:
+        return None
+    return all(abs(one.center) <= case.slo.soak.sentinel_drift for one in known)

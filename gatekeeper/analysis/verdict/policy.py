@@ -1,0 +1,189 @@
+"""From a verdict to what may be deployed: a route per workload, and the guards that keep it honest afterwards."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatekeeper.analysis.plan.ladder import speculates, step
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.policy import WATCHED, Measured, Watch
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import Objective, Slo
+from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
+
+WARM_UP_TTFT = 0.08
+"""A larger rise of TTFT asks for a warm-up policy (the brief for the Mac mini M4, quoted in METHODOLOGY.md)."""
+GUARDED = {
+    "acceptance_rate": "acceptance_rate",
+    "acceptance_window_min": "acceptance_rate",
+    "throughput_ratio": "throughput_ratio",
+    "decode_throughput": "decode_throughput",
+    "error_rate": "error_rate",
+    "memory_headroom": "memory_headroom",
+    "memory_pressure_critical": "memory_pressure_critical",
+    "swap_growth": "swap_growth",
+    "throttle_time": "throttle_time",
+    "json_pass_delta": "json_pass_delta",
+    "tool_call_pass_delta": "tool_call_pass_delta",
+    "task_pass_delta": "task_pass_delta",
+}
+"""Promises that can still be watched in production, and the metric that is watched."""
+
+RATIO_MARGIN = 0.10
+"""A ratio nobody promised is guarded so much below the soak's lower bound, but never below plain decoding's own 1."""
+ACCEPTANCE_MARGIN = 0.25
+"""The same for acceptance: real prompts differ more from canaries in what is accepted than in what it is worth."""
+PASS_MARGIN = 0.10
+"""Canaries may pass so much less often than in the soak: what a few answers can tell from chance."""
+ERRORS = 0.05
+"""No bound on failed answers is tighter unless promised: 59 answers in a row are needed to show one as tight."""
+HOST_MISSING_S = 300.0
+"""A sensor of the host is read every few seconds; one that was silent for minutes is gone."""
+
+
+def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expires: str) -> dict[str, Any]:
+    """Return the content of policy.toml."""
+    host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
+    return {
+        "schema": 1,
+        "slo": slo.name,
+        "grade": verdict.grade,
+        "manifest_sha256": verdict.manifest_sha256,
+        "verdict_sha256": verdict_sha256,
+        "issued": issued,
+        "expires": expires,
+        "default": {"speculation": False},
+        "watch": Watch().model_dump(exclude={"on_change"}),
+        "route": [route(slo, one, host_failed=host_failed) for one in verdict.workloads],
+        "guard": [] if host_failed else guards(slo, verdict),
+    }
+
+
+def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str, Any]:
+    """Return the route of one workload; only a promoted one speculates."""
+    on = workload.outcome == "promoted" and not host_failed
+    setting = {knob: value for knob, value in workload.setting.items() if value is not None} if on else {}
+    out: dict[str, Any] = {
+        "workload": workload.name,
+        "speculation": on,
+        "because": workload.because,
+        "setting": setting,
+    }
+    delta = workload.measured.get("ttft_delta", {})
+    if on and delta.get("hi", 0.0) > WARM_UP_TTFT:
+        out["warm_up"] = True
+    if on and (below := _below(slo, tuple(sorted(setting.items())))):
+        out["ladder"] = [below]
+    if on and (figures := _figures(workload)):
+        out["measured"] = figures
+    return out
+
+
+def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
+    """Return the one rung that is tried before plain decoding: the next that the run itself would have soaked."""
+    down = step(slo, knobs, ())
+    return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
+
+
+def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
+    """Return what production is compared with where it has no plain decoding beside it."""
+    seen = workload.measured
+    return {
+        name: {part: seen[name][part] for part in ("center", "lo", "hi", "n")}
+        for name in Measured.model_fields
+        if name in seen
+    }
+
+
+def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
+    """Return the bounds to watch while a route speculates: the tightest promise of each, then what was measured."""
+    promoted = [one for one in verdict.workloads if one.outcome == "promoted"]
+    if not promoted:
+        return []
+    found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
+    for objective in slo.objective:
+        guard = _promised(slo, objective, promoted)
+        if guard is not None:
+            key = (guard["metric"], objective.workloads)
+            found[key] = _tighter(found.get(key, guard), guard, objective.bound)
+    own = list(found.values())
+    return [*own, *_errors(slo, promoted, own), *(guard for one in promoted for guard in _shown(slo, one, own))]
+
+
+def _tighter(one: dict[str, Any], other: dict[str, Any], bound: str) -> dict[str, Any]:
+    stricter = other[bound] > one[bound] if bound == "at_least" else other[bound] < one[bound]
+    return other if stricter else one
+
+
+def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:
+    """Return the guard of a promise; None where it can not be watched, or is of nothing that speculates."""
+    metric = WATCHED.get(GUARDED.get(objective.metric, ""))
+    if metric is None or objective.bound != ("at_least" if metric.higher_is_better else "at_most"):
+        return None
+    if not any(objective.applies_to(one.name) for one in promoted):
+        return None
+    bound = objective.threshold
+    if metric.name == "error_rate" and bound <= 0:
+        return None
+    if objective.metric == "acceptance_window_min":
+        # The soak's windows pool tokens, a guard takes the median answer: where that lies lower, so must its bound.
+        own = [one.measured.get("acceptance_rate") for one in promoted if objective.applies_to(one.name)]
+        bound = min([bound, *((1 - ACCEPTANCE_MARGIN) * seen["lo"] for seen in own if seen and seen["lo"] < bound)])
+    guard = _guard(slo, metric.name, objective.bound, bound, objective.why)
+    return guard | ({"workloads": list(objective.workloads)} if objective.workloads else {})
+
+
+def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"metric": metric, bound: rounded(threshold), "for": slo.soak.window_s}
+    if metric in {"swap_growth", "throttle_time"}:
+        out["over"] = slo.soak.duration  # the promise is about so long a time
+    if metric == "memory_pressure_critical" and threshold > 0:
+        out["over"] = 2 * threshold + Watch().interval  # a run as long as the bound must fit in
+    if WATCHED[metric].host:
+        out["missing_for"] = HOST_MISSING_S
+    return out | {"why": why}
+
+
+def _errors(slo: Slo, promoted: list[WorkloadVerdict], own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Guard against failed answers at what the soak could show, where no promise above 0 says otherwise."""
+    bare = [one for one in promoted if not _guards(own, "error_rate", one.name)]
+    if not bare:
+        return
+    answers = min(int(one.measured.get("answers", 0)) for one in bare)
+    _, most = intervals.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
+    why = f"no answer may fail; {answers} answers of a soak show a share of at most {show(most, '1')}"
+    guard = _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
+    yield guard if len(bare) == len(promoted) else guard | {"workloads": [one.name for one in bare]}
+
+
+def _guards(own: list[dict[str, Any]], metric: str, workload: str) -> bool:
+    """Tell whether one of the guards watches *metric* of *workload*."""
+    return any(one["metric"] == metric and workload in one.get("workloads", [workload]) for one in own)
+
+
+def _shown(slo: Slo, workload: WorkloadVerdict, own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Guard what nobody promised of a workload at what its soak showed, with a margin."""
+    seen = workload.measured
+    for metric, bound, why in (
+        (
+            "throughput_ratio",
+            _ratio_floor(seen),
+            f"{RATIO_MARGIN:.0%} below what the soak showed, and never below plain",
+        ),
+        ("acceptance_rate", _below_lo(seen, "acceptance_rate"), f"{ACCEPTANCE_MARGIN:.0%} below what the soak showed"),
+        ("canary_pass_rate", _pass_floor(seen), f"{PASS_MARGIN:.0%} fewer than in the soak"),
+    ):
+        if bound is not None and not _guards(own, metric, workload.name):
+            yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}
+
+
+def _ratio_floor(seen: dict[str, Any]) -> float | None:
+    return max(1.0, (1 - RATIO_MARGIN) * seen["throughput_ratio"]["lo"]) if "throughput_ratio" in seen else None
+
+
+def _below_lo(seen: dict[str, Any], metric: str) -> float | None:
+    return (1 - ACCEPTANCE_MARGIN) * seen[metric]["lo"] if metric in seen else None
+
+
+def _pass_floor(seen: dict[str, Any]) -> float | None:
+    return max(0.0, seen["canary_pass_rate"]["center"] - PASS_MARGIN) if "canary_pass_rate" in seen else None

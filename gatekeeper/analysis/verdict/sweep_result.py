@@ -1,0 +1,61 @@
+"""The swept: what a sweep's records choose for each workload, and what they give away of the subject."""
+
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.comparability import Flaw
+from gatekeeper.analysis.plan.sweep_plan import with_conditions
+from gatekeeper.analysis.sweep.choice import Choice, choose, look
+from gatekeeper.analysis.sweep.knob_effects import accounted
+from gatekeeper.analysis.verdict.case import Case, backwards
+from gatekeeper.analysis.verdict.findings import negative_control
+from gatekeeper.core.records import Role, Setting
+
+
+def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
+    """Return what the sweep chooses per workload, and which of its records are broken."""
+    if case.plan.fixed is not None:
+        fixed = Choice(with_conditions(case.slo, case.plan.fixed), "set by hand, without a sweep")
+        return {one.name: fixed for one in case.slo.workload}, []
+    broken = [
+        f"{trial.file}: {trouble}" for trial in case.plan.trials if (trouble := _trouble(case, trial.name)) is not None
+    ]
+    records = {name: recorded.answers for name, recorded in case.sweep.items()}
+    choices = {}
+    for workload in case.slo.workload:
+        by_id = {canary.id: canary for canary in case.canaries[workload.name]}
+        seen = look(case.slo, case.plan, records, workload.name, by_id)
+        choice = choose(case.slo, case.plan, seen)
+        choice = accounted(case.slo, case.plan, records, workload.name, by_id, choice)
+        choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
+    if broken:
+        # The sweep can no longer say what it chose; what was soaked says it.
+        for name, knobs in _soaked_first(case).items():
+            if name in choices:
+                choices[name] = replace(choices[name], setting=knobs, because="read off the soak's own records")
+    return choices, broken
+
+
+def controls_of(case: Case) -> tuple[Flaw, ...]:
+    """Return what the default setting of the sweep gives away across workloads."""
+    default = next((trial.name for trial in case.plan.trials if trial.arm == "candidate"), None)
+    if default is None or default not in case.sweep:
+        return ()
+    canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
+    flaw = negative_control(case.sweep[default].answers, canaries)
+    return (flaw,) if flaw is not None else ()
+
+
+def _trouble(case: Case, trial: str) -> str | None:
+    if trial not in case.sweep:
+        return "missing"
+    return case.sweep[trial].trouble or backwards(case.sweep[trial].answers)
+
+
+def _soaked_first(case: Case) -> dict[str, Setting]:
+    first: dict[str, Setting] = {}
+    for name in sorted(case.soaks):
+        if name.startswith("soak-1"):
+            for one in case.soaks[name].answers:
+                if one.role is Role.MEASURED or one.arm == "candidate":
+                    first.setdefault(one.workload, one.setting)
+    return first

@@ -1,0 +1,78 @@
+"""One workload of a soak: its records examined, its promises checked, its outcome named."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
+from gatekeeper.analysis.metrics.paired_answers import Evidence
+from gatekeeper.analysis.metrics.server_claims import as_claimed, counted_or_claimed, noted
+from gatekeeper.analysis.plan.ladder import shown, speculates
+from gatekeeper.analysis.plan.objectives import promises
+from gatekeeper.analysis.sweep import cost_model
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import Objective
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, WorkloadVerdict, rounded, worst
+
+ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
+PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pass_rate": "tool"}
+"""Shares of right answers, and the kind of expectation each counts; None counts all. Guards compare with them later."""
+
+
+def judge_workload(
+    case: Case, name: str, knobs: Setting, evidence: Evidence, choice: Choice, lost: Mapping[str, str]
+) -> WorkloadVerdict:
+    """Judge one workload; metrics that are *lost* to a finding are unproven, and the finding says why."""
+    spoken = speculates(knobs)
+    required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
+    checks = tuple(
+        check(objective, _estimate(objective, evidence, lost))
+        for objective in promises(case.slo, name, speculating=spoken)
+    )
+    outcome = worst(one.outcome for one in checks)
+    if not checks and not spoken and evidence.answers:
+        outcome = Outcome.PASS  # nothing is promised of plain decoding, and it answered
+    word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(outcome, "promoted" if spoken else "graded_back")
+    broken = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
+    because = "; ".join(f"{one.metric}: {one.because}" for one in broken) or choice.because
+    if word == "graded_back" and choice.doubt is not None:
+        word = "unproven"
+        because = f"plain decoding keeps its promises, but whether a draft would help is unproven: {choice.doubt}"
+    measured = _measured(evidence, lost)
+    return WorkloadVerdict(name, word, shown(knobs), checks, required, because, measured, choice.document())
+
+
+def _estimate(objective: Objective, evidence: Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
+    if objective.metric in lost:
+        return Missing(lost[objective.metric], len(evidence.answers))
+    evidence = replace(evidence, frozen=objective.scope == "frozen")
+    if objective.source == "ours":
+        return estimate(objective.metric, evidence)
+    seen = estimate(objective.metric, replace(evidence, answers=as_claimed(evidence.answers)))
+    return noted(seen) if isinstance(seen, Estimate) else seen
+
+
+def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
+    out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
+    answers, claimed = counted_or_claimed(evidence.answers)
+    evidence = replace(evidence, answers=answers)
+    for metric in ALWAYS_SHOWN:
+        if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
+            continue
+        seen = estimate(metric, evidence)
+        if isinstance(seen, Estimate):
+            near = seen.rounded()
+            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+            if claimed and metric.startswith("acceptance"):
+                out[metric]["from"] = "claims"
+    for metric, kind in PASS_RATES.items():
+        if (share := pass_rate(evidence, kind)) is not None:
+            near = share.rounded()
+            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+    if chances := cost_model.positions(evidence.answers):
+        out["acceptance_by_position"] = [rounded(chance) for chance in chances]
+    return out

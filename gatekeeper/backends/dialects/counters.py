@@ -1,0 +1,94 @@
+"""What servers claim of their drafting, in the field's terms: their own names and definitions end here."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.core.records import Answer
+
+
+def count(written: object) -> int | None:
+    """Return a counter; None where nothing, or no count, was written."""
+    if isinstance(written, bool) or not isinstance(written, int | float) or written != written:  # noqa: PLR0124 (NaN)
+        return None
+    return int(written) if written >= 0 and float(written).is_integer() else None
+
+
+def counts(written: object) -> tuple[int, ...]:
+    """Return counters by position; none where one of them is no count."""
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        return ()
+    found = [count(one) for one in written]
+    return tuple(one for one in found if one is not None) if None not in found else ()
+
+
+def seconds(milliseconds: object) -> float | None:
+    """Return milliseconds as seconds; None where none were written."""
+    usable = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    return milliseconds / 1e3 if usable else None  # type: ignore[operator]
+
+
+def within(told: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the object at *path* of what was told; empty where there is none."""
+    here: Any = told
+    for name in path:
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return here if isinstance(here, Mapping) else {}
+
+
+def claiming(answer: Answer, **claims: Any) -> Answer:
+    """Return *answer* with what the server claims of it; None takes nothing back that is known."""
+    known = {name: value for name, value in claims.items() if value is not None}
+    return replace(answer, claims=replace(answer.claims, **known))
+
+
+def by_length(rounds: int | None, length: float | None) -> int | None:
+    """Return the accepted tokens where a server tells rounds and tokens per round (definition C), its own included.
+
+    Every round emits what was accepted and one token more: accepted = rounds x (length - 1).
+    """
+    return None if rounds is None or length is None else max(0, round(rounds * (length - 1)))
+
+
+def by_output(answer: Answer, rate: float | None) -> int | None:
+    """Return the accepted tokens where a server tells them as a share of the output (definition B)."""
+    return None if rate is None or answer.output_tokens is None else round(rate * answer.output_tokens)
+
+
+_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+([-+.\deEnaifNI]+)")
+
+
+def total(text: str, name: str) -> int | None:
+    """Return a counter summed over its labels; None where it does not occur, or is no count."""
+    values = [value for found, _, value in _LINE.findall(text) if found == name]
+    try:
+        return int(sum(float(value) for value in values)) if values else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def by_position(text: str, name: str) -> tuple[int, ...]:
+    """Return a counter by its label `position`, from 0 on; empty where a position is missing."""
+    found: dict[int, int] = {}
+    for written, labels, value in _LINE.findall(text):
+        position = re.search(r'position="(\d+)"', labels)
+        if written == name and position is not None:
+            found[int(position.group(1))] = found.get(int(position.group(1)), 0) + int(float(value))
+    return tuple(found[at] for at in range(len(found))) if found.keys() == set(range(len(found))) else ()
+
+
+def spec_decode(text: str | None, prefix: str) -> Counters | None:
+    """Return the speculative counters that vLLM named and llama-server took over; None where there are none."""
+    if text is None:
+        return None
+    drafted = total(text, f"{prefix}spec_decode_num_draft_tokens_total")
+    if drafted is None:
+        return None
+    return Counters(
+        drafted=drafted,
+        accepted=total(text, f"{prefix}spec_decode_num_accepted_tokens_total"),
+        rounds=total(text, f"{prefix}spec_decode_num_drafts_total"),
+        accepted_by_position=by_position(text, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
+    )

@@ -1,0 +1,145 @@
+"""What was received: an HTTP answer taken apart into its status, its headers and its JSON texts, each with its time."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from gatekeeper.backends.http.stream import Frame, Heard, frame, header
+
+_EXCERPT = 200
+_LINE = re.compile(rb"[^\r\n]+")
+_JSON = re.compile(rb"\s*[{\[]")
+
+
+class Event(NamedTuple):
+    """One JSON text: the data of a server-sent event, a line of NDJSON, or a whole document."""
+
+    at_ns: int
+    """When its last byte arrived."""
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What was heard, taken apart."""
+
+    status: int | None
+    """None: not even the head of an answer came."""
+    events: tuple[Event, ...] = ()
+    done: bool = False
+    """The stream said `[DONE]`."""
+    whole: bool = False
+    """As much of the body came as the server announced, or it announced nothing."""
+    body: bytes = b""
+    retry_after: str | None = None
+    location: str | None = None
+
+
+def take_apart(heard: Heard) -> Received:
+    """Return status, body and JSON texts; however the bytes were cut into pieces, the result is the same.
+
+    The bytes decide what kind of body it is: servers are careless with their content types.
+    """
+    framed = frame(heard.raw, len(heard.raw))
+    match = re.match(rb"HTTP/\d(?:\.\d)? (\d{3})", heard.raw)
+    if framed is None or match is None:
+        return Received(None, body=heard.raw)
+    spans, whole = _spans(heard.raw, framed)
+    body = b"".join(heard.raw[begin:stop] for begin, stop in spans)
+    moments = _Moments(heard, spans)
+    events = tuple(Event(moments.at(stop - 1), data) for stop, data in _texts(body))
+    done = bool(events) and events[-1].data.strip() == b"[DONE]"
+    head = heard.raw[: framed.start]
+    return Received(
+        int(match.group(1)),
+        events[:-1] if done else events,
+        done,
+        whole,
+        body,
+        retry_after=header(head, "Retry-After"),
+        location=header(head, "Location"),
+    )
+
+
+def excerpt(body: bytes) -> str:
+    """Return the beginning of a body, for a fault."""
+    text = " ".join(body[: 4 * _EXCERPT].decode("utf-8", "replace").split())
+    return text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")
+
+
+def _spans(raw: bytes, framed: Frame) -> tuple[list[tuple[int, int]], bool]:
+    """Return where in *raw* the body lies, and whether all of it came."""
+    if framed.chunked:
+        return _chunks(raw, framed.start)
+    stop = len(raw) if framed.stop is None else framed.stop
+    return [(framed.start, min(stop, len(raw)))], stop <= len(raw)
+
+
+def _chunks(raw: bytes, start: int) -> tuple[list[tuple[int, int]], bool]:
+    """Return the spans of an HTTP/1.1 chunked body, a torn last chunk as far as it came."""
+    spans: list[tuple[int, int]] = []
+    while (line := raw.find(b"\r\n", start)) >= 0:
+        try:
+            size = int(raw[start:line].split(b";")[0], 16)
+        except ValueError:
+            return spans, False
+        if size <= 0:
+            return spans, size == 0
+        begin = line + 2
+        spans.append((begin, min(begin + size, len(raw))))
+        start = begin + size + 2
+    return spans, False
+
+
+class _Moments:
+    """When each byte of a body arrived."""
+
+    def __init__(self, heard: Heard, spans: list[tuple[int, int]]) -> None:
+        self._times, self._ends = heard.times, heard.ends
+        self._starts = list(accumulate((stop - begin for begin, stop in spans), initial=0))[:-1]
+        self._shifts = [begin - start for (begin, _), start in zip(spans, self._starts, strict=True)]
+
+    def at(self, position: int) -> int:
+        """Return when the byte at *position* of the body arrived."""
+        shift = self._shifts[bisect_right(self._starts, position) - 1]
+        return self._times[bisect_right(self._ends, position + shift)]
+
+
+def _texts(body: bytes) -> Iterable[tuple[int, bytes]]:
+    """Return each JSON text and where in *body* it stops."""
+    if not _JSON.match(body):
+        return _events(body)
+    lines = [(line.end(), line.group()) for line in _LINE.finditer(body) if not line.group().isspace()]
+    if len(lines) > 1 and not _is_json(lines[0][1]):
+        return [(len(body.rstrip()), body)]
+    return lines
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _events(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the data of each server-sent event; comments and other fields are passed over."""
+    gathered: list[bytes] = []
+    begin = stop = 0
+    while begin < len(body):
+        end = body.find(b"\n", begin)
+        line = body[begin:end] if end >= 0 else body[begin:]
+        if line.startswith(b"data:"):
+            gathered.append(line[5:])
+            stop = begin + len(line) - line.endswith(b"\r")  # of CR LF neither is data
+        elif gathered and not line.strip():
+            yield stop, b"\n".join(gathered)
+            gathered = []
+        begin += len(line) + 1
+    if gathered:
+        yield stop, b"\n".join(gathered)

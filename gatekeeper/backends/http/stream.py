@@ -1,0 +1,252 @@
+"""A measured stream: one HTTP answer read off its socket, every read with its time, nothing understood until its end.
+
+The connection is open before the clock starts, the clock is read right after each read, and parsing waits until the
+answer has ended. Redirects are not followed, certificates are verified, and nothing is asked twice.
+"""
+
+import contextlib
+import functools
+import gc
+import re
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from gatekeeper.core.errors import InputError
+
+_ROOM = 1 << 17
+_MOST = 1 << 26
+"""Bytes after which an answer is not listened to any longer: a quarter of a million chunks of the usual size."""
+_REACH = 16
+"""As many bytes of the read before are searched again, for an end that was cut in two."""
+_DONE = re.compile(rb"\ndata: ?\[DONE\]")
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+
+_NO_PIECE = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
+"""Comments and the frames of HTTP chunks: signs of life, but no piece of an answer."""
+
+_CONNECT_S = 5.0
+_LEAST_S = 1e-3
+"""A socket's timeout of 0 would mean not to wait at all."""
+
+_SWITCH_S = 2e-4
+"""While anybody listens, a thread that computes hands over within this time; Python's own 5 ms would be seen in the
+times of every other stream."""
+
+_SECRET = re.compile(r"(?i).*(?:authorization|key|token|secret)")
+_SECRET_LEAST = 8
+"""Shorter words are stand-ins for a key, and may well occur in an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """All that came over one connection: raw bytes, headers included, and when each read of them returned."""
+
+    sent_ns: int
+    ended_ns: int
+    raw: bytes = b""
+    times: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    """How many of the bytes had come with each read."""
+    broken: str | None = None
+    """Why listening ended before the server ended it: a timeout, a reset, no connection."""
+
+
+def hear(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> Heard:
+    """POST *body* and listen until the answer ends; give up after *timeout* seconds without a piece of it.
+
+    Whatever the server does is in what is returned. Where it echoes a key of the *headers*, the key is blotted out.
+    """
+    parts = urlsplit(url)
+    request = _request(parts, headers, body)
+    try:
+        sock = _connect(parts, min(timeout, _CONNECT_S))
+    except OSError as error:
+        at = time.monotonic_ns()
+        return Heard(at, at, broken=f"no connection: {error.strerror or error}")
+    with contextlib.closing(sock), hush:
+        return _listen(sock, request, timeout, tuple(_secrets(headers)))
+
+
+def _connect(parts: SplitResult, timeout: float) -> socket.socket:
+    host, secure = parts.hostname or "", parts.scheme == "https"
+    sock = socket.create_connection((host, parts.port or (443 if secure else 80)), timeout)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _trust().wrap_socket(sock, server_hostname=host) if secure else sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    """Return the machine's own trust; reading it takes long enough to be seen in another stream's times."""
+    return ssl.create_default_context()
+
+
+def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Write the request; `Connection: close` makes the end of the answer the end of the stream."""
+    fixed = {
+        "Host": parts.netloc.rpartition("@")[2],
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream, application/x-ndjson, application/json",
+        "Accept-Encoding": "identity",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    }
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            # The value may be a key: it is not quoted.
+            hint = "look for line ends and other than ASCII characters in what it is made of"
+            raise InputError(f"header {name} cannot be sent", hint=hint)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**fixed, **headers}.items())
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body
+
+
+def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> Heard:
+    tape, patience, broken = _Tape(), timeout, None
+    sock.settimeout(timeout)
+    sent = piece = time.monotonic_ns()
+    try:
+        sock.sendall(request)
+        while tape.listens(sock):
+            if tape.brought_a_piece():
+                piece = tape.at
+            left = max(_LEAST_S, timeout - (tape.at - piece) / 1e9)
+            if left != patience:
+                patience = left
+                sock.settimeout(left)
+        if tape.filled >= _MOST:
+            broken = f"endless: more than {_MOST >> 20} MiB came"
+    except TimeoutError:
+        broken = f"timeout: no piece of an answer within {timeout:g} s"
+    except OSError as error:
+        broken = f"connection broken: {error.strerror or error}"
+    ended = time.monotonic_ns() if broken else tape.at
+    raw = bytes(tape.buffer[: tape.filled])
+    for secret in secrets:
+        raw = raw.replace(secret, b"*" * len(secret))
+    return Heard(sent, ended, raw, tuple(tape.times), tuple(tape.ends), broken)
+
+
+class _Tape:
+    """The bytes of one answer as they come, and when; it knows where the answer ends, and nothing else of it."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(_ROOM)
+        self.filled = self._before = self.at = 0
+        self.times: list[int] = []
+        self.ends: list[int] = []
+        self._framed: Frame | None = None
+
+    def listens(self, sock: socket.socket) -> bool:
+        """Read once, and tell whether there is more to come."""
+        with memoryview(self.buffer) as room:
+            received = sock.recv_into(room[self.filled :])
+        self.at = time.monotonic_ns()
+        if not received:
+            return False
+        self._before, self.filled = self.filled, self.filled + received
+        self.times.append(self.at)
+        self.ends.append(self.filled)
+        if self.filled == len(self.buffer):
+            self.buffer.extend(bytes(self.filled))
+        return self.filled < _MOST and not self._is_over()
+
+    def brought_a_piece(self) -> bool:
+        """Tell whether the last read was more than a sign of life."""
+        new = self._before, self.filled
+        return self.buffer.find(b"{", *new) >= 0 or not _NO_PIECE.fullmatch(self.buffer, *new)
+
+    def _is_over(self) -> bool:
+        """Tell whether the answer has ended, also where the server keeps the connection open."""
+        self._framed = framed = self._framed or frame(self.buffer, self.filled)
+        if framed is None:
+            return False
+        since = max(framed.start - 1, self._before - _REACH)
+        if self.buffer.find(b"[DONE]", since, self.filled) >= 0 and _DONE.search(self.buffer, since, self.filled):
+            return True
+        if framed.chunked:
+            return self.buffer.endswith(_LAST_CHUNK, framed.start - 2, self.filled)
+        return framed.stop is not None and self.filled >= framed.stop
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How the server marks the end of its answer."""
+
+    start: int
+    """Where the body begins."""
+    chunked: bool
+    stop: int | None
+    """Where the body ends, as its Content-Length says."""
+
+
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_HEAD_MOST = 1 << 16
+_LENGTH = re.compile(r"\d{1,15}")
+
+
+def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
+    """Return how the answer is framed; None while its head has not come as a whole."""
+    end = _HEAD_END.search(raw, 0, min(filled, _HEAD_MOST))
+    if end is None:
+        return None
+    head, start = bytes(raw[: end.start()]), end.end()
+    chunked = "chunked" in (header(head, "Transfer-Encoding") or "").lower()
+    length = header(head, "Content-Length") or ""
+    told = _LENGTH.fullmatch(length) is not None and not chunked
+    return Frame(start, chunked, start + int(length) if told else None)
+
+
+def header(head: bytes, name: str) -> str | None:
+    """Return the value of a header; None where it was not sent."""
+    found = re.search(rb"(?im)^" + name.encode() + rb":[ \t]*([^\r\n]*)", head)
+    return found.group(1).decode("latin-1").strip() if found else None
+
+
+def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
+    for name, value in headers.items():
+        if _SECRET.fullmatch(name):
+            secret = value.split()[-1] if value.split() else ""
+            if len(secret) >= _SECRET_LEAST:
+                yield secret.encode()
+
+
+class _Hush:
+    """Keeps this process quiet while anybody listens: threads hand over soon, and the garbage collector waits.
+
+    The collector would stop every stream at once, the longer the more records there are; answers make no cycles.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listening = 0
+        self._before = (sys.getswitchinterval(), gc.isenabled())
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._listening += 1
+            if self._listening == 1:
+                self._before = (sys.getswitchinterval(), gc.isenabled())
+                sys.setswitchinterval(_SWITCH_S)
+                gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._listening -= 1
+            if self._listening == 0:
+                interval, collecting = self._before
+                sys.setswitchinterval(interval)
+                if collecting:
+                    gc.enable()
+
+
+hush = _Hush()

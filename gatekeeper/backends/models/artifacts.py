@@ -1,0 +1,313 @@
+"""The models a verdict is about, folders or files: found on this machine, checked, and hashed once."""
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gatekeeper.backends.models import gguf, locate
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
+from gatekeeper.core.verdict import Finding
+
+_WEIGHTS = ".safetensors"
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
+
+
+_PULL = {"lmstudio": "lms get", "ollama": "ollama pull"}
+"""How a model is fetched that a server keeps on its own shelf."""
+_LOADED = ("model", "draft", "projector", "adapter")
+"""Layers of an Ollama model that take memory."""
+
+
+class Hashes(Protocol):
+    """Tells the digest of a file."""
+
+    def sha256(self, path: Path) -> str:
+        """Return the digest of the file at *path*."""
+
+
+def find(name: str, base: Path, backend: str = "") -> Path:
+    """Return the folder, GGUF file or Ollama manifest of model *name*.
+
+    It is a path relative to *base*, else what the *backend*'s own shelf has (LM Studio's, Ollama's), else what the
+    local hub cache has. Nothing is downloaded: a model that is not here is an InputError with the command that fetches
+    it.
+    """
+    here = (base / name).expanduser()
+    if here.is_dir():
+        return here.resolve()
+    if here.is_file() and (here.suffix == gguf.SUFFIX or _is_gguf(here)):
+        # The parent alone is resolved: a file of the hub cache is a link to one that has lost its name.
+        return here.parent.resolve() / here.name
+    if here.exists():
+        hint = "name the folder that holds config.json, or a .gguf file"
+        raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
+    kept = locate.in_lm_studio(name) if backend == "lmstudio" else None
+    kept = locate.in_ollama(name) if backend == "ollama" else kept
+    if kept is not None:
+        return kept
+    if backend != "ollama" and here.suffix == gguf.SUFFIX:
+        return _cached_file(name, here)
+    cached = locate.in_hub_cache(name) if backend != "ollama" and _looks_like_hub_id(name) else None
+    if cached is not None:
+        return cached
+    if backend in _PULL:
+        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: {_PULL[backend]} {name}")
+    if _looks_like_hub_id(name):
+        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
+    raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
+def _cached_file(name: str, here: Path) -> Path:
+    organisation, _, rest = name.partition("/")
+    title, _, file = rest.partition("/")
+    repository = f"{organisation}/{title}"
+    if not file or not _looks_like_hub_id(repository):
+        hint = "paths are relative to the SLO file; check the spelling"
+        raise InputError(f"model '{name}': no file {here}", hint=hint)
+    cached = locate.in_hub_cache(repository)
+    if cached is None or not (cached / file).is_file():
+        hint = f"fetch it with: hf download {repository} {file}"
+        raise InputError(f"model '{name}' is not on this machine", hint=hint)
+    return cached / file
+
+
+def _looks_like_hub_id(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) == 2 and all(parts) and parts[0] not in {".", ".."}
+
+
+def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
+    """Check that *folder*, a GGUF file or an Ollama manifest, is a whole model and return what identifies it."""
+    if folder.is_file():
+        if folder.suffix == gguf.SUFFIX or _is_gguf(folder):
+            return gguf.freeze(name, folder, hashes.sha256)
+        return _of_ollama(name, folder, hashes)
+    config = _read_json(folder / "config.json", name)
+    weights = sorted(folder.glob(f"*{_WEIGHTS}"))
+    if not weights:
+        raise InputError(f"model '{name}': no {_WEIGHTS} file in {folder}", hint="was the download finished?")
+    for path in weights:
+        check_safetensors(path, name)
+    _all_shards(folder, name)
+    files = {str(path.relative_to(folder)): hashes.sha256(path) for path in _files(folder)}
+    tokens = token_map(folder, name)
+    template = chat_template(folder, name)
+    return Model(
+        name=name,
+        digest=digest_of(files),
+        files=files,
+        bytes=sum(path.stat().st_size for path in weights),
+        quantisation=quantisation(config),
+        vocabulary=_vocabulary(config),
+        tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
+        template_sha256=sha256(template) if template is not None else None,
+        architecture=next(iter(config.get("architectures") or [config.get("model_type")]), None),
+        shape=cache_shape(config),
+    )
+
+
+def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
+    """Freeze what an Ollama manifest names: template, parameters and an own draft decide what it answers, too."""
+    layers = locate.ollama_layers(manifest, name)
+    files = {kind: hashes.sha256(blob) for kind, blob in layers.items()}
+    for kind, blob in layers.items():
+        # A blob is called by its digest, so damage shows. Empty: nothing was read.
+        if files[kind] not in {"", blob.name.removeprefix("sha256-")}:
+            hint = f"it is damaged; fetch it again: ollama rm {name} && ollama pull {name}"
+            raise InputError(f"model '{name}': {blob} ({kind}) does not hold what its name says", hint=hint)
+    model = gguf.freeze(name, layers["model"], hashes.sha256)
+    loaded = sum(blob.stat().st_size for kind, blob in layers.items() if kind.split()[0] in _LOADED)
+    return model.model_copy(update={"files": files, "digest": digest_of(files), "bytes": loaded})
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden:
+            yield path
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"model '{name}': {path} is missing", hint="name a folder mlx-lm can load") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"model '{name}': cannot read {path}: {error}", hint="fetch the model again") from error
+    if not isinstance(document, dict):
+        raise InputError(f"model '{name}': {path} holds no JSON object", hint="fetch the model again")
+    return document
+
+
+def check_safetensors(path: Path, name: str) -> None:
+    """Refuse a weights file whose length is not what its header says.
+
+    Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
+    """
+    hint = f"the file is damaged; fetch the model again, e.g. hf download {name} --force-download"
+    try:
+        size = path.stat().st_size
+    except OSError as error:  # a link of the hub cache whose blob is gone
+        raise InputError(f"model '{name}': cannot read {path}: {error.strerror}", hint=hint) from error
+    with path.open("rb") as file:
+        head = file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        if len(head) < 8 or length > size - 8:
+            raise InputError(f"model '{name}': {path} is truncated inside its header ({size} bytes)", hint=hint)
+        try:
+            header = json.loads(file.read(length))
+            ends = [int(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
+    expected = 8 + length + max(ends, default=0)
+    if size != expected:
+        what = "truncated" if size < expected else "longer than its header says"
+        raise InputError(f"model '{name}': {path} is {what}: {size} bytes, expected {expected}", hint=hint)
+
+
+def _all_shards(folder: Path, name: str) -> None:
+    index = folder / "model.safetensors.index.json"
+    wanted = set(_read_json(index, name).get("weight_map", {}).values()) if index.is_file() else set()
+    for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names tell how many there are
+        if numbered := _SHARD.fullmatch(path.name):
+            stem, count = numbered.groups()
+            wanted |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
+    missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
+    if missing:
+        raise InputError(f"model '{name}': {folder} lacks {', '.join(missing)}", hint="finish the download")
+
+
+def quantisation(config: Mapping[str, Any]) -> str:
+    """Return the quantisation tier that config.json declares."""
+    declared = config.get("quantization") or config.get("quantization_config") or {}
+    if declared.get("bits"):
+        group = f" g{declared['group_size']}" if declared.get("group_size") else ""
+        return f"{declared['bits']}-bit{group}"
+    return str(config.get("torch_dtype") or config.get("dtype") or "unquantised")
+
+
+def foreign_quantisation(folder: Path, name: str) -> str | None:
+    """Return the method of a quantisation that was not made for MLX, such as gptq; None where there is none."""
+    config = _read_json(folder / "config.json", name)
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    return str(method) if method and not config.get("quantization") else None
+
+
+def is_quantised(model: Model) -> bool:
+    """Tell whether the weights are quantised."""
+    return "-bit" in model.quantisation
+
+
+def _vocabulary(config: Mapping[str, Any]) -> int | None:
+    for place in (config, config.get("text_config") or {}):
+        if isinstance(place.get("vocab_size"), int):
+            return int(place["vocab_size"])
+    return None
+
+
+_NOT_EVERY_LAYER = (
+    "sliding_window",
+    "sliding_window_pattern",
+    "full_attention_interval",
+    "kv_lora_rank",
+    "layers_block_type",
+    "hybrid_override_pattern",
+    "attn_layer_indices",
+    "attention_chunk_size",
+    "num_kv_shared_layers",
+    "ssm_cfg",
+)
+"""Keys of configs whose layers keep less than every token: windows, recurrent layers, compressed or shared caches."""
+
+
+def cache_shape(config: Mapping[str, Any]) -> Shape | None:
+    """Return what the attention cache is made of; None where config.json does not name it."""
+    inner: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
+    layers, heads = inner.get("num_hidden_layers"), inner.get("num_attention_heads")
+    kv_heads, size = inner.get("num_key_value_heads") or heads, inner.get("head_dim")
+    if size is None and isinstance(inner.get("hidden_size"), int) and isinstance(heads, int) and heads > 0:
+        size = inner["hidden_size"] // heads
+    if not all(isinstance(one, int) and one > 0 for one in (layers, kv_heads, size)):
+        return None
+    kinds = set(inner.get("layer_types") or ()) - {"full_attention"}
+    windowed = inner.get("sliding_window") and inner.get("use_sliding_window", True)
+    others = any(inner.get(key) for key in _NOT_EVERY_LAYER if key != "sliding_window")
+    dtype = str(inner.get("torch_dtype") or inner.get("dtype"))
+    return Shape(
+        layers=layers,
+        kv_heads=kv_heads,
+        head_dim=size,
+        value_bytes=4 if dtype == "float32" else 2,
+        every_layer=not (kinds or windowed or others),
+    )
+
+
+def token_map(folder: Path, name: str) -> dict[str, int] | None:
+    """Return the map from token to id, added tokens included; None where there is no tokenizer.json."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    document = _read_json(path, name)
+    try:
+        vocabulary = document.get("model", {}).get("vocab", {})
+        if isinstance(vocabulary, list):  # unigram models list [token, score]
+            vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
+        added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
+    except (AttributeError, LookupError, TypeError) as error:
+        raise InputError(f"model '{name}': {path} holds no token map", hint="fetch the model again") from error
+    return {**vocabulary, **added}
+
+
+def chat_template(folder: Path, name: str) -> str | None:
+    """Return the chat template, from its own file or from tokenizer_config.json."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text()
+    config = folder / "tokenizer_config.json"
+    template = _read_json(config, name).get("chat_template") if config.is_file() else None
+    return None if template is None else template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+
+
+def check_pair(target: Model, draft: Model) -> list[Finding]:
+    """Refuse a draft that speaks another vocabulary; warn of one made for other weights.
+
+    A proposed token is an id: with another token map the target verifies nonsense. The embedding may be padded
+    differently, as in some model families, where the token maps are the same.
+    """
+    hint = "choose a draft of the same model family, with the same tokenizer"
+    if None not in {target.tokens_sha256, draft.tokens_sha256}:
+        if target.tokens_sha256 != draft.tokens_sha256:
+            raise InputError(
+                f"draft '{draft.name}' has another vocabulary than target '{target.name}' "
+                f"({draft.vocabulary} and {target.vocabulary} tokens, different token maps)",
+                hint=hint,
+            )
+    elif target.vocabulary != draft.vocabulary:
+        raise InputError(
+            f"draft '{draft.name}' has {draft.vocabulary} tokens, target '{target.name}' has {target.vocabulary}, "
+            "and no token map shows that they mean the same",
+            hint=hint,
+        )
+    found = []
+    if target.vocabulary != draft.vocabulary:
+        detail = f"embeddings of {target.vocabulary} and {draft.vocabulary} rows over the same token map: padded apart"
+        found.append(Finding("vocabulary_padding", draft.name, detail, "expected in some families; nothing to do"))
+    if is_quantised(target) and not is_quantised(draft):
+        detail = (
+            f"the target is {target.quantisation}, the draft is {draft.quantisation}: a draft made for the "
+            "unquantised target guesses worse for the quantised one"
+        )
+        found.append(Finding("quantisation_mismatch", draft.name, detail, "try a draft quantised like the target"))
+    return found

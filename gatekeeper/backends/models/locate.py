@@ -1,0 +1,198 @@
+"""The shelves: where Hugging Face, LM Studio and Ollama keep their models on this machine, and what stands there."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gatekeeper.backends.models import gguf
+from gatekeeper.core.errors import InputError
+
+Shelf = Literal["Hugging Face", "LM Studio", "Ollama"]
+
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""Where Ollama keeps models on Linux when it runs as a service."""
+_REGISTRY, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
+"""What Ollama adds to a name that leaves them out."""
+_LAYER = "application/vnd.ollama.image."
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_LATER_PART = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf")
+_PROJECTOR = "mmproj"
+"""How the file is called that lets a model see; it lies beside the model and is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """One model as it was found."""
+
+    name: str
+    """As the tool that keeps it names it; a file of a repository with the file's name behind."""
+    path: Path
+    """A folder, a GGUF file, or an Ollama manifest."""
+    shelf: Shelf
+
+
+def everything() -> list[Shelved]:
+    """Return every model on every shelf, in the order of their names; what can not be read is left out."""
+    found = [*_hub(), *_lm_studio(), *_ollama()]
+    return sorted(found, key=lambda one: (one.name.lower(), one.shelf))
+
+
+def hub_cache() -> Path:
+    """Return the folder of the Hugging Face cache, by the variables its own library reads."""
+    if explicit := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(explicit).expanduser()
+    home = os.environ.get("HF_HOME")
+    return (Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface") / "hub"
+
+
+def in_hub_cache(repository: str) -> Path | None:
+    """Return the snapshot of `ORG/NAME` that its `main` points to, None where there is none."""
+    folder = hub_cache() / f"models--{repository.replace('/', '--')}"
+    if reference := _text(folder / "refs" / "main").strip():
+        snapshot = folder / "snapshots" / reference
+        return snapshot if snapshot.is_dir() else None
+    snapshots = sorted((folder / "snapshots").glob("*")) if (folder / "snapshots").is_dir() else []
+    return snapshots[-1] if snapshots else None
+
+
+def lm_studio_folders() -> list[Path]:
+    """Return the folders LM Studio may keep models in: the one its settings name, its own, and that of old versions."""
+    home = Path.home()
+    pointer = _text(home / ".lmstudio-home-pointer").strip()
+    own = Path(pointer) if pointer and Path(pointer).is_dir() else home / ".lmstudio"
+    named = _json(own / "settings.json").get("downloadsFolder")
+    places = [Path(named)] if isinstance(named, str) and named else []
+    places += [own / "models", home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
+    return [place for place in dict.fromkeys(places) if place.is_dir()]
+
+
+def in_lm_studio(name: str) -> Path | None:
+    """Return where LM Studio keeps `PUBLISHER/NAME` or `PUBLISHER/NAME/FILE.gguf`; None where it does not.
+
+    A folder with several GGUF files is an InputError: they are several models.
+    """
+    if len(name.split("/")) < 2 or not _plain(name.split("/")):
+        return None
+    for root in lm_studio_folders():
+        path = root / name
+        if path.is_file() and path.suffix == gguf.SUFFIX:
+            return path
+        if (path / "config.json").is_file():
+            return path
+        files = _gguf_files(path)
+        if len(files) > 1:
+            several = ", ".join(str(file.relative_to(path)) for file in files)
+            raise InputError(
+                f"model '{name}': {path} holds {several}", hint="name one of them: PUBLISHER/NAME/FILE.gguf"
+            )
+        if files:
+            return files[0]
+    return None
+
+
+def ollama_folders() -> list[Path]:
+    """Return the folders Ollama may keep models in: the one a variable names, else the user's and the service's."""
+    if named := os.environ.get("OLLAMA_MODELS"):
+        return [Path(named).expanduser()]
+    return [Path.home() / ".ollama" / "models", OLLAMA_SERVICE]
+
+
+def in_ollama(name: str) -> Path | None:
+    """Return the manifest of `[HOST/][NAMESPACE/]NAME[:TAG]`, None where Ollama does not keep it."""
+    *places, model = name.split("/")
+    model, _, tag = model.partition(":")
+    host = places[0] if len(places) > 1 else _REGISTRY
+    parts = [host, *(places[1:] if len(places) > 1 else places or [_NAMESPACE]), model, tag or _TAG]
+    if not _plain(parts):
+        return None
+    manifests = (root.joinpath("manifests", *parts) for root in ollama_folders())
+    return next((manifest for manifest in manifests if manifest.is_file()), None)
+
+
+def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
+    """Return the blobs an Ollama manifest is made of, by kind (`model`, `params`, `draft` ...), the licence left out.
+
+    A model that is not one GGUF file, a damaged manifest and a missing blob are InputErrors.
+    """
+    again = f"fetch it again: ollama pull {name}"
+    blobs = next((above / "blobs" for above in manifest.parents if (above / "manifests").is_dir()), None)
+    layers = _json(manifest).get("layers")
+    if blobs is None or not isinstance(layers, list):
+        raise InputError(f"model '{name}': {manifest} is no GGUF file and no Ollama manifest", hint=again)
+    found: dict[str, Path] = {}
+    for layer in layers:
+        digest, kind = (layer.get(key) for key in ("digest", "mediaType")) if isinstance(layer, dict) else (None, None)
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or not isinstance(kind, str):
+            raise InputError(f"model '{name}': {manifest} names a layer without kind or digest", hint=again)
+        short = kind.removeprefix(_LAYER).partition(";")[0]
+        blob = blobs / digest.replace(":", "-")
+        if not blob.is_file():
+            raise InputError(f"model '{name}': {blob} is missing", hint=again)
+        if short != "license":
+            same = sum(one.partition(" ")[0] == short for one in found)
+            found[f"{short} {same + 1}" if same else short] = blob
+    if "model" not in found:
+        hint = "name a model that Ollama keeps as one GGUF file, or certify it with the backend mlx"
+        raise InputError(f"model '{name}': Ollama keeps it in pieces ({', '.join(found)}), not as GGUF", hint=hint)
+    return found
+
+
+def _hub() -> Iterator[Shelved]:
+    for folder in sorted(hub_cache().glob("models--*--*")):
+        name = folder.name.removeprefix("models--").replace("--", "/", 1)
+        snapshot = in_hub_cache(name)
+        if snapshot is not None:
+            yield from _of_repository(name, snapshot, "Hugging Face")
+
+
+def _lm_studio() -> Iterator[Shelved]:
+    for root in lm_studio_folders():
+        for folder in sorted(root.glob("*/*")):
+            yield from _of_repository(f"{folder.parent.name}/{folder.name}", folder, "LM Studio")
+
+
+def _ollama() -> Iterator[Shelved]:
+    for root in ollama_folders():
+        for manifest in sorted((root / "manifests").glob("*/*/*/*")):
+            host, namespace, model, tag = manifest.relative_to(root / "manifests").parts
+            short = (host, namespace) == (_REGISTRY, _NAMESPACE)
+            prefix = "" if short else f"{namespace}/" if host == _REGISTRY else f"{host}/{namespace}/"
+            if manifest.is_file() and not manifest.name.startswith("."):
+                yield Shelved(f"{prefix}{model}:{tag}", manifest, "Ollama")
+
+
+def _of_repository(name: str, folder: Path, shelf: Shelf) -> Iterator[Shelved]:
+    if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        yield Shelved(name, folder, shelf)
+    for file in _gguf_files(folder):
+        yield Shelved(f"{name}/{file.relative_to(folder)}", file, shelf)
+
+
+def _gguf_files(folder: Path) -> list[Path]:
+    """Return the models in a folder: of a split its first part, and no projector."""
+    files = sorted(folder.rglob(f"*{gguf.SUFFIX}"))
+    return [file for file in files if _PROJECTOR not in file.name.lower() and not _LATER_PART.fullmatch(file.name)]
+
+
+def _plain(parts: list[str]) -> bool:
+    """Tell whether the parts of a name stay below the folder they are looked for in."""
+    return all(part not in {"", ".", ".."} for part in parts)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(_text(path))
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,236 @@
+"""A launched program: how it is found, started, watched, quoted and ended."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from gatekeeper.core.errors import InputError
+
+GRACE_S = 10.0
+"""From SIGTERM to SIGKILL: a server that frees a large model needs seconds, not tens of them."""
+
+HOST = "127.0.0.1"
+_POLL_S = 0.05
+_TAIL_LINES = 12
+_TAIL_BYTES = 4000
+
+
+def environment(*, ours: bool) -> dict[str, str]:
+    """Return the environment of what we launch: this one, never online, and for *ours* with our package on its path.
+
+    A server of another environment must not see ours: each pins its own mlx-lm.
+    """
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+    # Some servers report how they are used, on by default; a benchmark is nobody's usage.
+    quiet |= {"DO_NOT_TRACK": "1"}
+    if not ours:
+        return {**os.environ, **quiet}
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, **quiet, "PYTHONPATH": path}
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of *log*, empty where there are none."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        return "\n".join(lines[-_TAIL_LINES:])
+    return ""
+
+
+def how_it_ended(status: int) -> str:
+    """Write an exit status as `signal 9` or `exit code 1`; 128 + n is a signal that was passed on."""
+    if status < 0 or status > 128:
+        return f"signal {-status if status < 0 else status - 128}"
+    return f"exit code {status}"
+
+
+def end(launched: subprocess.Popen[bytes], *, grace: float = GRACE_S) -> int:
+    """End a program with SIGTERM and wait; SIGKILL only after *grace* seconds. Return its exit status."""
+    if launched.poll() is None:
+        launched.send_signal(signal.SIGTERM)
+        # A stopped program takes its SIGTERM only once it runs again.
+        launched.send_signal(signal.SIGCONT)
+        try:
+            return launched.wait(grace)
+        except subprocess.TimeoutExpired:
+            launched.kill()
+    return launched.wait()
+
+
+def find_program(name: str, *, install: str) -> str:
+    """Return the path of a program on PATH (or the path itself); raise InputError with how to install it."""
+    found = shutil.which(name)
+    if found is None:
+        raise InputError(f"program '{name}' is not on PATH", hint=install)
+    return found
+
+
+def installed(*names: str) -> dict[str, str]:
+    """Return the versions of packages of this environment; `unknown` where one is not there."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of packages in the environment a Python program runs in; empty where it is no such program.
+
+    Few servers answer to --version, and a server's own version does not tell which mlx decodes for it.
+    """
+    python = _python_of(shutil.which(program))
+    if python is None:
+        return {}
+    asked = (
+        "import importlib.metadata as m, json, sys\n"
+        "there = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
+        "print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))"
+    )
+    try:
+        done = subprocess.run([python, "-I", "-c", asked, *names], capture_output=True, timeout=60, check=True)
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return found
+
+
+def _python_of(found: str | None) -> str | None:
+    """Return the Python that runs a program: itself, or what its first lines name."""
+    if found is None or Path(found).name.startswith("python"):
+        return found
+    with contextlib.suppress(OSError), Path(found).open("rb") as file:
+        # Where the path is long or has a space in it, installers write `#!/bin/sh` and the Python into the second line.
+        named = re.match(rb"#!(?:/bin/sh\n'+exec' )?[ \t]*\"?([^\"\n]*python[^\"\n ]*)", file.read(1000))
+        return None if named is None else os.fsdecode(named.group(1))
+    return None
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Launched:
+    """A server program on its leash, with its log."""
+
+    def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
+        self.log, self._grace, self._closing = log, grace, threading.Lock()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        end_of_leash, held = os.pipe()
+        self._pipe: int | None = held
+        leash = [sys.executable, "-I", "-S", str(Path(__file__).with_name("orphan_guard.py"))]
+        with log.open("wb") as file:
+            try:
+                self._leash = subprocess.Popen(
+                    [*leash, str(end_of_leash), str(grace), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=file,
+                    pass_fds=(end_of_leash,),
+                    start_new_session=True,
+                    env=environment(ours=ours),
+                )
+            finally:
+                os.close(end_of_leash)
+        assert self._leash.stdout is not None
+        with self._leash.stdout as told:
+            self.pid = int(told.readline() or b"0")
+
+    def alive(self) -> bool:
+        """Tell whether the program runs."""
+        return self._leash.poll() is None
+
+    def ending(self, patience: float = 2.0) -> str | None:
+        """Return how it ended, None if it still runs after *patience* seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return how_it_ended(self._leash.wait(patience))
+        return None
+
+    def close(self) -> None:
+        """End the program and its leash, and wait for both; safe to call twice."""
+        with self._closing:
+            try:
+                # The leash itself needs the grace, and a moment more to bury what it had to kill.
+                end(self._leash, grace=self._grace + 5)
+            finally:
+                if self._leash.returncode == -signal.SIGKILL and self.pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(self.pid, signal.SIGKILL)
+                if self._pipe is not None:
+                    os.close(self._pipe)
+                    self._pipe = None
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    log: Path,
+    ready: Callable[[int], bool],
+    start_timeout: float,
+    install: str,
+    ours: bool = False,
+) -> Launched:
+    """Start *command* and wait until it is *ready*, which gets its pid.
+
+    Raise InputError where the program is missing, exits, or is not ready within *start_timeout* seconds; the log's
+    tail is quoted.
+    """
+    program = find_program(command[0], install=install)
+    launched = Launched([program, *command[1:]], log=log, ours=ours)
+    try:
+        _await(launched, " ".join(command), ready, start_timeout)
+    except BaseException:
+        launched.close()
+        raise
+    return launched
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether a program or a child of it listens on *port*; True where the system does not say.
+
+    Whoever else took the port in the meantime would answer in its place, and be measured.
+    """
+    try:
+        root = psutil.Process(pid)
+        opened = [one for process in (root, *root.children(recursive=True)) for one in process.net_connections("tcp")]
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, RuntimeError):
+        return True
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in opened)
+
+
+def _await(launched: Launched, spoken: str, ready: Callable[[int], bool], start_timeout: float) -> None:
+    deadline = time.monotonic() + start_timeout
+    while not ready(launched.pid):
+        if (ended := launched.ending(patience=_POLL_S)) is not None:
+            raise InputError(f"`{spoken}` ended at start: {ended}", hint=last_words(launched.log))
+        if time.monotonic() > deadline:
+            message = f"`{spoken}` was not healthy within start_timeout = {start_timeout:g} s"
+            raise InputError(message, hint=f"raise start_timeout in [subject], or see why.\n{last_words(launched.log)}")
+
+
+def last_words(log: Path) -> str:
+    """Quote the tail of a log, for an error."""
+    said = tail(log)
+    return f"its last words ({log.name}):\n{said}" if said else f"it said nothing ({log.name} is empty)"

@@ -1,0 +1,297 @@
+"""The scripted subject: deterministic answers at times a script decrees, for tests, demos and simulated truths."""
+
+import hashlib
+import math
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from zlib import crc32
+
+from gatekeeper.backends.http.chat import PLAIN, Asked, settle
+from gatekeeper.backends.scripted.answers import EMIT_S, Composition, Occasion, compose, prompt_tokens
+from gatekeeper.backends.scripted.script import Arm, Script, read_script
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Arrival, Claims, Rounds, Setting
+from gatekeeper.core.subject import Subject
+
+
+def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":
+    """Return the backend of the script *subject* names; models and logs are not needed."""
+    del models, logs
+    if subject.script is None:
+        raise InputError("the scripted backend needs a script", hint='add `script = "truth.json"` to [subject]')
+    path = base / subject.script
+    return ScriptedBackend(
+        read_script(path), timeout=subject.timeout, digest=hashlib.sha256(path.read_bytes()).hexdigest()
+    )
+
+
+class ScriptedBackend:
+    """Starts scripted subjects, which share its clock, its count of answers and its noise."""
+
+    name = "scripted"
+    streams = 64
+    restart_knobs: tuple[str, ...] = ("draft",)
+    knobs = frozenset(
+        {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
+    )
+
+    def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "") -> None:
+        self.script = script
+        self.sight = script.seen
+        self.shares_process = script.shares_process
+        self.caches = script.caches
+        self.uncached = True
+        self.silent = "let the script's draft propose something"
+        self.realtime = script.time == "real"
+        self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
+        self.timeout = timeout
+        self._digest = digest
+        self._opened_ns = self.clock.now_ns()
+        self._lock = threading.Lock()
+        self.turn = threading.RLock()
+        """Virtual answers are computed one at a time, whichever thread asks."""
+        self._answers = 0
+        self._noise = 0.0
+        self._lanes: list[int] = []
+
+    def residence(self, setting: Setting) -> str:
+        """Return the draft, or `plain`."""
+        return str(dict(setting).get("draft") or PLAIN)
+
+    def start(self, setting: Setting, *, cache: bool = False) -> "ScriptedSubject":
+        """Return a fresh subject after the script's start time."""
+        self.clock.sleep(self.script.start)
+        return ScriptedSubject(self, self.residence(setting), cache=cache)
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the script's checksum, which is all that answers here."""
+        return {"scripted": "1", "script": self._digest or hashlib.sha256(repr(self.script).encode()).hexdigest()}
+
+    def next_number(self) -> tuple[int, float]:
+        """Return the number of the next answer, from 1, and the logarithm of its noise."""
+        noise = self.script.noise
+        with self._lock:
+            self._answers += 1
+            fresh = random.Random(f"{self.script.seed}|noise|{self._answers}").gauss(0, noise.answer)
+            kept = noise.autocorrelation if self._answers > 1 else 0.0
+            self._noise = kept * self._noise + math.sqrt(1 - kept**2) * fresh
+            return self._answers, self._noise
+
+    def seconds(self, now_ns: int) -> float:
+        """Return how long the backend has been open."""
+        return (now_ns - self._opened_ns) / 1e9
+
+    def begin(self, streams: int) -> int:
+        """Return when the next answer begins: now, and alone only after every concurrent one has ended."""
+        now = self.clock.now_ns()
+        if streams == 1 and self._lanes and not self.realtime:
+            self.clock.sleep((max(self._lanes) - now) / 1e9)
+            self._lanes = []
+            now = self.clock.now_ns()
+        return now
+
+    def leave(self, streams: int, ended_ns: int) -> None:
+        """Let virtual time pass to the answer's end or, with several streams, to when the first of them is free."""
+        if streams > 1:
+            now = self.clock.now_ns()
+            lanes = sorted([now] * (streams - len(self._lanes)) + self._lanes)[-streams:]
+            self._lanes = [*lanes[1:], ended_ns]
+            ended_ns = min(self._lanes)
+        self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
+
+
+class ScriptedSubject:
+    """Answers as its backend's script says."""
+
+    def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
+        self._backend = backend
+        self._cached: list[tuple[dict[str, Any], ...]] | None = [] if cache else None
+        """The prompts answered so far, where a prompt cache keeps them."""
+        self._script = backend.script
+        self._residence = residence
+        self._alive = True
+
+    def answer(self, ask: Ask) -> Answer:
+        """Answer in virtual or real time; the script's faults come back as the answer's fault."""
+        asked = settle(ask)
+        if asked.draft is not None and asked.draft != self._residence:
+            message = f"asked the subject of '{self._residence}' to draft with '{asked.draft}'"
+            raise GatekeeperError(message, hint="this is a bug; please report it")
+        streams = int(dict(ask.setting).get("concurrency") or 1)
+        if self._backend.realtime:
+            return self._give(ask.canary, asked, dict(ask.setting), streams)
+        with self._backend.turn:
+            return self._give(ask.canary, asked, dict(ask.setting), streams)
+
+    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+        """Return the script's gap, whatever the tokens."""
+        del tokens
+        return self._script.manner(ask.canary).gap if Sight.LOGITS in self._backend.sight else None
+
+    def pids(self) -> tuple[int, ...]:
+        """Return none: no process answers here."""
+        return ()
+
+    def alive(self) -> bool:
+        """Tell whether no fault or close has ended it."""
+        return self._alive
+
+    def close(self) -> None:
+        """End it."""
+        self._alive = False
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _give(self, canary: Canary, asked: Asked, knobs: dict[str, Any], streams: int) -> Answer:
+        backend, script = self._backend, self._script
+        begun = backend.begin(streams)
+        if not self._alive:
+            return Answer(begun, begun, fault="not running: it ended before this request")
+        number, noise = backend.next_number()
+        arm: Arm = "plain" if asked.draft is None else "candidate"
+        manner = script.manner(canary)
+        fault = next((one.fault for one in script.faults if one.strikes(number, arm, canary.id)), None)
+        occasion = Occasion(
+            canary,
+            asked,
+            manner,
+            draft_tokens=int(knobs.get("num_draft_tokens") or knobs.get("block_size") or manner.num_draft_tokens),
+            number=number,
+            pace=math.exp(noise) * self._pace(arm, number, begun, streams),
+            seconds=backend.seconds(begun),
+            short=fault == "short",
+            warm=self._finds_cached(canary),
+        )
+        composed = compose(script, occasion)
+        bursts = composed.bursts
+        if fault in {"die", "hang", "truncate"}:
+            bursts = bursts[: max(1, len(bursts) // 2)]
+        times = self._spend(begun, bursts)
+        ended = times[-1] + (round(backend.timeout * 1e9) if fault == "hang" else 0)
+        if backend.realtime:
+            backend.clock.sleep((ended - backend.clock.now_ns()) / 1e9)
+            ended = max(ended, backend.clock.now_ns())
+        else:
+            backend.leave(streams, ended)
+        self._alive = fault not in {"die", "hang"}
+        return self._record(occasion, composed, (begun, ended), times, fault)
+
+    def _finds_cached(self, canary: Canary) -> bool:
+        """Tell whether the cache holds a prompt that this one begins with, and keep this one."""
+        if self._cached is None:
+            return False
+        found = any(canary.messages[: len(one)] == one for one in self._cached)
+        self._cached.append(canary.messages)
+        return found
+
+    def _spend(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
+        """Return when each token comes; in real time, wait for it."""
+        clock, times, due = self._backend.clock, [], begun
+        for gap, tokens in bursts:
+            due += round(gap * 1e9)
+            if self._backend.realtime:
+                clock.sleep((due - clock.now_ns()) / 1e9)
+                due = max(due, clock.now_ns())
+            times += [due + round(index * EMIT_S * 1e9) for index in range(tokens)]
+        return times
+
+    def _pace(self, arm: Arm, number: int, begun: int, streams: int) -> float:
+        """Return what every time of answer *number* is multiplied with, noise left out."""
+        script, draw, pace = self._script, random.Random(f"{self._script.seed}|mode|{number}"), 1.0
+        for mode in script.modes:
+            struck = draw.random() < mode.share
+            pace *= mode.slower if struck and mode.arm in {"both", arm} else 1.0
+        for drift in script.drift:
+            if drift.of == "time" and drift.arm in {"both", arm}:
+                pace *= drift.factor(self._backend.seconds(begun))
+        batching = script.batching.plain if arm == "plain" else script.batching.candidate
+        return pace * (1 + batching * (streams - 1))
+
+    def _record(
+        self, occasion: Occasion, composed: Composition, span: tuple[int, int], times: list[int], fault: str | None
+    ) -> Answer:
+        script, sight = self._script, self._backend.sight
+        whole = len(times) == len(composed.pieces)
+        counted = Sight.TOKEN_COUNT in sight
+        active = round(script.memory.active + script.memory.growth * occasion.number) if Sight.MEMORY in sight else None
+        return Answer(
+            *span,
+            arrivals=self._arrivals(composed, times),
+            text=composed.text if whole else "".join(composed.pieces[: len(times)]),
+            tool_calls=composed.calls if whole else (),
+            finish=composed.finish if whole else None,
+            prompt_tokens=prompt_tokens(occasion.canary) if counted else None,
+            output_tokens=len(times) if counted and whole else None,
+            rounds=self._counted(composed) if whole else None,
+            claims=self._claimed(composed),
+            memory_active=active,
+            memory_peak=active,
+            fault={
+                "die": "died: signal 9",
+                "hang": f"timeout: silent for {self._backend.timeout:g} s",
+                "garble": "garbled stream: a chunk is not JSON",
+                "truncate": "cut off: the stream ended before the answer",
+            }.get(fault or ""),
+        )
+
+    def _arrivals(self, composed: Composition, times: list[int]) -> tuple[Arrival, ...]:
+        sight, arrivals, first = self._backend.sight, [], 0
+        by_token = self._script.arrivals == "token"
+        counted, flagged, named = (one in sight for one in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
+        for size in (1,) * len(times) if by_token else (tokens for _, tokens in composed.bursts):
+            last = first + size - 1
+            if last >= len(times):
+                break
+            arrival = Arrival(
+                times[last],
+                size if counted else None,
+                composed.flags[first] if by_token and flagged else None,
+                crc32(composed.pieces[first].encode()) if by_token and named else None,
+            )
+            arrivals.append(arrival)
+            first += size
+        return tuple(arrivals)
+
+    def _counted(self, composed: Composition) -> Rounds | None:
+        if composed.rounds is None or Sight.ROUNDS not in self._backend.sight or self._script.counters == "silent":
+            return None
+        return composed.rounds if self._script.counters == "honest" else Rounds(len(composed.pieces), 0, 0)
+
+    def _claimed(self, composed: Composition) -> Claims:
+        rounds, claims = composed.rounds, self._script.claims
+        if rounds is None or (claims is None and Sight.CLAIMED_ROUNDS not in self._backend.sight):
+            return Claims()
+        drafted, accepted = (claims.drafted, claims.accepted) if claims else (1.0, 1.0)
+        return Claims(round(rounds.drafted * drafted), round(rounds.accepted * accepted), rounds.rounds)
+
+
+def readings(script: Script, seconds: Sequence[float], process: str = "") -> list[float]:
+    """Return the bytes held at each of *seconds* since the process began, as evenly apart as a sampler reads them.
+
+    *process* names the draw of the noise: two processes of one script leak alike and wobble differently.
+    """
+    memory, noise, held = script.memory, 0.0, []
+    begun = random.Random(f"{script.seed}|sawtooth|{process}").random()
+    for number, at in enumerate(seconds):
+        fresh = random.Random(f"{script.seed}|footprint|{process}|{number}").gauss(0, memory.noise)
+        kept = memory.noise_kept if number else 0.0
+        noise = kept * noise + math.sqrt(1 - kept**2) * fresh
+        leaked = memory.leak * at
+        if memory.step:
+            leaked = memory.step * math.floor(leaked / memory.step)
+        tooth = memory.sawtooth * math.modf(begun + at / memory.sawtooth_every)[0]
+        held.append(max(0.0, memory.active + leaked + tooth + noise))
+    return held

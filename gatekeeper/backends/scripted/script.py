@@ -1,0 +1,305 @@
+"""The script of a scripted subject: a JSON file that says what is true of it.
+
+Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well. Durations and sizes take units.
+
+    {
+      "seed": 1,                    names the draw; the same script gives the same records
+      "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
+      "start": "2 s",               until a started subject answers
+      "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
+                "logits"],
+      "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
+      "shares_process": true,
+      "caches": false,              true: it has a prompt cache that can be switched on
+
+      "prefill": "40 ms", "prefill_token": 0, "draft_prefill": 0,      until the first token; a prompt word is a token
+      "token": "20 ms",             plain decoding
+      "verify": "22 ms",            one verify pass; default: `token`
+      "draft_token": {"heavy": "2 ms", "light": "1 ms"},               one proposed token; or one value for every draft
+      "acceptance": {"heavy": 0.8, "light": 0.6},                      each proposed token's chance; or one value
+      "acceptance_falloff": 0.97,   times this for each further position of a round
+      "num_draft_tokens": 4,        where the setting names none
+      "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: `throughput_ratio` reads exactly this, by
+                                        draft length; or one value
+      "tokens": 64,                 length of an answer whose canary expects nothing
+      "quality": {"plain": 1, "candidate": 0.95},     each canary's chance to be answered rightly, drawn once
+      "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
+      "gap": 5,                     by how much the target's best logit leads its second, wherever it is asked
+      "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
+                                    begins with was answered before with the cache on
+      "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
+                                    the chance of `acceptance`, instead of sampling: no longer lossless
+      "engaged": true,              false: it silently decodes plainly, whatever draft is set
+      "answers": {"list-001": "1. red"},              texts by canary id, where none can be constructed
+      "canaries": {"tool-": {"acceptance": 0.9}},     overrides of anything from `prefill` to `engaged`, by prefix of
+                                                      the canary's id (the longest wins) or by its category
+
+      "noise": {"answer": 0.05, "autocorrelation": 0.6, "token": 0.1, "stall": "300 ms", "stall_share": 0.01},
+                                    log-normal sigmas per answer (AR(1) from answer to answer) and per token; a stall
+                                    falls before a random later token of that share of the answers
+      "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower
+      "drift": [{"of": "time", "by": 0.10, "over": "600 s", "after": "0 s", "arm": "both"}],
+                                    "time" | "acceptance": grows by this share, linearly, then stays
+      "memory": {"active": "1 GB", "growth": "0 MB",  growth per answer, of what the allocator tells
+                 "leak": "0 kB/s", "step": "64 MB",   what a host sees the process hold grows from its start, and shows
+                                                      only in whole steps
+                 "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
+                 "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
+      "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
+      "counters": "honest",         "honest" | "silent": none are seen | "zero": nothing was proposed, it says
+      "claims": {"drafted": 1.0, "accepted": 1.2},    what a server would claim, as a multiple of the truth
+      "faults": [{"answer": 5, "fault": "die"}, {"every": 50, "arm": "candidate", "fault": "hang"},
+                 {"canary": "json-003", "fault": "garble"}]
+    }
+
+Faults count every answer of the backend from 1: "die" and "hang" end the subject, "garble" and "truncate" spoil one
+answer, "short" cuts an answer at half its length as if it had reached its limit.
+"""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.units import ByteRate, Bytes, Seconds
+
+Arm = Literal["plain", "candidate"]
+Share = float
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Quality(_Written):
+    """How often each arm is right."""
+
+    plain: Share = Field(default=1.0, ge=0, le=1)
+    candidate: Share = Field(default=1.0, ge=0, le=1)
+
+    def of(self, arm: Arm) -> Share:
+        """Return the share of *arm*."""
+        return self.plain if arm == "plain" else self.candidate
+
+
+class Manner(_Written):
+    """How one answer is given; a script has one for all canaries and overrides for some."""
+
+    prefill: Seconds = Field(default=0.04, ge=0)
+    prefill_token: Seconds = Field(default=0.0, ge=0)
+    draft_prefill: Seconds = Field(default=0.0, ge=0)
+    token: Seconds = Field(default=0.02, gt=0)
+    verify: Seconds | None = Field(default=None, gt=0)
+    draft_token: Seconds | dict[str, Seconds] = 0.002
+    acceptance: Share | dict[str, Share] = 0.7
+    acceptance_falloff: float = Field(default=1.0, ge=0, le=1)
+    num_draft_tokens: int = Field(default=4, ge=0)
+    ratio: float | dict[str, float] | None = None
+    tokens: int = Field(default=64, ge=1)
+    quality: Quality = Quality()
+    agreement: Share = Field(default=1.0, ge=0, le=1)
+    gap: float | None = Field(default=5.0, ge=0)
+    warm: Share = Field(default=1.0, ge=0, le=1)
+    shortcut: bool = False
+    engaged: bool = True
+
+    @field_validator("acceptance")
+    @classmethod
+    def _chances(cls, written: Share | dict[str, Share]) -> Share | dict[str, Share]:
+        for chance in written.values() if isinstance(written, dict) else (written,):
+            if not 0 <= chance <= 1:
+                raise ValueError(f"{chance} is no probability; allowed: 0 to 1")
+        return written
+
+    @field_validator("ratio")
+    @classmethod
+    def _positive(cls, written: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        for ratio in written.values() if isinstance(written, dict) else (written,):
+            if ratio is not None and ratio <= 0:
+                raise ValueError(f"{ratio} is no ratio; it must be above 0")
+        return written
+
+    def draft_seconds(self, draft: str) -> float:
+        """Return the time *draft* takes to propose one token."""
+        return float(_for(self.draft_token, draft, 0.002))
+
+    def chance(self, draft: str) -> float:
+        """Return the chance that a token of *draft* is accepted, before falloff and drift."""
+        return float(_for(self.acceptance, draft, 0.7))
+
+    def exact_ratio(self, draft_tokens: int) -> float | None:
+        """Return the decode ratio that is simply decreed at this draft length, None where the costs decide."""
+        return None if self.ratio is None else _for(self.ratio, str(draft_tokens), 1.0)
+
+
+def _for(written: float | dict[str, float], name: str, otherwise: float) -> float:
+    return written.get(name, otherwise) if isinstance(written, dict) else written
+
+
+class Noise(_Written):
+    """Sigmas of the logarithm of time, and stalls."""
+
+    answer: float = Field(default=0.0, ge=0)
+    autocorrelation: float = Field(default=0.0, ge=0, lt=1)
+    token: float = Field(default=0.0, ge=0)
+    stall: Seconds = Field(default=0.0, ge=0)
+    stall_share: Share = Field(default=0.0, ge=0, le=1)
+
+
+class Mode(_Written):
+    """A share of the answers that is slower than the others."""
+
+    share: Share = Field(ge=0, le=1)
+    slower: float = Field(gt=0)
+    arm: Literal["both", "plain", "candidate"] = "both"
+
+
+class Drift(_Written):
+    """A slow change of time or acceptance."""
+
+    of: Literal["time", "acceptance"] = "time"
+    by: float
+    over: Seconds = Field(default=600.0, gt=0)
+    after: Seconds = Field(default=0.0, ge=0)
+    arm: Literal["both", "plain", "candidate"] = "both"
+
+    def factor(self, seconds: float) -> float:
+        """Return what the drifting value is multiplied with, *seconds* after the backend was opened."""
+        return 1 + self.by * min(1.0, max(0.0, seconds - self.after) / self.over)
+
+
+class Memory(_Written):
+    """What the subject's allocator tells, and what a host sees its process hold."""
+
+    active: Bytes = Field(default=1e9, ge=0)
+    growth: Bytes = 0.0
+    leak: ByteRate = 0.0
+    step: Bytes = Field(default=0.0, ge=0)
+    noise: Bytes = Field(default=0.0, ge=0)
+    noise_kept: float = Field(default=0.0, ge=0, lt=1)
+    sawtooth: Bytes = Field(default=0.0, ge=0)
+    sawtooth_every: Seconds = Field(default=60.0, gt=0)
+
+
+class Batching(_Written):
+    """What each further concurrent stream adds to every time, as a share."""
+
+    plain: float = Field(default=0.0, ge=0)
+    candidate: float = Field(default=0.0, ge=0)
+
+
+class Claimed(_Written):
+    """Multiples of the truth."""
+
+    drafted: float = Field(default=1.0, ge=0)
+    accepted: float = Field(default=1.0, ge=0)
+
+
+class Fault(_Written):
+    """One kind of failure and where it strikes; what is left out matches everything."""
+
+    fault: Literal["die", "hang", "garble", "truncate", "short"]
+    answer: int | None = Field(default=None, ge=1)
+    every: int | None = Field(default=None, ge=1)
+    arm: Literal["both", "plain", "candidate"] = "both"
+    canary: str = ""
+
+    def strikes(self, number: int, arm: Arm, canary: str) -> bool:
+        """Tell whether it strikes answer *number*."""
+        return (
+            (self.answer is None or number == self.answer)
+            and (self.every is None or number % self.every == 0)
+            and self.arm in {"both", arm}
+            and canary.startswith(self.canary)
+        )
+
+
+class Script(Manner):
+    """The whole file."""
+
+    seed: int = 1
+    time: Literal["virtual", "real"] = "virtual"
+    start: Seconds = Field(default=0.0, ge=0)
+    sight: tuple[str, ...] = ("arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits")
+    arrivals: Literal["token", "round"] = "token"
+    shares_process: bool = True
+    caches: bool = False
+    answers: dict[str, str] = {}
+    canaries: dict[str, dict[str, object]] = {}
+    noise: Noise = Noise()
+    modes: tuple[Mode, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    memory: Memory = Memory()
+    batching: Batching = Batching()
+    counters: Literal["honest", "silent", "zero"] = "honest"
+    claims: Claimed | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @field_validator("sight")
+    @classmethod
+    def _seen(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known = [member.name.lower() for member in Sight if member.name]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"unknown sight '{name}'; allowed: {', '.join(known)}")
+        return names
+
+    @field_validator("canaries")
+    @classmethod
+    def _manners(cls, written: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+        for prefix, overrides in written.items():
+            try:
+                Manner.model_validate(overrides)
+            except ValidationError as error:
+                raise ValueError(f"'{prefix}': {complaints(error)}") from error
+        return written
+
+    @property
+    def seen(self) -> Sight:
+        """Return what this subject lets us see."""
+        sight = Sight.COLD  # it has no prompt cache, unless it is started with one
+        for name in self.sight:
+            sight |= Sight[name.upper()]
+        return sight
+
+    def manner(self, canary: Canary) -> Manner:
+        """Return how *canary* is answered: the longest matching prefix wins over its category, that over the rest."""
+        own = {
+            name: value for name, value in self.model_dump(exclude_unset=True).items() if name in Manner.model_fields
+        }
+        merged = own | self.canaries.get(canary.category or "", {})
+        prefixes = [prefix for prefix in self.canaries if canary.id.startswith(prefix)]
+        if prefixes:
+            merged |= self.canaries[max(prefixes, key=len)]
+        return Manner.model_validate(merged)
+
+
+def complaints(error: ValidationError) -> str:
+    """Write pydantic's errors as `where: what`, joined."""
+    said = []
+    for one in error.errors():
+        where = ".".join(str(part) for part in one["loc"]) or "script"
+        what = one["msg"].removeprefix("Value error, ")
+        if one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
+            what = f"unknown key; {did_you_mean(where, Script.model_fields)}"
+        said.append(f"{where}: {what}")
+    return "; ".join(said)
+
+
+def read_script(path: Path) -> Script:
+    """Read a script; raise InputError with the file, the place and what is wrong."""
+    try:
+        return Script.model_validate(
+            TypeAdapter(dict[str, object]).validate_python(json.loads(path.read_text("utf-8")))
+        )
+    except OSError as error:
+        hint = "`script` is a path relative to the SLO file"
+        raise InputError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
+    except ValueError as error:
+        said = complaints(error) if isinstance(error, ValidationError) else str(error)
+        hint = "what a script may say stands in gatekeeper/backends/scripted/script.py; `{}` is a whole one"
+        raise InputError(f"{path}: not a script: {said}", hint=hint) from error

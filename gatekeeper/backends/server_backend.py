@@ -1,0 +1,308 @@
+"""The served backend: servers over HTTP, started or attached to, one for each setting that needs its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
+from gatekeeper.backends.http import control
+from gatekeeper.backends.http.chat import PLAIN
+from gatekeeper.backends.process import (
+    HOST,
+    environment,
+    find_program,
+    free_port,
+    installed_beside,
+    last_words,
+    launch,
+    listens,
+)
+from gatekeeper.backends.server import Server, Tongue, asked_for
+from gatekeeper.core.clock import Clock, SystemClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import CHOSEN
+from gatekeeper.core.subject import Subject
+
+_ASIDE_S = 60.0
+"""Longest wait for a program's --help or --version: some import a whole framework first."""
+
+
+def open_backend(
+    subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path, dialect: Dialect
+) -> "ServedBackend":
+    """Return the backend of a server that speaks *dialect*; raise InputError for one that could not be started."""
+    del base
+    if (complaint := dialect.complaint(subject)) is not None:
+        raise InputError(f"no verdict can be given for {dialect.name} started so: {complaint}", hint="leave it out")
+    backend = ServedBackend(subject, models, logs, dialect)
+    if subject.url is None:
+        _check_programs(subject, dialect)
+    return backend
+
+
+def _check_programs(subject: Subject, dialect: Dialect) -> None:
+    """Refuse, before anything is hashed or started, what could not be started."""
+    for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if written is not None and not any("{port}" in word for word in written):
+            # With a port of its own, another server that holds it already would be measured in its place.
+            message = f"subject.{name} takes no port"
+            raise InputError(message, hint="write {port} where the server's port goes")
+        program = (written or subject.program or dialect.program)[:1]
+        if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
+            message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
+            raise InputError(message, hint=dialect.install)
+        if program:
+            find_program(program[0], install=dialect.install)
+        elif dialect.module is not None and find_spec(dialect.module) is None:
+            message = f"the {dialect.name} backend needs {dialect.module}, which is not installed here"
+            raise InputError(message, hint=dialect.install)
+
+
+class ServedBackend:
+    """Starts or attaches to a server, one process per setting that needs its own."""
+
+    realtime = True
+
+    def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect) -> None:
+        self.clock: Clock = SystemClock()
+        self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams
+        self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
+        self._starts = count(1)
+        self._helped = cache(lambda program: _aside((*program, "--help")))
+        self._headers = {**dialect.headers, **_authorization(subject)}
+        written = " ".join(subject.command or ())
+        places = {name for name in CHOSEN if f"{{{name}}}" in written} - {"draft"}
+        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *places}
+        restarting = {*dialect.restart_knobs, *places, *(name for name, it in subject.knobs.items() if it.argv)}
+        self.knobs = frozenset(known - (restarting - self._within_reach(restarting)))
+        turned = restarting & self.knobs if subject.url is None or not dialect.switches else set()
+        self.restart_knobs = tuple(sorted(turned))
+        self.sight = self._forecast()
+        ours = subject.url is None and subject.command is None
+        self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
+        self.uncached = self.caches
+        self.silent = dialect.silent
+
+    def _within_reach(self, restarting: set[str]) -> set[str]:
+        """Return which knobs can be turned: none of a running server's command line, of a written one its places."""
+        subject = self._subject
+        if subject.url is not None:
+            return {"draft", *self._dialect.by_request}
+        if subject.command is None:
+            return restarting
+        written = " ".join(subject.command)
+        return {name for name in restarting if f"{{{name}}}" in written or name in subject.knobs} | {"draft"}
+
+    def _forecast(self) -> Sight:
+        subject, seen = self._subject, self._dialect.sight
+        if any(part is not None for part in (subject.url, subject.command, subject.program)):
+            seen &= ~Sight.ROUNDS  # what we count ourselves takes a tap of ours inside the server
+        if subject.url is None:
+            seen |= Sight.MEMORY
+        if self.shares_process or subject.url is None or subject.plain_url is not None:
+            seen |= Sight.PLAIN
+        return seen
+
+    def residence(self, setting: Setting) -> str:
+        """Name the server that can answer *setting*."""
+        turned = dict(setting)
+        if turned.get("draft") is None and not self.shares_process:
+            return PLAIN
+        return "|".join(str(turned.get(knob)) for knob in self.restart_knobs)
+
+    def start(self, setting: Setting, *, cache: bool = False) -> Server:
+        """Start a server, or attach to the one that runs, and wait until its models are loaded.
+
+        *cache* leaves its prompt cache on, as deployed. Raise InputError where it does not come up, quoting the tail of
+        its log.
+        """
+        subject, draft = self._subject, dict(setting).get("draft")
+        if subject.url is not None:
+            plain = draft is None and subject.plain_url is not None
+            root = _root(subject.plain_url if plain and subject.plain_url is not None else subject.url)
+            return self._ready(Server(None, root, setting, self._tongue(root, cache=cache)))
+        port = free_port()
+        root = f"http://{HOST}:{port}"
+        command = self.command(setting, port, cache=cache)
+        log = self._logs / f"{self.name}-{next(self._starts)}-{PLAIN if draft is None else 'draft'}.log"
+        launched = launch(
+            command,
+            log=log,
+            ready=lambda pid: (
+                control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+                and listens(pid, port)
+            ),
+            start_timeout=subject.start_timeout,
+            install=self._dialect.install,
+            ours=command[0] == sys.executable,
+        )
+        try:
+            return self._ready(Server(launched, root, setting, self._tongue(root, cache=cache)))
+        except BaseException:
+            launched.close()
+            raise
+
+    def _ready(self, served: Server) -> Server:
+        """Wait until a request is served: some servers say `ok` before their models are loaded, or cannot be."""
+        answer = served.ping(self._subject.start_timeout)
+        healthy = control.status(served.root + self._dialect.health, self._headers) == 200
+        if healthy and not (answer.fault or "").startswith("timeout"):
+            # What it answers is the subject's affair: a draft that cannot work shows in the records.
+            return served
+        launched = served.launched
+        ended = launched.ending(0.0) if launched is not None else None
+        said = f"it ended: {ended}" if ended else answer.fault or f"its {self._dialect.health} says unavailable"
+        where = f" at {served.root}" if launched is None else ""
+        hint = "start it, or name the place where it runs" if launched is None else last_words(launched.log)
+        raise InputError(f"{self.name}{where} cannot serve {self._subject.target}: {said}", hint=hint)
+
+    def command(self, setting: Setting, port: int, *, cache: bool) -> tuple[str, ...]:
+        """Return the command line of the server that can answer *setting*."""
+        subject, turned = self._subject, dict(setting)
+        draft = turned.get("draft")
+        written = subject.plain_command if draft is None else subject.command
+        if draft is None and self.shares_process:
+            written, draft = subject.plain_command or subject.command, next(iter(subject.drafts), None)
+        target, path = self._place(subject.target), None if draft is None else self._place(draft)
+        if written is not None:
+            places = {"target": target, "draft": path or "", "port": str(port)}
+            places |= {name: str(value) for name, value in turned.items() if name != "draft"}
+            words = [_filled(word, places) for word in written]
+        else:
+            assert self._dialect.argv is not None
+            program = subject.program or self._dialect.program
+            start = Start(
+                subject, target, path, turned, port, cache, program, lambda: self._helped(program), self._place
+            )
+            words = list(self._dialect.argv(start))
+        for name, place in subject.knobs.items():
+            if place.argv is not None and turned.get(name) is not None:
+                words += [word.replace("{value}", str(turned[name])) for word in place.argv]
+        return (*words, *subject.args)
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the versions of what answers, and the commands of the user's own that start it."""
+        subject, dialect = self._subject, self._dialect
+        named = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
+        found = {name: " ".join(words) for name, words in named.items() if words is not None}
+        if subject.url is not None:
+            found |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
+            told = (
+                control.fetch(_root(subject.url) + dialect.version_path, self._headers)
+                if dialect.version_path
+                else None
+            )
+            return found | {self.name: _version(told or "", dialect.version_key)}
+        if dialect.version is not None:
+            return found | dialect.version(subject) or {self.name: "unknown"}
+        program = subject.program or (subject.command or ())[:1] or dialect.program
+        beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
+        return found | (beside or {self.name: _version(_aside((*program[:1], "--version")))})
+
+    def _place(self, name: str) -> str:
+        """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
+        if name in self._models:
+            return str(self._models[name])
+        if name in self._dialect.own_drafts:
+            return name
+        raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
+
+    def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
+        """Return what a request with *setting* says that one with the *other* does not; the server is not asked."""
+        tongue = Tongue(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
+        ours, others = (json.loads(tongue.body(tongue.wanted(asked_for(one)))) for one in (setting, other))
+        return _own(ours, others)
+
+    def _drafts(self) -> dict[str, str]:
+        """Return what the server calls each draft."""
+        named = self._dialect.named
+        return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
+
+    def _tongue(self, root: str, *, cache: bool) -> Tongue:
+        subject, named, drafts = self._subject, self._dialect.named, self._drafts()
+        model = subject.served_model_name
+        if model is None and named == "path":
+            model = self._place(subject.target)
+        elif model is None and named == "listed":
+            listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
+            model = listed[0] if len(listed) == 1 else subject.target
+        return Tongue(self._dialect, subject, self._headers, model, drafts, cache)
+
+
+def _own(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *ours* holds that *others* do not, tables within tables too."""
+    found: dict[str, Any] = {}
+    for name, value in ours.items():
+        other = others.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            found |= {name: own} if (own := _own(value, other)) else {}
+        elif value != other:
+            found[name] = value
+    return found
+
+
+def _root(url: str) -> str:
+    """Return where a server's paths begin: people write its address with /v1 and without."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    for name, value in places.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
+
+def _authorization(subject: Subject) -> dict[str, str]:
+    if subject.api_key_env is None:
+        return {}
+    key = os.environ.get(subject.api_key_env)
+    if not key:
+        hint = f"export {subject.api_key_env}=… before you start gatekeeper; keys are never read from a file"
+        raise InputError(f"the variable {subject.api_key_env} (subject.api_key_env) is not set", hint=hint)
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _aside(command: Sequence[str]) -> str:
+    """Return what a program prints when it is asked beside the run; empty where it fails to."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_ASIDE_S,
+            check=False,
+            env=environment(ours=False),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def _version(said: str, key: str | None = None) -> str:
+    """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
+    if key is not None:
+        try:
+            said = str(json.loads(said)[key])
+        except (JSONDecodeError, KeyError, TypeError):
+            return "unknown"
+    lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
+    # Some programs greet their devices first.
+    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
+
+
+def _listed(models: str | None) -> list[str]:
+    """Return the names a server lists under /v1/models."""
+    try:
+        return [str(one["id"]) for one in json.loads(models or "{}").get("data") or ()]
+    except (JSONDecodeError, AttributeError, KeyError, TypeError):
+        return []

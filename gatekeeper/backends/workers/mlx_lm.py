@@ -1,0 +1,287 @@
+"""The mlx worker: mlx-lm in a process of its own, one JSON line per answer.
+
+Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]` and speaks the worker protocol (METHODOLOGY.md).
+Nothing is written while it answers: times are kept in a list and the pipe stays outside what is measured. Packages
+that decode in another way and keep mlx-lm's models and tokenizers bring their own `Decoding`.
+"""
+
+import argparse
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+import mlx.core as mx
+from mlx_lm import load
+from mlx_lm.sample_utils import make_sampler
+
+from gatekeeper.backends.workers.loop import Channel, installed
+from gatekeeper.backends.workers.rounds import count_rounds
+from gatekeeper.core.records import Rounds
+
+# `import mlx_lm.generate` yields the function of that name, not the module.
+generation = import_module("mlx_lm.generate")
+
+SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
+CONDITIONS = ("temperature", "max_tokens", "thinking")
+
+
+class Seen(NamedTuple):
+    """A token as it was yielded."""
+
+    token: int
+    drafted: bool
+    text: str
+    finish: str | None
+
+
+Taken = list[tuple[int, Any]]
+"""What was kept of each piece, with the time it came."""
+
+
+class Decoding(Protocol):
+    """One way to decode one answer."""
+
+    def pieces(self, prompt: list[int]) -> Iterable[Any]:
+        """Generate."""
+
+    def keep(self, piece: Any) -> Any:
+        """Return the little that is kept of a piece; this runs inside what is measured."""
+
+    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+        """Return the tokens, each with its time, once the answer is over."""
+
+    def rounds(self, drafted: list[bool]) -> Rounds | None:
+        """Count the rounds from which tokens the draft proposed; None for plain decoding."""
+
+
+@dataclass(frozen=True)
+class MlxLm:
+    """Decoding as mlx-lm does it, plainly or with a draft model."""
+
+    model: Any
+    tokenizer: Any
+    sampler: Any
+    max_tokens: int
+    draft: Any = None
+    draft_tokens: int = 0
+
+    def pieces(self, prompt: list[int]) -> Iterable[Any]:
+        """Generate, one token a piece."""
+        more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
+        pieces: Iterable[Any] = generation.stream_generate(
+            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more
+        )
+        return pieces
+
+    def keep(self, piece: Any) -> Seen:
+        """Keep a token without its log-probabilities, which would hold a vocabulary-sized array each."""
+        return Seen(piece.token, piece.from_draft, piece.text, piece.finish_reason)
+
+    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+        """Return what was kept: a piece is a token."""
+        return taken
+
+    def rounds(self, drafted: list[bool]) -> Rounds | None:
+        """Count the rounds of a speculating answer."""
+        if self.draft is None:
+            return None
+        return count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
+
+
+def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], taken: Taken, beat: memoryview) -> None:
+    """Take *pieces* in, each with the time it came; this is all that happens inside a measured interval."""
+    now = time.monotonic_ns
+    for piece in pieces:
+        taken.append((now(), keep(piece)))
+        beat[0] += 1
+
+
+def sampler_for(ask: dict[str, Any]) -> Any:
+    """Return mlx-lm's sampler for an ask."""
+    return make_sampler(
+        ask["temperature"], top_p=ask["top_p"] or 0.0, min_p=ask["min_p"] or 0.0, top_k=ask["top_k"] or 0
+    )
+
+
+class MlxWorker:
+    """A target, perhaps with a draft, and what answers with them."""
+
+    def __init__(self, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
+        self._beat = beat
+        loading[:] = [target]
+        self.model, self.tokenizer = load(target)[:2]
+        self._draft = None
+        if draft is not None:
+            loading[:] = [draft]
+            self._draft = load(draft)[0]
+        step = inspect.signature(generation.speculative_generate_step)
+        self._draft_tokens: int = step.parameters["num_draft_tokens"].default
+
+    def prompt(self, ask: dict[str, Any]) -> list[int]:
+        """Return the tokens of the chat as the tokenizer's template writes them."""
+        more = {} if ask["thinking"] is None else {"enable_thinking": ask["thinking"]}
+        tokens = self.tokenizer.apply_chat_template(
+            [_message(one) for one in ask["messages"]],
+            tools=ask["tools"] or None,
+            add_generation_prompt=True,
+            tokenize=True,
+            **more,
+        )
+        return list(tokens)
+
+    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request, or tell how sure the target is after some tokens."""
+        if "gap_after" in ask:
+            return self._gap(ask, ask["gap_after"])
+        return self.reply(ask, self.decoding(ask, speculating=bool(ask["setting"]["draft"])))
+
+    def decoding(self, ask: dict[str, Any], *, speculating: bool) -> MlxLm:
+        """Return mlx-lm's decoding for an ask."""
+        sampler, most = sampler_for(ask), ask["max_tokens"]
+        if not speculating:
+            return MlxLm(self.model, self.tokenizer, sampler, most)
+        draft_tokens = ask["setting"].get("num_draft_tokens", self._draft_tokens)
+        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens)
+
+    def reply(self, ask: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
+        """Answer with *decoding*; what goes wrong while generating is the answer's fault."""
+        now = time.monotonic_ns
+        taken: Taken = []
+        prompt: list[int] = []
+        fault = None
+        if ask["seed"] is not None:
+            mx.random.seed(ask["seed"])
+        mx.reset_peak_memory()
+        sent = now()
+        try:
+            prompt = self.prompt(ask)
+            observe(decoding.pieces(prompt), decoding.keep, taken, self._beat)
+        except Exception as error:  # noqa: BLE001  whatever generation raises is what the subject did
+            fault = f"{type(error).__name__}: {error}"
+        ended = now()
+        timed = decoding.unfold(taken)
+        seen = [one for _, one in timed]
+        rounds = decoding.rounds([one.drafted for one in seen])
+        try:
+            text, calls = self._parts(prompt, seen, ask["tools"])
+        except Exception as error:  # noqa: BLE001  a tool parser chokes on what the model wrote
+            text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
+        finish = seen[-1].finish if seen else None
+        return {
+            "sent_ns": sent,
+            "ended_ns": ended,
+            "arrivals": [(at, 1, one.drafted, one.token) for at, one in timed],
+            "output_tokens": len(timed),
+            "text": text,
+            "tool_calls": calls,
+            "finish": "tool_calls" if calls and finish == "stop" else finish,
+            "prompt_tokens": len(prompt) or None,
+            "rounds": rounds and asdict(rounds),
+            "memory_active": mx.get_active_memory(),
+            "memory_peak": mx.get_peak_memory(),
+            "fault": fault,
+        }
+
+    def _gap(self, ask: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
+        """Return how far the target's best logit lies above its second after the prompt and *tokens*."""
+        try:
+            whole = mx.array(self.prompt(ask) + tokens)
+            _, logprobs = next(generation.generate_step(whole, self.model, max_tokens=1))
+        except Exception as error:  # noqa: BLE001  what the subject cannot tell is told as a fault
+            return {"gap": None, "fault": f"{type(error).__name__}: {error}"}
+        top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
+        gap = top[1] - top[0]
+        return {"gap": gap if math.isfinite(gap) else None}
+
+    def _parts(
+        self, prompt: list[int], seen: list[Seen], tools: list[dict[str, Any]]
+    ) -> tuple[str, list[dict[str, Any]]]:
+        """Return the text and the tool calls of an answer, told apart by the state machine of mlx-lm's own server."""
+        machine, tokenizer = generation.TextStateMachine, self.tokenizer
+        initial = "normal"
+        if tokenizer.has_thinking and tokenizer.rfind_think_start(prompt) > tokenizer.rfind_think_end(prompt):
+            initial = "reasoning"
+        initial = tokenizer.response_initial_state or initial
+        state = generation.make_text_state_machine(tokenizer).make_state(initial)
+        segments: list[tuple[str | None, str]] = []
+        for one in seen:
+            if one.finish == "stop":
+                # The stop token's text, and what was held back as the start of a marker, are no part of the answer.
+                break
+            state, split = machine.split(state, one.text)
+            segments += split
+            if one.finish == "length":
+                state, flushed, name = machine.flush(state)
+                segments.append((name, flushed))
+        text, spans, before = "", [""], initial
+        for name, said in segments:
+            if name == "tool":
+                spans[-1] += said
+            elif name == "normal":
+                if before == "tool":
+                    spans.append("")
+                text += said
+            before = name or before
+        return text, [call for span in spans if span for call in self._calls(span, tools)]
+
+    def _calls(self, span: str, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            parsed = self.tokenizer.tool_parser(span, tools or None)
+        except (ValueError, KeyError, TypeError):
+            return []
+        calls = parsed if isinstance(parsed, list) else [parsed]
+        return [
+            {
+                "type": "function",
+                "function": {**call, "arguments": json.dumps(call.get("arguments"), ensure_ascii=False)},
+            }
+            for call in calls
+            if isinstance(call, dict)
+        ]
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """Return *message* as templates expect it: its parts joined to one text, the arguments of its calls parsed."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content)
+    written = {**message, "content": content or ""}
+    if message.get("tool_calls"):
+        written["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    return written
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function", {})
+    arguments = function.get("arguments")
+    return (
+        {**call, "function": {**function, "arguments": json.loads(arguments)}} if isinstance(arguments, str) else call
+    )
+
+
+def main() -> None:
+    """Load the models, then answer until stdin ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("draft", nargs="?")
+    arguments = parser.parse_args()
+    channel = Channel()
+    channel.serve(
+        {
+            "name": "mlx-lm",
+            "sees": [*SEES, "logits"],
+            "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
+            "shares_process": True,
+            "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),
+        },
+        lambda loading: MlxWorker(arguments.target, arguments.draft, channel.beat, loading),
+    )
+
+
+if __name__ == "__main__":
+    main()

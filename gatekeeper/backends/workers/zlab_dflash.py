@@ -1,0 +1,163 @@
+"""The zlab-dflash worker: block-diffusion drafting with the `dflash` package of z-lab, on mlx-lm's models.
+
+Runs as `python -m gatekeeper.backends.workers.zlab_dflash TARGET [DRAFT]` in the environment that has `dflash`. Written
+from `dflash/model_mlx.py` of version 0.1.0: `stream_generate` yields once a verify round, with the tokens the round
+gave. The first yield is the prefill's own token and no round; where the limit ends the answer, a last yield is empty.
+Plain decoding is mlx-lm's, with the same target in the same process.
+"""
+
+import argparse
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.backends.workers.loop import Channel, installed
+from gatekeeper.backends.workers.rounds import count_rounds
+from gatekeeper.core.records import Rounds
+
+INSTALL = (
+    "pip install dflash (beside mlx-lm 0.32.2 or newer), or name a Python that has both: "
+    "see METHODOLOGY.md, 'The worker protocol'"
+)
+
+
+@dataclass
+class Dflash:
+    """Decoding as dflash does it, in blocks of *block_size*: one token of the target's own, the others drafted."""
+
+    package: Any
+    mlx: Any
+    model: Any
+    tokenizer: Any
+    draft: Any
+    ask: dict[str, Any]
+    block_size: int
+
+    def pieces(self, prompt: list[int]) -> Iterable[Any]:
+        """Generate, one round a piece; raise ValueError for what this package cannot do."""
+        if self.block_size < 2:
+            raise ValueError("a block of 1 drafts nothing, and dflash ends the answer after its first token")
+        pieces: Iterable[Any] = self.package.stream_generate(
+            self.model,
+            self.draft,
+            self.tokenizer,
+            import_module("mlx.core").array(prompt),
+            block_size=self.block_size,
+            max_tokens=self.ask["max_tokens"],
+            **_sampling(self.package.stream_generate, self.ask),
+        )
+        return pieces
+
+    def keep(self, piece: Any) -> tuple[list[int], str | None]:
+        """Keep a round's tokens and how the answer ended."""
+        return piece.tokens, piece.finish_reason
+
+    def unfold(self, taken: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """Return the tokens, each at the time of its round.
+
+        The last token of a round is taken to be the target's own. Where a stop token or the limit cuts a round short
+        it may have been a drafted one: acceptance is understated by at most one token an answer, never overstated.
+        """
+        # Texts come of a detokenizer of ours: a round's own text does not say which token it is of.
+        detokenizer = self.tokenizer.detokenizer
+        detokenizer.reset()
+        ended = taken[-1][1][1] if taken else None
+        flat = [
+            (at, token, number > 0 and place < len(tokens) - 1)
+            for number, (at, (tokens, _)) in enumerate(taken)
+            for place, token in enumerate(tokens)
+        ]
+        timed = []
+        for index, (at, token, drafted) in enumerate(flat):
+            last = index == len(flat) - 1
+            if not (last and ended == "stop"):
+                detokenizer.add_token(token)
+            if last:
+                detokenizer.finalize()
+            timed.append((at, self.mlx.Seen(token, drafted, detokenizer.last_segment, ended if last else None)))
+        return timed
+
+    def rounds(self, drafted: list[bool]) -> Rounds:
+        """Count the rounds: each proposes `min(block_size, what the limit leaves + 1) - 1` tokens."""
+        rest = drafted[1:]
+        return count_rounds(rest, draft_tokens=self.block_size - 1, max_tokens=self.ask["max_tokens"] - 1)
+
+
+def _sampling(generate: Any, ask: dict[str, Any]) -> dict[str, Any]:
+    """Return the sampling this dflash knows; raise ValueError for what is asked and it does not."""
+    wanted = {"temperature": ask["temperature"], "top_p": ask["top_p"], "top_k": ask["top_k"], "min_p": ask["min_p"]}
+    known = inspect.signature(generate).parameters
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if unknown := sorted(set(given) - set(known)):
+        raise ValueError(f"this dflash cannot sample with {', '.join(unknown)}")
+    return given
+
+
+class DflashWorker:
+    """A target and a dflash draft; plain asks are answered by mlx-lm."""
+
+    def __init__(self, package: Any, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
+        self._package, self._mlx = package, import_module("gatekeeper.backends.workers.mlx_lm")
+        self._plain = self._mlx.MlxWorker(target, None, beat, loading)
+        self._layers_of = getattr(package, "_get_layers", None)
+        self._layers = list(self._layers_of(self._plain.model)) if self._layers_of else []
+        self._draft = None
+        if draft is not None:
+            loading[:] = [draft]
+            # `load_draft` asks the hub for a repository; ours is a folder already.
+            if Path(draft).is_dir() and hasattr(package, "snapshot_download"):
+                package.snapshot_download = lambda folder, **_: folder
+            self._draft = package.load_draft(draft)
+
+    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request."""
+        reply: dict[str, Any]
+        if ask["setting"]["draft"] is None:
+            self._unhook()
+            reply = self._plain.answer(ask)
+            return reply
+        assert self._draft is not None
+        model, tokenizer = self._plain.model, self._plain.tokenizer
+        block_size = ask["setting"].get("block_size") or int(self._draft.config.block_size)
+        reply = self._plain.reply(ask, Dflash(self._package, self._mlx, model, tokenizer, self._draft, ask, block_size))
+        return reply
+
+    def _unhook(self) -> None:
+        """Give the target its own layers back: dflash wraps some to read their states; plain decoding shall not pay.
+
+        It wraps them anew when it finds no `_hidden_states`.
+        """
+        model = self._plain.model
+        if self._layers_of is not None and hasattr(model, "_hidden_states"):
+            self._layers_of(model)[:] = self._layers
+            del model._hidden_states  # noqa: SLF001  the package's own mark
+
+
+def main() -> None:
+    """Load the package and the models, then answer until stdin ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("draft", nargs="?")
+    arguments = parser.parse_args()
+    channel = Channel()
+    try:
+        package = import_module("dflash.model_mlx")
+    except ImportError as error:
+        channel.give_up(f"{type(error).__name__}: {error}", INSTALL)
+    channel.serve(
+        {
+            "name": "zlab-dflash",
+            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "logits", "cold"],
+            "knobs": ["draft", "block_size", "temperature", "max_tokens", "thinking"],
+            "shares_process": True,
+            "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),
+        },
+        lambda loading: DflashWorker(package, arguments.target, arguments.draft, channel.beat, loading),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The command line: parse, call, print, exit. No decision lives here, and heavy imports wait until a command runs."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+from gatekeeper.cli import deploy, setup
+from gatekeeper.cli import run as run_commands
+from gatekeeper.cli.options import Commands, Later
+from gatekeeper.core.errors import GatekeeperError
+
+INTERRUPTED = 130
+BUG = 4
+KEPT = "what was measured is kept; "
+AFTER_INTERRUPT = {
+    "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
+    "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
+    "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
+    "watch": "the overlay tells until when it counts; the same command goes on from watch.jsonl",
+    "remote": "a run that was begun there goes on: the same command attaches to it, gatekeeper remote cancel ends it",
+    "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
+}
+"""What to do after Ctrl-C, by command; the others have nothing to keep."""
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=setup.show_versions,
+    help="Show the versions that matter for a bug report, and exit.",
+)
+def gatekeeper() -> None:
+    """Certify speculative decoding before you deploy it.
+
+    gatekeeper measures plain decoding, sweeps one knob at a time, soaks the choice, checks every promise of an SLO
+    file, and then promotes it or grades it back, per workload.
+
+    \b
+    Exit codes:
+      0    safe to deploy policy.toml          3    unproven: evidence is missing
+      1    a promise is broken                 4    gatekeeper itself failed
+      2    the command line or a file is wrong 130  interrupted; --resume goes on
+    """  # noqa: D301 (click reads the \b)
+
+
+REMOTE = Later(
+    "remote", "gatekeeper.cli.remote", "Run a command on another machine, over your own ssh, as if it were here."
+)
+for _command in (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE):
+    gatekeeper.add_command(_command)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; return the exit code. Errors go to stderr: what, where, and what to do next."""
+    signal.signal(signal.SIGTERM, _terminate)
+    command: Callable[..., Any] = gatekeeper.main
+    try:
+        return int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
+    except GatekeeperError as error:
+        _complain(error.message, error.hint)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        named = next((word for word in arguments if word in gatekeeper.commands), "")
+        _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output went away. Click leaves with 1 then, which here means a broken promise.
+        sys.stderr.close()  # Python would complain at exit
+        return BUG
+    except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        _complain(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
+        return BUG
+
+
+def _complain(message: str, hint: str) -> None:
+    color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
+    if hint:
+        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)

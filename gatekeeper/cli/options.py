@@ -1,0 +1,96 @@
+"""What commands share: their options, and how each prints its answer and what is wrong."""
+
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gatekeeper.core.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from gatekeeper.core.verdict import Verdict
+
+SLO = click.argument("slo", type=click.Path(path_type=Path))
+RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
+OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+
+
+def show(document: Any, text: str, *, as_json: bool) -> None:
+    """Print the document or the text on stdout."""
+    from gatekeeper.report.text import clean  # noqa: PLC0415
+
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))
+
+
+def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
+    """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    from gatekeeper.core.inputs import written_at  # noqa: PLC0415
+    from gatekeeper.core.slo import parse  # noqa: PLC0415
+    from gatekeeper.report import github_annotations  # noqa: PLC0415
+
+    file, text = written_at(run_dir, slo)
+    sys.stderr.write(github_annotations.render(verdict, parse(text, str(file)), text, str(file)))
+
+
+def seconds(written: str | None, option: str, example: str = "7d") -> float | None:
+    """Read a duration such as *example*; None stays None."""
+    from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
+
+    try:
+        found = None if written is None else parse(written, SECONDS)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}", hint=f"for example {option} {example}") from error
+    if found is not None and found <= 0:
+        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} {example}")
+    return found
+
+
+class Later(click.Command):
+    """A command that is listed, and imported only when it is asked for: *source* is its module, and holds its name."""
+
+    def __init__(self, name: str, source: str, says: str) -> None:
+        super().__init__(name, help=says)
+        self._source = source
+
+    def load(self) -> click.Command:
+        """Return the command itself."""
+        command: click.Command = getattr(import_module(self._source), str(self.name))
+        return command
+
+
+class Commands(click.Group):
+    """Answers a mistyped command with the nearest one, and shows of each the whole sentence."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        found = super().get_command(ctx, cmd_name)
+        return found.load() if isinstance(found, Later) else found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which was meant."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            group = ctx.command_path.partition(" ")[2]
+            raise InputError(f"no command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click asks with it)
+        """List the commands as a newcomer meets them, not by letter."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show what each command does to the end of its sentence; click cuts it off where the line ends."""
+        shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=200)) for name, one in shown if not one.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -1,0 +1,243 @@
+"""The commands that make a run and read it again: certify, plan, sweep, soak, probe, judge, report and their like."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate, show
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.report import FORMATS
+
+if TYPE_CHECKING:
+    from gatekeeper.core.interfaces import Observer
+
+
+@click.command()
+@SLO
+@OUT
+@click.option("--resume", is_flag=True, help="Go on with the run that lies in --out.")
+@AS_JSON
+@QUIET
+def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
+    """Do the whole job: freeze, baseline, sweep, soak, judge, promote or grade back."""
+    from gatekeeper.report.terminal import live, summary  # noqa: PLC0415
+    from gatekeeper.run.certify import certify as do  # noqa: PLC0415
+
+    with live.progress(quiet=quiet) as observer:
+        finished = do(slo, out, resume=resume, observers=_observers(observer))
+    annotate(finished.verdict, finished.path, slo)
+    _tell_telemetry(finished.telemetry, finished.path)
+    if as_json:
+        sys.stdout.write(finished.text)
+    else:
+        summary.show(finished.verdict, run=finished.path, promoted=finished.promoted)
+    return finished.verdict.exit_code
+
+
+@click.command()
+@SLO
+@AS_JSON
+def plan(slo: Path, *, as_json: bool) -> int:
+    """Show every trial, the expected duration, and what this plan can not prove. Nothing is run."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.run.prepare import foresee  # noqa: PLC0415
+
+    document, exit_code = foresee(slo)
+    show(document, command_text.plan(document), as_json=as_json)
+    return exit_code
+
+
+@click.command()
+@SLO
+@OUT
+@AS_JSON
+@QUIET
+def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """Run the sweep alone and say what it would choose. Exits 0 when it finished, whatever it saw."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.terminal import live  # noqa: PLC0415
+    from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
+
+    with live.progress(quiet=quiet) as observer:
+        document = sweep_alone(slo, out, observers=_observers(observer))
+    show(document, command_text.choices(document), as_json=as_json)
+    return 0
+
+
+@click.command()
+@SLO
+@click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
+@OUT
+@AS_JSON
+@QUIET
+def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
+    from gatekeeper.report.terminal import live, summary  # noqa: PLC0415
+    from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
+
+    with live.progress(quiet=quiet) as observer:
+        finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
+    _tell_telemetry(finished.telemetry, finished.path)
+    if as_json:
+        sys.stdout.write(finished.text)
+    else:
+        summary.show(finished.verdict, run=finished.path, promoted=False)
+    return 0
+
+
+@click.command()
+@click.argument("slo", type=click.Path(path_type=Path), required=False)
+@click.option("--target", help="Without an SLO file: the target, a folder or a hub id in the local cache.")
+@click.option("--draft", "drafts", multiple=True, help="Its draft.")
+@click.option("--canaries", type=click.Path(path_type=Path), help="A canary file [default: shipped JSON and chat].")
+@click.option("--backend", type=click.Choice(["mlx", "mlx-server"]), default="mlx", show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="About how long.")
+@OUT
+@AS_JSON
+@QUIET
+def probe(
+    slo: Path | None,
+    target: str | None,
+    drafts: Sequence[str],
+    canaries: Path | None,
+    backend: str,
+    *,
+    seconds: float,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Say in about thirty seconds if a draft helps on this machine. Writes no policy; exits 0 when it finished."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.terminal import live  # noqa: PLC0415
+    from gatekeeper.run import quick_probe as asking  # noqa: PLC0415
+
+    if (slo is None) == (target is None):
+        raise InputError("probe needs an SLO file, or --target and --draft", hint="give exactly one of the two")
+    if target is not None and not drafts:
+        raise InputError("--target needs --draft", hint="name the draft to try")
+    if slo is not None and (drafts or canaries):
+        raise InputError("--draft and --canaries belong to --target", hint="the SLO file names its own")
+    with live.progress(quiet=quiet) as observer:
+        watching = _observers(observer)
+        if slo is not None:
+            again = f"gatekeeper probe {slo}"
+            document = asking.probe(slo, out, seconds=seconds, observers=watching, again=again)
+        else:
+            again = f"gatekeeper probe --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
+            document = asking.probe_pair(
+                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
+            )
+    show(document, command_text.probe(document), as_json=as_json)
+    return 0
+
+
+@click.command()
+@RUN_DIR
+@click.option("--slo", type=click.Path(path_type=Path), help="Lay another SLO's promises against the records.")
+@AS_JSON
+def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
+    """Derive the verdict again from the records alone; same exit code, same bytes."""
+    from gatekeeper.report import text, verdict_json  # noqa: PLC0415
+    from gatekeeper.run.load import judge as do  # noqa: PLC0415
+
+    verdict = do(run_dir, slo)
+    annotate(verdict, run_dir, slo)
+    sys.stdout.write(verdict_json.render(verdict) if as_json else text.render(verdict))
+    return verdict.exit_code
+
+
+@click.command()
+@RUN_DIR
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
+def report(run_dir: Path, form: str, output: Path | None) -> int:
+    """Render a finished or interrupted run."""
+    from gatekeeper.run import load  # noqa: PLC0415
+
+    chosen = FORMATS[form]
+    scene = load.picture(run_dir) if chosen.whole else None
+    verdict = scene.verdict if scene is not None else load.judge(run_dir)
+    annotate(verdict, run_dir, None)
+    content = chosen.load()(scene if scene is not None else verdict)
+    if output is None:
+        sys.stdout.write(content)
+        return 0
+    try:
+        output.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+    return 0
+
+
+@click.command()
+@RUN_DIR
+@AS_JSON
+def export(run_dir: Path, *, as_json: bool) -> int:
+    """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
+    from gatekeeper.report.otel import export_stored  # noqa: PLC0415
+
+    sent = export_stored(run_dir)
+    document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
+    text = f"{sent.endpoint} took {sent.spans} spans and {sent.points} points\n"
+    show(document, text, as_json=as_json)
+    return 0
+
+
+@click.command()
+@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="How many samples to take.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between them."
+)
+@click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object a sample.")
+def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> int:
+    """Show what this host's telemetry says now: every value with its source and status."""
+    from gatekeeper.host.live import watch  # noqa: PLC0415
+    from gatekeeper.report.host_table import table  # noqa: PLC0415
+
+    watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)
+    return 0
+
+
+@click.command()
+@AS_JSON
+def metrics(*, as_json: bool) -> int:
+    """List every metric an objective may name: unit, direction, unit of analysis, what it needs to see."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+
+    show(command_text.metrics_document(), command_text.metrics(), as_json=as_json)
+    return 0
+
+
+def _tell_telemetry(trouble: str | None, run: Path) -> None:
+    """Say at the end, even where progress was not wanted, that a collector lacks something."""
+    if trouble is not None:
+        click.echo(f"telemetry was not delivered: {trouble}; send it again with: gatekeeper export {run}", err=True)
+
+
+def _observers(observer: "Observer | None") -> "list[Observer]":
+    from gatekeeper.run import events  # noqa: PLC0415
+
+    return [one for one in (observer, events.wanted()) if one is not None]
+
+
+def _knobs(written: Sequence[str]) -> dict[str, Any]:
+    """Read KNOB=VALUE pairs; a value is TOML, or else a bare word such as a draft's name."""
+    out: dict[str, Any] = {}
+    for one in written:
+        knob, equals, value = one.partition("=")
+        if not equals or not knob:
+            raise InputError(f"--set {one}: expected KNOB=VALUE", hint="for example --set num_draft_tokens=4")
+        try:
+            out[knob] = json.loads(value)
+        except ValueError:
+            out[knob] = value
+    return out
+
+
+COMMANDS = (certify, plan, sweep, soak, probe, judge, report, export, host, metrics)

@@ -1,0 +1,132 @@
+"""A canary: one frozen prompt, and what a right answer to it is."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Literal
+
+import jsonschema
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from gatekeeper.core.errors import InputError
+
+Tier = Literal["short", "medium", "long"]
+
+
+class ToolCall(BaseModel):
+    """An expected call: exact name; each argument a value or a list of allowed values, "" in it meaning optional."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class Expect(BaseModel):
+    """What decides whether an answer passes; exactly one way."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    equals: str | None = None
+    regex: str | None = None
+    json_schema: dict[str, Any] | None = None
+    tool_call: ToolCall | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+        return pattern
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        if schema is not None:
+            try:
+                _check_schema(json.dumps(schema))
+            except jsonschema.SchemaError as error:
+                raise ValueError(f"not a JSON schema: {error.message}") from error
+        return schema
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Expect":
+        if len(self.model_fields_set) != 1:
+            raise ValueError("needs exactly one of: equals, regex, json_schema, tool_call, tool_calls")
+        return self
+
+    @property
+    def kind(self) -> Literal["text", "json", "tool"]:
+        """Say which pass rate this expectation belongs to."""
+        if self.json_schema is not None:
+            return "json"
+        return "text" if self.equals is not None or self.regex is not None else "tool"
+
+
+@lru_cache(maxsize=256)
+def _check_schema(schema: str) -> None:
+    """Raise SchemaError for what is no JSON schema; the canaries of a workload often share one, and a check is slow."""
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
+
+
+class Canary(BaseModel):
+    """One line of a canary file; `messages` and `tools` as in the OpenAI chat API."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1)
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    tools: tuple[dict[str, Any], ...] = ()
+    expect: Expect | None = None
+    tier: Tier | None = None
+    category: str | None = None
+
+    @field_validator("messages")
+    @classmethod
+    def _have_roles(cls, messages: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for message in messages:
+            if not isinstance(message.get("role"), str):
+                raise ValueError("every message needs a 'role'")
+        return messages
+
+
+def _complaints(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(part) for part in one['loc']) or 'line'}: {one['msg'].removeprefix('Value error, ')}"
+        for one in error.errors()
+    )
+
+
+def parse(text: str, name: str) -> tuple[Canary, ...]:
+    """Read a canary file's *text*; raise InputError with *name*, the line and what is wrong with it."""
+    return tuple(_lines(text, name))
+
+
+def _lines(text: str, name: str) -> Iterator[Canary]:
+    seen: dict[str, int] = {}
+    # Only a line feed ends a line: splitlines() would also split at U+2028, which a JSON string may hold.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{name}: line {number}"
+        try:
+            canary = Canary.model_validate(json.loads(line))
+        except json.JSONDecodeError as error:
+            hint = "each line holds one whole JSON object; was the file cut off?"
+            raise InputError(f"{where}: not JSON: {error.msg} at column {error.colno}", hint=hint) from error
+        except ValidationError as error:
+            hint = "a canary has: id, messages, and optionally max_tokens, tools, expect, tier, category"
+            raise InputError(f"{where}: {_complaints(error)}", hint=hint) from error
+        if canary.id in seen:
+            hint = "ids name records; give each canary its own"
+            raise InputError(f"{where}: id '{canary.id}' already stands in line {seen[canary.id]}", hint=hint)
+        seen[canary.id] = number
+        yield canary
+    if not seen:
+        raise InputError(f"{name}: holds no canary", hint="write one JSON object a line: id, messages, expect")

@@ -1,0 +1,164 @@
+"""The files a run is made from: the SLO, its canaries and its profile, as text, parsed, and with their digests."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatekeeper.core import canary, run_directory, slo, toml_file
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.profile import Profile
+from gatekeeper.core.slo import Slo
+
+SLO_NAME = "inputs/slo.toml"
+PROFILE_NAME = "inputs/profile.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a person wrote, complete."""
+
+    slo: Slo
+    canaries: dict[str, tuple[Canary, ...]]
+    """By workload."""
+    profile: Profile
+    base: Path
+    """The folder that paths in the SLO are relative to."""
+    texts: dict[str, str]
+    """Every file's text, by its name in the run directory."""
+    files: dict[str, File]
+    """What the manifest says of them: `slo`, `profile`, `workload NAME`."""
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return a file's text; a missing or unreadable one is an InputError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, near) if near else "check the path"
+        raise InputError(f"{what} {path} does not exist", hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what} {path} is not UTF-8: byte {error.start}", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"cannot read {what} {path}: {error.strerror}", hint="check its permissions") from error
+
+
+def read(path: Path) -> Inputs:
+    """Read an SLO file and everything it names."""
+    text = read_text(path, "SLO file")
+    promised = slo.parse(text, str(path))
+    base = path.parent
+    texts, files = {SLO_NAME: text}, {"slo": File(name=path.name, sha256=sha256(text))}
+    canaries = {}
+    for number, workload in enumerate(promised.workload):
+        source = base / workload.canaries
+        line = toml_file.line_of(text, ("workload", number, "canaries"))
+        content = read_text(source, f"{path}: line {line}: workload[{number + 1}].canaries: canary file")
+        canaries[workload.name] = canary.parse(content, str(source))[: workload.first]
+        texts[canary_name(workload.name)] = content
+        count = len(canaries[workload.name])
+        files[f"workload {workload.name}"] = File(name=source.name, sha256=sha256(content), count=count)
+    source = find_profile(promised.soak.profile, base, path)
+    content = read_text(source, "soak profile")
+    texts[PROFILE_NAME] = content
+    files["profile"] = File(name=source.name, sha256=sha256(content))
+    profile = toml_file.parse(content, str(source), Profile)
+    _known_workloads(profile, promised, source)
+    return Inputs(promised, canaries, profile, base, texts, files)
+
+
+def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
+    """Return where a run's SLO file stands, and its text: the one named, the same in this checkout, or the copy."""
+    if slo_path is not None:
+        return slo_path, read_text(slo_path, "SLO file")
+    copy = run_dir / SLO_NAME
+    text = read_text(copy, "SLO file")
+    for here in (Path(), Path("slos")):
+        for path in sorted(here.glob("*.toml")):
+            with suppress(OSError):  # somebody else's file, and none of our business
+                if path.read_text(encoding="utf-8", errors="replace") == text:
+                    return path, text
+    return copy, text
+
+
+def canary_name(workload: str) -> str:
+    """Return the name of a workload's canaries in the run directory."""
+    return f"inputs/canaries-{workload}.jsonl"
+
+
+def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
+    idle = [one.name for one in promised.workload if profile.weight(one.name, one.tier) <= 0]
+    if idle:
+        raise InputError(
+            f"{source}: mix gives a workload no weight: it would never be soaked",
+            hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
+        )
+    absent = sorted(set(profile.tiers) - {one.tier for one in promised.workload})
+    if absent:
+        raise InputError(
+            f"{source}: mix names the tier {', '.join(absent)}, and no workload of the SLO is of it",
+            hint=f'set tier = "{absent[0]}" on a workload, or choose another profile',
+        )
+
+
+def shipped(folder: str) -> Path:
+    """Return a folder of data shipped with gatekeeper: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "data" / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+def find_profile(name: str, base: Path, slo_path: Path) -> Path:
+    """Return the file of profile *name*: a path relative to the SLO, a project's own, or a shipped one."""
+    if name.endswith(".toml"):
+        return base / name
+    places = [base / "profiles", base.parent / "soak" / "profiles", shipped("soak/profiles")]
+    for place in places:
+        if (place / f"{name}.toml").is_file():
+            return place / f"{name}.toml"
+    known = {path.stem for place in places if place.is_dir() for path in place.glob("*.toml")}
+    raise InputError(f"{slo_path}: soak.profile: no profile '{name}'", hint=did_you_mean(name, known))
+
+
+def stored(texts: dict[str, str], manifest: Manifest, base: Path) -> tuple[Inputs, list[str]]:
+    """Rebuild the inputs from a run directory's copies; also say which are not what was frozen."""
+    promised = slo.parse(texts[SLO_NAME], SLO_NAME)
+    canaries: dict[str, tuple[Canary, ...]] = {}
+    broken = []
+    expected = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
+    for workload in promised.workload:
+        name = canary_name(workload.name)
+        canaries[workload.name] = canary.parse(texts[name], name)[: workload.first]
+        if workload.name in manifest.canaries:
+            expected[name] = manifest.canaries[workload.name]
+    for name, text in texts.items():
+        if name not in expected or sha256(text) != expected[name].sha256:
+            broken.append(f"{name} is not what was frozen")
+    profile = toml_file.parse(texts[PROFILE_NAME], PROFILE_NAME, Profile)
+    files: dict[str, Any] = {"slo": manifest.slo, "profile": manifest.profile}
+    files |= {f"workload {name}": file for name, file in manifest.canaries.items()}
+    return Inputs(promised, canaries, profile, base, texts, files), broken
+
+
+def load_manifest(content: bytes) -> Manifest:
+    """Parse manifest.json; a newer or a damaged one is an InputError."""
+    try:
+        return Manifest.model_validate(run_directory.document(content, "manifest.json"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"manifest.json: damaged: {where}: {first['msg']}", hint="restore it from a copy of the run"
+        ) from error
+
+
+def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
+    """Read the inputs a run directory keeps."""
+    names = [SLO_NAME, PROFILE_NAME, *(canary_name(name) for name in manifest.canaries)]
+    texts = {name: directory.text(name) for name in names}
+    return stored(texts, manifest, directory.path / "inputs")

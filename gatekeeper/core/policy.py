@@ -1,0 +1,243 @@
+"""What may be deployed: policy.toml as `certify` writes it and a person edits it."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, ValidationInfo, field_validator, model_validator
+
+from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import Bounded, Chosen, Rung
+from gatekeeper.core.subject import Written
+from gatekeeper.core.toml_file import parse as parse_toml
+from gatekeeper.core.units import UNITS_OF, Seconds
+from gatekeeper.core.units import parse as parse_quantity
+
+PASS_RATE = Metric(
+    "canary_pass_rate",
+    "1",
+    higher_is_better=True,
+    per=Per.ANSWER,
+    needs=Sight.TEXT,
+    says="share of the answers that are what their canary expects",
+    least=0.0,
+    most=1.0,
+)
+"""Watched after the promotion alone: an SLO compares with plain decoding, which production may not have."""
+
+WATCHED: dict[str, Metric] = {
+    name: BY_NAME[name]
+    for name in (
+        "acceptance_rate",
+        "throughput_ratio",
+        "decode_throughput",
+        "error_rate",
+        "json_pass_delta",
+        "tool_call_pass_delta",
+        "task_pass_delta",
+        "memory_headroom",
+        "memory_pressure_critical",
+        "swap_growth",
+        "throttle_time",
+    )
+} | {PASS_RATE.name: PASS_RATE}
+"""The metrics a guard may name."""
+
+
+class Figure(Written):
+    """A figure as the soak measured it, with its bounds at the SLO's confidence."""
+
+    center: float
+    lo: float
+    hi: float
+    n: int = Field(ge=0)
+
+
+class Measured(Written):
+    """What the soak measured of a route: the reference where production has no plain decoding to compare with."""
+
+    throughput_ratio: Figure | None = None
+    decode_throughput: Figure | None = None
+    acceptance_rate: Figure | None = None
+    canary_pass_rate: Figure | None = None
+    json_pass_rate: Figure | None = None
+    tool_call_pass_rate: Figure | None = None
+
+
+class Lower(Chosen):
+    """One rung below the certified setting."""
+
+    rung: Rung
+
+
+class Route(Written):
+    """What one workload may do."""
+
+    workload: str = Field(min_length=1)
+    speculation: bool
+    because: str = ""
+    setting: Chosen = Chosen()
+    warm_up: bool = False
+    ladder: tuple[Lower, ...] = Field(default=(), description="rungs below the setting; plain decoding ends them")
+    measured: Measured = Measured()
+
+    @model_validator(mode="after")
+    def _drafts(self) -> "Route":
+        if self.speculation and self.setting.draft is None:
+            raise ValueError(f"route '{self.workload}' speculates without a draft\ngive setting.draft")
+        if any(lower.draft is None for lower in self.ladder):
+            raise ValueError("a rung without a draft is plain decoding, which ends every ladder anyway\nleave it out")
+        return self
+
+    @property
+    def rungs(self) -> tuple[Setting, ...]:
+        """Return the settings from the certified one down; the last one is plain decoding."""
+        if not self.speculation:
+            return (_plain(),)
+        return (*(_turned(one) for one in (self.setting, *self.ladder)), _plain())
+
+
+class Guard(Bounded):
+    """One bound to watch while a route speculates: crossed for so long, the route goes down a rung."""
+
+    for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be seen crossed")
+    over: Seconds | None = Field(default=None, gt=0, description="the stretch that is judged; default [watch] window")
+    missing_for: Seconds | None = Field(
+        default=None, gt=0, description="how long evidence may be missing; default [watch] missing_for"
+    )
+    why: str = ""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in WATCHED:
+            raise ValueError(f"no guard can watch '{metric}'\n{did_you_mean(metric, WATCHED)}")
+        return metric
+
+    @field_validator("at_least", "at_most", mode="before")
+    @classmethod
+    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
+        metric = WATCHED.get(seen.data.get("metric", ""))
+        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
+
+    @model_validator(mode="after")
+    def _one_possible_bound(self) -> "Guard":
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError(f"guard on '{self.metric}' needs exactly one of: at_least, at_most")
+        if self.bound != ("at_least" if self.of.higher_is_better else "at_most"):
+            wrong, right = self.bound, "at_most" if self.bound == "at_least" else "at_least"
+            raise ValueError(f"{wrong} guards nothing: {self.metric} is better the other way\nwrite {right}")
+        self.of.refuse(self.bound, self.threshold)
+        if self.of.host and self.workloads:
+            raise ValueError(f"{self.metric} belongs to the host\nleave out `workloads`")
+        return self
+
+    @property
+    def of(self) -> Metric:
+        """Return the metric it watches."""
+        return WATCHED[self.metric]
+
+    @property
+    def name(self) -> str:
+        """Name it among the guards of a workload."""
+        return f"{self.metric} {self.bound} {self.threshold:g}"
+
+
+class Watch(Written):
+    """How `gatekeeper watch` looks, and how slowly it comes back."""
+
+    interval: Seconds = Field(default=60.0, gt=0, description="from look to look")
+    duty: float = Field(default=0.02, gt=0, le=0.5, description="largest share of the time spent on canaries")
+    canaries: int = Field(default=4, ge=1, description="canaries a look may ask of one workload, at most")
+    window: Seconds = Field(default=86400.0, gt=0, description="older answers are forgotten")
+    missing_for: Seconds = Field(default=3600.0, gt=0, description="without evidence for longer, speculation is off")
+    quiet_for: Seconds = Field(default=3600.0, gt=0, description="quiet time before a rung up; doubled by each relapse")
+    quiet_most: Seconds = Field(default=86400.0, gt=0, description="the doubling ends here")
+    false_alarms: float = Field(
+        default=0.05, gt=0, lt=0.5, description="chance of a wrong step down per route over the policy's life"
+    )
+    slack: float = Field(
+        default=0.15, ge=0, lt=1, description="slower by so much is no evidence where no plain decoding is at hand"
+    )
+    on_change: tuple[tuple[str, ...], ...] = Field(default=(), description="commands to run when a route changes")
+
+    @field_validator("on_change")
+    @classmethod
+    def _not_empty(cls, commands: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        if any(not command or not command[0] for command in commands):
+            raise ValueError('each command is a list that begins with a program\nwrite [["/path/to/program", "word"]]')
+        return commands
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Watch":
+        if self.quiet_most < self.quiet_for:
+            raise ValueError("quiet_most is shorter than quiet_for")
+        if self.missing_for < self.interval:
+            raise ValueError("missing_for is shorter than interval: every look would find its evidence missing")
+        return self
+
+
+class Default(Written):
+    """What holds for a workload without a route."""
+
+    speculation: Literal[False] = False
+
+
+class Policy(Written):
+    """The whole file."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    slo: str = Field(min_length=1)
+    grade: Literal["certification", "demo"]
+    manifest_sha256: str
+    verdict_sha256: str
+    issued: AwareDatetime
+    expires: AwareDatetime
+    default: Default = Default()
+    watch: Watch = Watch()
+    route: tuple[Route, ...] = Field(min_length=1)
+    guard: tuple[Guard, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Policy":
+        names = [route.workload for route in self.route]
+        if len(set(names)) != len(names):
+            raise ValueError("two routes have the same workload")
+        for number, guard in enumerate(self.guard, start=1):
+            for name in guard.workloads:
+                if name not in names:
+                    raise ValueError(f"guard[{number}].workloads: no route '{name}'\n{did_you_mean(name, names)}")
+        return self
+
+    def route_of(self, workload: str) -> Route:
+        """Return the route of *workload*; one that has none decodes plainly."""
+        found = next((route for route in self.route if route.workload == workload), None)
+        return found or Route(workload=workload, speculation=False, because="it has no route")
+
+    def guards_of(self, workload: str) -> tuple[Guard, ...]:
+        """Return the guards of *workload*, those of the host with them."""
+        return tuple(guard for guard in self.guard if guard.applies_to(workload))
+
+    def expired(self, now: datetime) -> bool:
+        """Tell whether its time is over."""
+        return now >= self.expires
+
+    @property
+    def life(self) -> float:
+        """Return the seconds it holds for."""
+        return max(0.0, (self.expires - self.issued).total_seconds())
+
+
+def _turned(knobs: Chosen) -> Setting:
+    written = knobs.model_dump(include=set(Chosen.model_fields), exclude_none=True)
+    return tuple(sorted(written.items()))
+
+
+def _plain() -> Setting:
+    return (("draft", None),)
+
+
+def parse(text: str, name: str) -> Policy:
+    """Read a policy's *text*; raise InputError with *name*, line, key and what is allowed."""
+    return parse_toml(text, name, Policy)

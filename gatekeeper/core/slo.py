@@ -1,0 +1,325 @@
+"""What is promised: the SLO file as a person writes it."""
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from gatekeeper.core.canary import Tier
+from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.metrics import BY_NAME, Metric
+from gatekeeper.core.subject import Subject, Written
+from gatekeeper.core.toml_file import parse as parse_toml
+from gatekeeper.core.units import UNITS_OF, Quantity, Seconds
+from gatekeeper.core.units import parse as parse_quantity
+
+CERTIFICATION_S = 600.0
+"""A shorter soak is a demo (contract)."""
+
+
+Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
+Bound = Literal["at_least", "at_most"]
+
+CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
+"""Knobs the sweep chooses a value for."""
+CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
+"""Knobs swept in both arms and reported, never chosen."""
+DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
+"""Knobs that are the draft's length, for the rung `shrink-draft`."""
+
+
+class Host(Written):
+    """What the promise was made for; another host makes the verdict unproven."""
+
+    chip: str | None = Field(default=None, description="as the system names it, e.g. Apple M4")
+    memory_gb: float | None = Field(default=None, gt=0)
+    os: str | None = Field(default=None, description="prefix of the OS version")
+    power: Literal["ac", "any"] = "any"
+
+
+class Sampling(Written):
+    """How tokens are drawn."""
+
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int = 7
+    max_tokens: int = Field(default=256, ge=1)
+    thinking: bool | None = Field(default=None, description="think aloud first; unset: as the model's template does")
+    distribution_check: bool = Field(
+        default=False, description="above temperature 0: compare the distribution of the arms' first tokens"
+    )
+
+
+class Workload(Written):
+    """One class of prompts; it gets its own verdict."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    tier: Tier = "short"
+    canaries: str = Field(min_length=1, description="a canary file, relative to this file")
+    first: int | None = Field(default=None, ge=1, description="use only the first so many canaries of the file")
+    speculation: Literal["required", "optional"] = "required"
+
+
+class Chosen(Written):
+    """One value of each knob the sweep chooses; without a draft it is plain decoding."""
+
+    draft: str | None = None
+    num_draft_tokens: int | None = Field(default=None, ge=1)
+    block_size: int | None = Field(default=None, ge=1)
+    window: int | None = Field(default=None, ge=1)
+    draft_n_min: int | None = Field(default=None, ge=0)
+    draft_p_min: float | None = Field(default=None, ge=0, le=1)
+
+
+class Knobs(Chosen):
+    """One value of each knob."""
+
+    temperature: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    thinking: bool | None = None
+    concurrency: int | None = Field(default=None, ge=1)
+
+
+class Sweep(Written):
+    """Which knobs are moved, and how far."""
+
+    design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
+    repeats: int = Field(default=3, ge=1)
+    max_runs: int = Field(default=200, ge=1)
+    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: a setting is asked no further once the answers decide"
+    )
+    warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
+    draft: tuple[str, ...] = ()
+    num_draft_tokens: tuple[int, ...] = ()
+    block_size: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    draft_n_min: tuple[int, ...] = ()
+    draft_p_min: tuple[float, ...] = ()
+    temperature: tuple[float, ...] = ()
+    max_tokens: tuple[int, ...] = ()
+    thinking: tuple[bool, ...] = ()
+    concurrency: tuple[int, ...] = ()
+    default: Knobs = Knobs()
+
+    @field_validator(*CHOSEN, *CONDITIONS)
+    @classmethod
+    def _sane(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value is listed twice")
+        for value in values:
+            if not isinstance(value, bool | str) and value < 0:
+                raise ValueError(f"{value} is negative")
+        return values
+
+    @field_validator("num_draft_tokens", "block_size", "concurrency", "max_tokens", "window")
+    @classmethod
+    def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if 0 in values:
+            raise ValueError("0 is not a setting: plain decoding is always measured beside the sweep")
+        return values
+
+    def values(self, knob: str) -> tuple[Any, ...]:
+        """Return the values of *knob* to sweep; empty where it is not moved."""
+        values: tuple[Any, ...] = getattr(self, knob)
+        return values
+
+
+class Soak(Written):
+    """How long, how, and beside what the choice is proven."""
+
+    duration: Seconds = Field(default=600.0, gt=0)
+    max_duration: Seconds = Field(default=3600.0, gt=0)
+    window: Seconds | None = Field(default=None, gt=0, description="acceptance windows; default duration / 5")
+    profile: str = "steady"
+    concurrency: int = Field(default=1, ge=1, le=64)
+    sentinel_share: float = Field(default=0.2, gt=0, le=0.5)
+    sentinel_drift: float = Field(default=0.05, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Soak":
+        if "max_duration" not in self.model_fields_set and self.max_duration < self.duration:
+            object.__setattr__(self, "max_duration", self.duration)
+        if self.max_duration < self.duration:
+            raise ValueError("max_duration is shorter than duration")
+        return self
+
+    @property
+    def window_s(self) -> float:
+        """Return the length of an acceptance window in seconds."""
+        return self.window if self.window is not None else self.duration / 5
+
+
+class Fallback(Written):
+    """Where a workload steps when a promise breaks."""
+
+    ladder: tuple[Rung, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
+
+    @field_validator("ladder")
+    @classmethod
+    def _each_once(cls, ladder: tuple[Rung, ...]) -> tuple[Rung, ...]:
+        if len(set(ladder)) != len(ladder):
+            raise ValueError("each rung once")
+        if "autoregressive" in ladder and ladder[-1] != "autoregressive":
+            raise ValueError("autoregressive is the last rung: below plain decoding there is nothing")
+        return ladder
+
+
+class Promote(Written):
+    """How long a certificate holds."""
+
+    valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
+
+
+class Telemetry(Written):
+    """Where OpenTelemetry data goes, and how much of it."""
+
+    endpoint: str | None = Field(
+        default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
+    )
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    headers_env: str | None = Field(
+        default=None, min_length=1, description="name of the environment variable with name=value,name=value"
+    )
+    rounds: bool = Field(default=False, description="every verify round as an event of its request's span")
+    timeout: Seconds = Field(default=10.0, gt=0, le=120, description="longest time one export may take")
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "Telemetry":
+        if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
+            raise ValueError("protocol and headers_env belong to an endpoint, which is missing")
+        return self
+
+
+class Bounded(Written):
+    """What holds one metric of some workloads, or of all, to one bound: a promise, or a guard."""
+
+    metric: str
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+    workloads: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> Bound:
+        """Return on which side the bound is."""
+        return "at_least" if self.at_least is not None else "at_most"
+
+    @property
+    def threshold(self) -> float:
+        """Return the bound in base units."""
+        value = self.at_least if self.at_least is not None else self.at_most
+        return float(value) if value is not None else 0.0
+
+    def applies_to(self, workload: str) -> bool:
+        """Tell whether it is about *workload*; without any named it is about all."""
+        return not self.workloads or workload in self.workloads
+
+
+class Objective(Bounded):
+    """One promise: a metric, one bound, and why it was made."""
+
+    when: Literal["speculating", "always"] | None = None
+    scope: Literal["frozen", "population"] = "frozen"
+    source: Literal["ours", "claims"] = Field(default="ours", alias="from")
+    why: str = Field(min_length=1)
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in BY_NAME:
+            raise ValueError(f"unknown metric '{metric}'\n{did_you_mean(metric, BY_NAME)}")
+        return metric
+
+    @field_validator("at_least", "at_most", mode="before")
+    @classmethod
+    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
+        metric = BY_NAME.get(seen.data.get("metric", ""))
+        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
+
+    @model_validator(mode="after")
+    def _one_possible_bound(self) -> "Objective":
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError(f"objective on '{self.metric}' needs exactly one of: at_least, at_most")
+        self.of.refuse(self.bound, self.threshold)
+        if self.of.host and self.workloads:
+            raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
+        if self.scope == "population" and not self.of.population:
+            raise ValueError(f"{self.metric} is a fact of this run and has no population\nleave out `scope`")
+        if self.when == "always" and self.of.default_when == "speculating":
+            raise ValueError(f"{self.metric} has no meaning in plain decoding\nleave out `when`")
+        return self
+
+    @property
+    def of(self) -> Metric:
+        """Return the metric this promise is about."""
+        return BY_NAME[self.metric]
+
+    @property
+    def applies_when(self) -> str:
+        """Return `speculating` or `always`."""
+        return self.when or self.of.default_when
+
+
+class Slo(Written):
+    """The whole file."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    why: str = ""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    host: Host = Host()
+    subject: Subject
+    sampling: Sampling = Sampling()
+    workload: tuple[Workload, ...] = Field(min_length=1)
+    sweep: Sweep = Sweep()
+    soak: Soak = Soak()
+    fallback: Fallback = Fallback()
+    promote: Promote = Promote()
+    telemetry: Telemetry = Telemetry()
+    objective: tuple[Objective, ...] = Field(min_length=1)
+
+    @field_validator("workload")
+    @classmethod
+    def _distinct(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [workload.name for workload in workloads]
+        if len(set(names)) != len(names):
+            raise ValueError("two workloads have the same name")
+        return workloads
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Slo":
+        names = [workload.name for workload in self.workload]
+        for number, objective in enumerate(self.objective, start=1):
+            for name in objective.workloads:
+                if name not in names:
+                    raise ValueError(
+                        f"objective[{number}].workloads: no workload '{name}'\n{did_you_mean(name, names)}"
+                    )
+        for draft in (*self.sweep.draft, *([self.sweep.default.draft] if self.sweep.default.draft else [])):
+            if draft not in self.subject.drafts:
+                raise ValueError(
+                    f"sweep.draft: '{draft}' is not one of subject.drafts\n{did_you_mean(draft, self.subject.drafts)}"
+                )
+        return self
+
+    def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
+        """Return the promises that apply to *workload* in this state, host metrics left out."""
+        return tuple(
+            objective
+            for objective in self.objective
+            if not objective.of.host
+            and objective.applies_to(workload)
+            and (speculating or objective.applies_when == "always")
+        )
+
+    @property
+    def host_objectives(self) -> tuple[Objective, ...]:
+        """Return the promises about the host."""
+        return tuple(objective for objective in self.objective if objective.of.host)
+
+
+def parse(text: str, name: str) -> Slo:
+    """Read an SLO file's *text*; raise InputError with *name*, line, key and what is allowed."""
+    return parse_toml(text, name, Slo)

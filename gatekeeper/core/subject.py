@@ -1,0 +1,101 @@
+"""The subject of an SLO: what is certified, what serves it, and how it is reached."""
+
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.units import Seconds
+
+BackendName = Literal[
+    "ddtree",
+    "dflash-mlx",
+    "llama-server",
+    "lmstudio",
+    "mlx",
+    "mlx-omni",
+    "mlx-server",
+    "mlx-vlm",
+    "mtplx",
+    "ollama",
+    "omlx",
+    "openai",
+    "rapid-mlx",
+    "redrafter",
+    "scripted",
+    "vllm",
+    "vllm-mlx",
+    "worker",
+    "zlab-dflash",
+]
+
+
+class Written(BaseModel):
+    """A table that people write: nothing unknown, nothing infinite, nothing changed later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class KnobPlace(Written):
+    """Where a generic server takes a knob: pieces of its command line (a restart) or a request field."""
+
+    argv: tuple[str, ...] | None = None
+    field: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "KnobPlace":
+        if (self.argv is None) == (self.field is None):
+            raise ValueError("give exactly one of: argv, field")
+        return self
+
+
+class Subject(Written):
+    """What is certified: a target, its drafts, and what serves them."""
+
+    backend: BackendName
+    target: str = Field(min_length=1, description="a hub id in the local cache, or a path relative to this file")
+    drafts: tuple[str, ...] = Field(default=(), description="heaviest first; later ones are the lighter tier")
+    prompt_cache: Literal["off", "as-deployed"] = "off"
+    args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
+    url: str | None = Field(default=None, description="attach to a running server")
+    plain_url: str | None = None
+    served_model_name: str | None = Field(default=None, description="the target's name in requests")
+    program: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="the program to start where it is not the one on PATH; flags stay ours"
+    )
+    command: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="start a server: {target} {draft} {port} and knobs such as {window}"
+    )
+    plain_command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    draft_method: str | None = Field(
+        default=None, description="how the server drafts, in its own word: draft-mtp, dflash, ngram, eagle3 ..."
+    )
+    api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
+    script: str | None = Field(default=None, description="the truth of a scripted subject")
+    knobs: dict[str, KnobPlace] = {}
+    timeout: Seconds = Field(default=120.0, gt=0, description="longest silence inside an answer")
+    start_timeout: Seconds = Field(default=180.0, gt=0, description="longest wait until a server is healthy")
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _known(cls, backend: object) -> object:
+        if backend not in get_args(BackendName):
+            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), get_args(BackendName))}")
+        return backend
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Subject":
+        if len(set(self.drafts)) != len(self.drafts):
+            raise ValueError("a draft is listed twice")
+        if self.backend == "scripted" and self.script is None:
+            raise ValueError('the scripted backend needs script = "truth.json"')
+        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
+        if self.url is not None and started:
+            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nkeep one of the two")
+        if self.program is not None and self.command is not None:
+            raise ValueError(
+                "program replaces the first word of our command line, command the whole\nkeep one of the two"
+            )
+        if self.plain_url is not None and self.url is None:
+            raise ValueError("plain_url is the plain twin of url, which is missing")
+        return self

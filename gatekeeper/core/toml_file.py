@@ -1,0 +1,115 @@
+"""A TOML file people write: read it, and say file, line and key of what is wrong with it."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import TypeVar, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gatekeeper.core.errors import InputError, did_you_mean
+
+Model = TypeVar("Model", bound=BaseModel)
+Path = Sequence[str | int]
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\]?\s*(?:#.*)?$")
+
+
+def parse(text: str, name: str, model: type[Model]) -> Model:
+    """Return *text* as a *model*; raise InputError naming the file, line, key, what is allowed and the nearest word."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{name}: not TOML: {error}", hint="check quotes and brackets near that line") from error
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first, *others = (complaint(text, name, model, one) for one in error.errors())
+        message, hint = first
+        more = "".join(f"\n{other}" for other, _ in others[:4])
+        raise InputError(message + more, hint=hint) from error
+
+
+def complaint(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
+    """Turn one pydantic error into a message with its line, and a hint."""
+    loc, kind, said = error["loc"], error["type"], error["msg"]
+    path = [part for part in loc if not (isinstance(part, str) and ("[" in part or part.startswith("function-")))]
+    key = dotted(path)
+    where = f"{name}: line {line_of(text, path)}: {key}" if path else name
+    said = said.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if kind == "extra_forbidden":
+        return f"{where}: unknown key", did_you_mean(str(path[-1]), keys_at(model, path[:-1]))
+    if kind == "missing":
+        return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", f"add `{path[-1]} = …`"
+    if "\n" in said:
+        said, hint = said.split("\n", 1)
+        return f"{where}: {said}", hint
+    return f"{where}: {said[:1].lower()}{said[1:]}", ""
+
+
+def dotted(path: Path) -> str:
+    """Name a place as people do: `objective[3].metric`, counting from 1."""
+    out = ""
+    for part in path:
+        out += f"[{part + 1}]" if isinstance(part, int) else f"{'.' if out else ''}{part}"
+    return out
+
+
+def keys_at(model: type[BaseModel], path: Path) -> list[str]:
+    """Return the keys allowed at *path* of *model*."""
+    here: object = model
+    named = False  # the next part is a name that people chose: the key of a table of tables
+    for part in path:
+        if named:
+            named = False
+            continue
+        if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(part) or next(
+                (one for one in here.model_fields.values() if one.alias == part), None
+            )
+            here = field.annotation if field else None
+            named = get_origin(here) is dict
+        here = _model_in(here)
+    if not (isinstance(here, type) and issubclass(here, BaseModel)):
+        return []
+    return [field.alias or key for key, field in here.model_fields.items()]
+
+
+def _model_in(annotation: object) -> object:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if isinstance(found, type):
+            return found
+    return None
+
+
+def line_of(text: str, path: Path) -> int:
+    """Return the line where *path* is written, or that of its nearest written parent; 1 if none is."""
+    counts: dict[tuple[str, ...], int] = {}
+    table: list[str | int] = []
+    best, depth = 1, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            names = tuple(part.strip().strip('"') for part in header.group(2).split("."))
+            table = list(names)
+            if header.group(1) == "[[":
+                counts[names] = counts.get(names, -1) + 1
+            for end in range(len(names), 0, -1):
+                if names[:end] in counts:
+                    table.insert(end, counts[names[:end]])
+            here = table
+        elif assignment := re.match(r'^\s*"?([A-Za-z0-9_\-]+)"?\s*=', line):
+            here = [*table, assignment.group(1)]
+        else:
+            continue
+        same = 0
+        for mine, wanted in zip(here, path, strict=False):
+            if mine != wanted:
+                break
+            same += 1
+        if same == len(here) and same > depth:
+            best, depth = number, same
+    return best

@@ -1,0 +1,219 @@
+"""The history: stored runs over time, and two of them side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.core import inputs, run_directory
+from gatekeeper.core import slo as promises
+from gatekeeper.core.errors import GatekeeperError, NoProofError
+from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import rounded
+from gatekeeper.run import load, verify
+
+METRICS = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
+"""The figures every workload has, whether promised or not."""
+DELTAS = frozenset({"ttft_delta"})
+"""Already relative: two of them are subtracted, others divided."""
+CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
+"""What somebody may have changed on purpose, to see what it does; every other difference makes another experiment."""
+
+
+def parted(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
+    """Name what makes two runs not comparable, and what differs beside that and may be the cause of a difference."""
+    found = differences(mine, other)
+    conditions = {
+        "slo.soak.concurrency": (mine_slo.soak.concurrency, other_slo.soak.concurrency),
+        "slo.subject.prompt_cache": (mine_slo.subject.prompt_cache, other_slo.subject.prompt_cache),
+        "slo.subject.args": (mine_slo.subject.args, other_slo.subject.args),
+    }
+    matter = [name for name in found if not _is_cause(name)]
+    matter += [name for name, (before, after) in conditions.items() if before != after]
+    return matter, [name for name in found if _is_cause(name)]
+
+
+def _is_cause(name: str) -> bool:
+    return any(name == cause or (cause.endswith(".") and name.startswith(cause)) for cause in CAUSES)
+
+
+def concerns(name: str, workload: str) -> bool:
+    """Tell whether a difference concerns a workload: other canaries of another one do not."""
+    return not name.startswith("canaries.") or name == f"canaries.{workload}"
+
+
+def contrast(metric: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Lay two intervals side by side; only disjoint ones are called a difference.
+
+    Each bound holds at the runs' confidence, so this errs to "no difference shown".
+    """
+    out: dict[str, Any] = {"metric": metric, "a": before, "b": after, "change": None}
+    if not before or not after:
+        return out | {"says": "not measured in " + ("either" if not (before or after) else "A" if not before else "B")}
+    if metric in DELTAS:
+        out["change"] = rounded(after["center"] - before["center"])
+    elif before["center"]:
+        out["change"] = rounded(after["center"] / before["center"] - 1)
+    if after["lo"] > before["hi"]:
+        return out | {"says": "higher"}
+    return out | {"says": "lower" if after["hi"] < before["lo"] else "no difference shown"}
+
+
+TREND = ("throughput_ratio", "acceptance_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """One stored run as a history tells it."""
+
+    path: Path
+    manifest: Manifest
+    slo: Slo
+    verdict: Mapping[str, Any]
+    """verdict.json as it was stored; empty where there is none."""
+    trouble: str | None
+    footprint: float | None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "run": str(self.path),
+            "at": self.manifest.frozen_at,
+            "outcome": self.verdict.get("outcome", "unfinished"),
+            "grade": self.verdict.get("grade"),
+            "trouble": self.trouble,
+            "footprint_peak": self.footprint,
+            "workloads": {
+                one["name"]: {
+                    "outcome": one["outcome"],
+                    "setting": one["setting"],
+                    **{metric: one["measured"].get(metric) for metric in TREND},
+                }
+                for one in self.verdict.get("workloads", ())
+            },
+        }
+
+
+def history(folder: Path) -> dict[str, Any]:
+    """Return the runs of a folder, by SLO and oldest first, and what changed since the last comparable one."""
+    past: dict[str, list[_Past]] = {}
+    unreadable = []
+    for path in run_directory.runs_in(folder):
+        try:
+            run = _read(path)
+        except (GatekeeperError, ValueError, LookupError, TypeError) as error:
+            because = error.message if isinstance(error, GatekeeperError) else f"damaged: {error}"
+            unreadable.append({"run": str(path), "because": because})
+        else:
+            past.setdefault(run.slo.name, []).append(run)
+    slos = []
+    for name, runs in sorted(past.items()):
+        runs.sort(key=lambda one: (one.manifest.frozen_at, one.path.name))
+        slos.append({"slo": name, "runs": [one.document() for one in runs], "trend": _trend(runs)})
+    return {"schema": 1, "slos": slos, "unreadable": unreadable}
+
+
+def _read(path: Path) -> _Past:
+    directory = run_directory.RunDirectory(path)
+    manifest = inputs.load_manifest(directory.read("manifest.json"))
+    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+    trouble, verdict = None, {}
+    try:
+        verify.sealed(directory)
+        verdict = run_directory.document(directory.read("verdict.json"), "verdict.json")
+    except NoProofError as error:
+        trouble = error.message
+    run = _Past(path, manifest, slo, verdict, trouble, _footprint(path))
+    run.document()  # a verdict that lacks a part is found here, where it is known which run it is
+    return run
+
+
+def _footprint(path: Path) -> float | None:
+    """Return the subject's largest memory in any soak; None where it was not seen."""
+    samples = run_directory.load(path / "host.jsonl", run_directory.SAMPLES).records
+    seen = [one.values["subject_footprint"] for one in samples if one.phase and "subject_footprint" in one.values]
+    return max((float(one.value) for one in seen if one.status == "ok" and one.value is not None), default=None)
+
+
+def _trend(runs: Sequence[_Past]) -> dict[str, Any] | None:
+    """Contrast the newest whole run with the newest one before it that is comparable."""
+    whole = [one for one in runs if one.trouble is None]
+    if len(whole) < 2:
+        return None
+    newest = whole[-1]
+    differing = [(one, *parted(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(whole[:-1])]
+    other, matter, causes = next((found for found in differing if not found[1]), differing[0])
+    if matter:
+        return {
+            "a": None,
+            "b": str(newest.path),
+            "because": f"no earlier run is comparable; the one before differs in: {', '.join(matter)}",
+        }
+    before, after = other.document(), newest.document()
+    workloads = {
+        name: [contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric]) for metric in TREND]
+        for name, seen in after["workloads"].items()
+    }
+    footprints = [{"center": one, "lo": one, "hi": one} if one else None for one in (other.footprint, newest.footprint)]
+    peak = contrast("footprint_peak", *footprints)
+    return {
+        "a": str(other.path),
+        "b": str(newest.path),
+        "differences": causes,
+        "workloads": workloads,
+        # One reading a run has no interval: how far it changed is said, and no more.
+        "footprint_peak": peak | ({"says": "one reading each"} if peak["change"] is not None else {}),
+    }
+
+
+def compare(before: Path, after: Path) -> dict[str, Any]:
+    """Judge two runs again and lay them side by side; no difference is called where they are not comparable."""
+    sides = [_side(path) for path in (before, after)]
+    (mine, mine_slo, a), (other, other_slo, b) = sides
+    matter, causes = parted(mine, other, mine_slo, other_slo)
+    incomplete = [f"{side['run']}: {side['incomplete']}" for side in (a, b) if side["incomplete"]]
+    seen: tuple[dict[str, Any], ...] = tuple({one["name"]: one for one in side.pop("workloads")} for side in (a, b))
+    workloads = []
+    for name in [*seen[0], *(name for name in seen[1] if name not in seen[0])]:
+        left, right = seen[0].get(name), seen[1].get(name)
+        against = [*incomplete, *(one for one in matter if concerns(one, name))]
+        against += [f"{'B' if right is None else 'A'} has no such workload"] if left is None or right is None else []
+        workloads.append(
+            {
+                "name": name,
+                "not_comparable": against,
+                "a": _shown(left),
+                "b": _shown(right),
+                "metrics": [_contrast(metric, left, right, called=not against) for metric in METRICS],
+            }
+        )
+    return {
+        "schema": 1,
+        "a": a,
+        "b": b,
+        "comparable": any(not one["not_comparable"] for one in workloads),
+        "not_comparable": [*incomplete, *matter],
+        "differences": causes,
+        "workloads": workloads,
+    }
+
+
+def _side(path: Path) -> tuple[Manifest, Slo, dict[str, Any]]:
+    directory = run_directory.RunDirectory(path)
+    verdict = load.judge(path)  # first: a run that can not be read is refused there
+    manifest = inputs.load_manifest(directory.read("manifest.json"))
+    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+    head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
+    head |= {"grade": verdict.grade, "incomplete": verdict.incomplete}
+    return manifest, slo, {**head, "workloads": verdict.document()["workloads"]}
+
+
+def _shown(workload: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if workload is None else {key: workload[key] for key in ("outcome", "setting")}
+
+
+def _contrast(
+    metric: str, left: Mapping[str, Any] | None, right: Mapping[str, Any] | None, *, called: bool
+) -> dict[str, Any]:
+    found = contrast(metric, *((one["measured"].get(metric) if one else None) for one in (left, right)))
+    return found if called else found | {"change": None, "says": "not compared"}

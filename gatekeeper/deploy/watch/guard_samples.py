@@ -1,0 +1,190 @@
+"""The trace of a metric in production: its values answer by answer, and the gate's own bound for them.
+
+A canary set is frozen and asked in a shuffled rotation, so each answer counts as one draw from it: whole rounds of the
+set scatter less than free draws would, and an interval for free draws then errs to undecided.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, lost_too_many, paired_ratios, plain_gap, sound
+from gatekeeper.analysis.metrics.server_claims import NOTE, counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance, decode_rate
+from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.errors import quote
+from gatekeeper.core.policy import Figure, Measured
+from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.verdict import Estimate, Missing
+
+SHARES = 8
+"""The shortest stretch of which a share is judged: one failed answer is none."""
+
+Bounded = Callable[[Sequence[float], float], Estimate | Missing]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side."""
+
+    values: tuple[float, ...]
+    newest_ns: int | None
+    """When the newest value came."""
+    bounded: Bounded
+    least: Callable[[float], int]
+    """The fewest values that can be bounded at an error."""
+    notes: tuple[str, ...] = ()
+    slack: float = 0.0
+    """Beyond the bound by less than this share is no evidence."""
+    missing: str = ""
+    """Why the values are not to be trusted, or can not be had."""
+
+
+def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+    """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
+
+    The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
+    """
+    if not evidence.plain:
+        return _against_certified(evidence, measured, slack)
+    together = BURST * plain_gap(evidence)
+    values: list[tuple[int, float]] = []
+    lost = 0
+    for pair in evidence.pairs:
+        found, gone = paired_ratios((pair,), lambda answer: decode_rate(answer, together), greedy=evidence.greedy)
+        lost += gone
+        values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
+    return Trace(
+        *_split(values),
+        bounded=partial(sequential.interval, least_spread=spread(measured.throughput_ratio)),
+        least=lambda _: sequential.LEAST,
+        notes=("against plain twins",),
+        missing=lost_too_many(lost, evidence) or "",
+    )
+
+
+def spread(certified: Figure | None) -> float:
+    """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
+
+    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
+    at 95 %, which widens it where the run split its error over rungs.
+    """
+    if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
+        return 0.0
+    half = math.log(certified.hi / certified.lo) / 2
+    return half * math.sqrt(certified.n) / intervals.student_quantile(0.95, certified.n - 1)
+
+
+def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+    speed, ratio = measured.decode_throughput, measured.throughput_ratio
+    seen = speeds(evidence)
+    if speed is None or ratio is None or speed.center <= 0:
+        why = "no plain decoding is at hand, and the policy has no measured speed to compare with"
+        return Trace((), None, seen.bounded, seen.least, missing=why)
+    certified = ratio.center / speed.center
+    note = f"against the certified speed, no plain decoding being at hand; {slack:.0%} is allowed for what slows both"
+    scaled = tuple(value * certified for value in seen.values)
+    return Trace(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
+
+
+def speeds(evidence: Evidence) -> Trace:
+    """Return decode tokens per second, answer by answer."""
+    return _medians(evidence.answers, decode_rate)
+
+
+def acceptances(evidence: Evidence) -> Trace:
+    """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
+    answers, claimed = counted_or_claimed(evidence.answers)
+    return _medians(answers, acceptance, notes=(NOTE,) if claimed else ())
+
+
+def faults(evidence: Evidence) -> Trace:
+    """Return 1 for each answer that failed, else 0, and what failed last."""
+    trace = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
+    failed = [one for one in evidence.answers if one.answer.fault is not None]
+    if not failed:
+        return trace
+    last = max(failed, key=lambda one: one.answer.ended_ns).answer.fault or ""
+    return replace(trace, notes=(f"failed last with: {quote(last)}",))
+
+
+def passes(evidence: Evidence, kind: str | None = None) -> Trace:
+    """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
+    values = []
+    for one in evidence.answers:
+        marks = grade(canary, one.answer) if (canary := _of_kind(evidence.canaries, one.canary, kind)) else None
+        if marks is not None:
+            values.append((_ended((one,)), marks.strict))
+    return _shares(values)
+
+
+def census(evidence: Evidence, kind: str | None) -> float | None:
+    """Return the share of a frozen set that passes once every canary of a *kind* was twice marked alike, else None."""
+    marks: dict[str, list[bool]] = {
+        name: [] for name in evidence.canaries if _of_kind(evidence.canaries, name, kind) is not None
+    }
+    for one in evidence.answers:
+        if one.canary in marks and (seen := grade(evidence.canaries[one.canary], one.answer)) is not None:
+            marks[one.canary].append(seen.strict)
+    if not marks or any(len(seen) < 2 or len(set(seen)) > 1 for seen in marks.values()):
+        return None
+    return sum(seen[0] for seen in marks.values()) / len(marks)
+
+
+def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
+    """Return acceptance by the server's own counters, look by look."""
+    return Trace(*_split(list(shares)), bounded=median_bounds, least=median_needs, notes=("by the server's counters",))
+
+
+def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
+    canary = canaries.get(name)
+    expects = canary is not None and canary.expect is not None and kind in {None, canary.expect.kind}
+    return canary if expects else None
+
+
+def _medians(
+    answers: Iterable[Generation], read: Callable[[Answer], float | None], notes: tuple[str, ...] = ()
+) -> Trace:
+    read_off = [(_ended((one,)), read(one.answer)) for one in sound(answers)]
+    values = [(at, value) for at, value in read_off if value is not None]
+    return Trace(*_split(values), bounded=median_bounds, least=median_needs, notes=notes)
+
+
+def _shares(values: Iterable[tuple[int, bool]]) -> Trace:
+    counted = [(at, float(value)) for at, value in values]
+    return Trace(*_split(counted), bounded=share_bounds, least=lambda _: SHARES)
+
+
+def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the median by order statistics, each side with *error*."""
+    return intervals.quantile(values, 0.5, 1 - error)
+
+
+def median_needs(error: float) -> int:
+    """Return the fewest values whose median can be bounded."""
+    return intervals.samples_needed(0.5, 1 - error)
+
+
+def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
+    """Bound the share of ones exactly, each side with *error*."""
+    n, many = len(values), round(math.fsum(values))
+    if not n:
+        return Missing("no answer shows it")
+    return Estimate(many / n, *_proportion(many, n, 1 - error), n)
+
+
+@lru_cache(maxsize=4096)
+def _proportion(many: int, n: int, level: float) -> tuple[float, float]:
+    return intervals.proportion_bounds(many, n, level)
+
+
+def _split(values: Sequence[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
+    ordered = sorted(values, key=lambda one: one[0])
+    return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
+
+
+def _ended(answers: Iterable[Generation]) -> int:
+    return max(one.answer.ended_ns for one in answers)

@@ -1,0 +1,105 @@
+"""What this host can serve: which objectives find their values here, and what would help the others."""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.records import Reading
+from gatekeeper.host.macos import powermetrics
+from gatekeeper.host.platforms import sources, this
+from gatekeeper.host.poller import Panel
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "memory_headroom": ("memory_headroom",),
+    "memory_pressure_critical": ("memory_pressure_level",),
+    "throttle_time": ("thermal_level", "throttle_total", "throttle_events"),
+    "swapin_bytes": ("swapin_bytes",),
+    "swapout_bytes": ("swapout_bytes",),
+    "swap_growth": ("swap_used",),
+    "footprint_peak": ("subject_footprint",),
+    "footprint_growth": ("subject_footprint",),
+    "fan_variation": ("fan_speed",),
+    "power_mean": ("package_power",),
+    "energy_per_token": ("package_power",),
+}
+"""The values each host metric is made of; any one of several will do."""
+
+_SUDO = (
+    f"allow powermetrics with this line in `sudo visudo -f /etc/sudoers.d/gatekeeper`: {powermetrics.sudoers_line()}"
+)
+_MACMON = "`brew install macmon`, which needs no root"
+
+HINTS: dict[tuple[str, str], str] = {
+    ("macos", "memory_headroom"): "vm_stat is part of macOS: put /usr/bin on PATH",
+    ("macos", "memory_pressure_level"): "sysctl is part of macOS: put /usr/sbin on PATH",
+    ("macos", "swapin_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
+    ("macos", "swapout_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
+    ("macos", "swap_used"): "sysctl is part of macOS: put /usr/sbin on PATH",
+    ("macos", "subject_footprint"): "run gatekeeper as the user who owns the subject's processes",
+    ("macos", "thermal_level"): f"notifyutil is part of macOS: put /usr/bin on PATH; or {_SUDO}",
+    ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); a Mac without fans has none",
+    ("macos", "package_power"): f"{_MACMON}; or {_SUDO}",
+    ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
+    ("linux", "subject_footprint"): "run gatekeeper as the user who owns the subject's processes",
+    ("linux", "thermal_level"): "no thermal_throttle counters in /sys: a virtual machine or no Intel processor",
+    ("linux", "fan_speed"): "no fan in /sys/class/hwmon: load the board's sensor module, or do without",
+    (
+        "linux",
+        "package_power",
+    ): "no readable energy counter: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`",
+}
+"""What to do about a missing value, by platform and value."""
+
+NO_SOURCE = "no source of this platform has it"
+
+_READY = 3.0
+"""Seconds to wait for the first sample of a stream: powermetrics takes more than one."""
+
+
+def lacks(platform: str | None = None) -> Mapping[str, str]:
+    """Return, for each host metric this host cannot serve now, why, and the command or permission that fixes it."""
+    return survey(platform)[1]
+
+
+def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
+    """Return every value as it is now, and what `lacks` returns of them."""
+    name = platform or this()
+    # Our own process stands in for the subject, whose processes do not live yet.
+    with Panel(sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
+        panel.settle(streams=True, limit=_READY)
+        panel.refresh(0.5)
+        readings, details = panel.readings(), panel.details()
+    found = {}
+    for metric in (metric.name for metric in ALL if metric.host):
+        needed = [readings[value] for value in NEEDS[metric]]
+        if not any(_servable(reading) for reading in needed):
+            found[metric] = _why(name, NEEDS[metric][0], needed[0], details)
+    return MappingProxyType(readings), MappingProxyType(found)
+
+
+def _servable(reading: Reading) -> bool:
+    # The first reading of a mean needs a second one; a source that is there and readable will have it.
+    return reading.status == "ok" or (reading.status == "stale" and reading.source == "powercap")
+
+
+def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
+    said = details.get(reading.source, "")
+    return f"{value} is {reading.status}{f' ({said})' if said else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
+
+
+def remedy(metric: str, platform: str | None = None) -> str:
+    """Return the command or permission that lets this host serve a host metric."""
+    return HINTS.get((platform or this(), NEEDS[metric][0]), NO_SOURCE)
+
+
+def hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
+    """Return one line of advice for each missing value that has any, each advice once."""
+    name = platform or this()
+    advice: dict[str, list[str]] = {}
+    for value, reading in readings.items():
+        # A subject is missing only where one was asked for.
+        if reading.status != "ok" and value != "subject_footprint" and (hint := HINTS.get((name, value))):
+            advice.setdefault(hint, []).append(value)
+    complaints = [f"{source} is refused: {said}" for source, said in details.items() if "password" in said]
+    return complaints + [f"{', '.join(values)}: {hint}" for hint, values in advice.items()]

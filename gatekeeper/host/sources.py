@@ -1,0 +1,187 @@
+"""A source of host values: a file that is read, a tool that is run, or a stream that is followed."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Lack(StrEnum):
+    """Why a value is missing; never written as zero."""
+
+    DENIED = "denied"
+    """The host has it and refuses it."""
+    PARSE_ERROR = "parse_error"
+    """The source spoke, and not in the grammar we know."""
+    STALE = "stale"
+    """The source has not answered in time."""
+    ABSENT = "absent"
+    """This host has no such source."""
+
+
+Found = dict[str, float | str | Lack]
+"""What one reading of one source yields, by value name, in base units."""
+
+UNITS: dict[str, str] = {
+    "memory_total": "B",
+    "memory_headroom": "B",
+    "memory_wired": "B",
+    "memory_compressed": "B",
+    "memory_uncompressed_demand": "B",
+    "memory_pressure_level": "1",
+    "memory_free_share": "1",
+    "gpu_wired_limit": "B",
+    "gpu_memory": "B",
+    "swap_used": "B",
+    "swapin_bytes": "B",
+    "swapout_bytes": "B",
+    "oom_kills": "1",
+    "thermal_level": "1",
+    "thermal_level_powermetrics": "1",
+    "throttle_total": "s",
+    "throttle_events": "1",
+    "cpu_speed_limit": "1",
+    "gpu_power": "W",
+    "cpu_power": "W",
+    "package_power": "W",
+    "system_power": "W",
+    "gpu_frequency": "Hz",
+    "gpu_active": "1",
+    "gpu_resets": "1",
+    "fan_speed": "rpm",
+    "subject_footprint": "B",
+    "background_cpu": "1",
+    "power_source": "",
+    "power_mode": "",
+}
+"""Every value a sample holds, always all of them; the table's order."""
+
+
+def number(value: object, *, least: float = 0.0, most: float = math.inf) -> float | Lack:
+    """Return *value* as a finite number within its possible range, or a parse error."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Lack.PARSE_ERROR
+    try:
+        found = float(value)
+    except OverflowError:
+        return Lack.PARSE_ERROR
+    return found if math.isfinite(found) and least <= found <= most else Lack.PARSE_ERROR
+
+
+def scaled(value: float | Lack, factor: float) -> float | Lack:
+    """Return *value* in another unit; a lack stays one."""
+    return value if isinstance(value, Lack) else value * factor
+
+
+PERIOD_STREAM = 1.0
+"""Streams are asked for one item a second, whatever the interval: their command lines are pinned in sudoers."""
+
+
+class Local:
+    """A source that answers at once: files of the kernel, a system call."""
+
+    name: str
+    gives: tuple[str, ...]
+    hold: float = 0.0
+    """Longest time in seconds for which it may return a reading again instead of taking a new one."""
+    held_ns: int = 0
+    """How old the reading is that `read` returned last."""
+
+    def read(self) -> Found:
+        """Return what it says now; OSError and ValueError become a lack of everything it gives."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a finished tool left behind."""
+
+    code: int
+    out: bytes
+    err: bytes = b""
+
+    @property
+    def text(self) -> str | None:
+        """Return stdout as text, None where it holds bytes that no tool of ours prints."""
+        try:
+            text = self.out.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        return None if "\0" in text else text
+
+    @property
+    def said(self) -> str:
+        """Return both streams, for error messages: tools disagree about where they complain."""
+        return (self.err + b"\n" + self.out[-2000:]).decode("utf-8", "replace").replace("\0", " ").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command that prints its values and exits."""
+
+    name: str
+    gives: tuple[str, ...]
+    argv: Callable[[], Sequence[str] | None]
+    """Program and arguments; None when there is nothing to ask for just now."""
+    parse: Callable[[Output], Found]
+    period: float = 0.0
+    """Seconds between two runs; 0 is every sample."""
+    limit: float = 2.0
+    """Seconds after which it is killed. It delays nobody: the others are read meanwhile."""
+
+
+class Decoder(Protocol):
+    """Cuts a stream of bytes, however it is chunked, into readings; an unfinished tail yields nothing."""
+
+    def feed(self, chunk: bytes) -> list[Found]:
+        """Return the readings that *chunk* completes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A command that prints its values again and again until it is stopped."""
+
+    name: str
+    gives: tuple[str, ...]
+    argv: Callable[[], Sequence[str] | None]
+    """Program and arguments; None where this host lacks it."""
+    decoder: Callable[[], Decoder]
+    """Makes a fresh decoder for a fresh process."""
+    ended: Callable[[Output], Lack | None]
+    """Says why it will never work, or None to start it again; `out` is all it printed, if it printed no reading."""
+    silence: float = 5.0
+    """Seconds without a reading after which it is taken for hung and started again."""
+
+
+Source = Local | Tool | Stream
+
+_REFUSED = (
+    "a password is required",
+    "a terminal is required",
+    "not allowed",
+    "may not run",
+    "not in the sudoers",
+    "superuser",
+    "not permitted",
+    "permission denied",
+    "must be root",
+    "need root",
+)
+
+
+def refused(said: str) -> bool:
+    """Tell whether a tool's complaint means that it was not allowed to answer."""
+    return any(phrase in said.lower() for phrase in _REFUSED)
+
+
+def failure(output: Output) -> Lack | None:
+    """Judge a tool by its end alone: None when it exited well and printed text."""
+    if output.code != 0:
+        return Lack.DENIED if refused(output.said) else Lack.ABSENT
+    return Lack.PARSE_ERROR if output.text is None else None
+
+
+def lacking(names: Sequence[str], lack: Lack) -> Found:
+    """Return the same lack for every value."""
+    return dict.fromkeys(names, lack)

@@ -1,0 +1,109 @@
+"""The certificate: a verdict as an in-toto Statement that tools of other houses can read and sign.
+
+Format: in-toto Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation, spec/v1 and
+spec/predicates/test-result.md).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.verdict import Check, Outcome, Verdict
+
+CERTIFICATE = "certificate.intoto.json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Return the text of certificate.intoto.json."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def statement(
+    manifest: Manifest,
+    verdict: Verdict,
+    *,
+    files: Mapping[str, str],
+    inputs: Mapping[str, str],
+    policy: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended."""
+    models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
+    passed, warned, failed = _tests(verdict)
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [*_subjects(models), *_described(files)],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "result": result(verdict),
+            "configuration": _described(inputs),
+            "passedTests": passed,
+            "warnedTests": warned,
+            "failedTests": failed,
+            # An extension field; a consumer that does not know it loses nothing of `result`.
+            "gatekeeper": {
+                "schema": 1,
+                "slo": verdict.slo,
+                "grade": verdict.grade,
+                "outcome": verdict.outcome,
+                "exit_code": verdict.exit_code,
+                "issued": policy["issued"],
+                "expires": policy["expires"],
+                "host": {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
+                "versions": manifest.versions,
+            },
+        },
+    }
+
+
+def result(verdict: Verdict) -> str:
+    """Return the word of the predicate: WARNED where it is safe to deploy, but not all that was asked for was shown.
+
+    A demo's soak was too short, and a workload that was graded back decodes plainly.
+    """
+    if verdict.exit_code != 0:
+        return "FAILED"
+    whole = verdict.grade == "certification" and all(one.outcome == "promoted" for one in verdict.workloads)
+    return "PASSED" if whole else "WARNED"
+
+
+def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
+    """Sort every promise and every workload into passed, warned and failed; unproven is never passed."""
+    passed, warned, failed = [], [], []
+    about: list[tuple[str, Sequence[Check]]] = [(one.name, one.checks) for one in verdict.workloads]
+    for name, checks in (*about, ("host", verdict.host_checks)):
+        for check in checks:
+            test = f"{name}: {check.metric} {check.bound} {check.threshold:g}"
+            if check.outcome is Outcome.PASS:
+                passed.append(test)
+            else:
+                failed.append(test if check.outcome is Outcome.FAIL else f"{test} (unproven)")
+    for one in verdict.workloads:
+        test = f"{one.name}: {one.outcome}"
+        if one.outcome == "promoted":
+            passed.append(test)
+        elif one.outcome == "graded_back" and not one.required:
+            warned.append(test)
+        else:
+            failed.append(test)
+    if verdict.grade != "certification":
+        warned.append(f"grade: {verdict.grade}")
+    return passed, warned, failed
+
+
+def _subjects(models: Sequence[Model]) -> list[dict[str, Any]]:
+    """Name each model by `dirHash`, which is how its digest is made, and a model of one file by that file's own too."""
+    return [
+        {
+            "name": model.name,
+            "digest": {"dirHash": model.digest}
+            | ({"sha256": next(iter(model.files.values()))} if len(model.files) == 1 else {}),
+        }
+        for model in models
+    ]
+
+
+def _described(digests: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())]

@@ -1,0 +1,298 @@
+"""A plan, a probe and a sweep's choices, as lines to read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
+from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
+from gatekeeper.report.phrases import counted
+from gatekeeper.report.text import RELATIVE, interval, setting
+
+WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
+
+STAGES = {
+    "sweep": "sweep",
+    "soak": "soak",
+    "plain_blocks": "plain blocks before, midway and after it",
+    "closing": "closing pass over the quality canaries",
+    "near_ties": "near-ties, if every canary parts",
+    "warm_cache": "warm cache",
+    "first_tokens": "first tokens of the distribution check",
+}
+
+
+def plan(document: dict[str, Any]) -> str:
+    """Return the trials, the expected time, and what the plan can not prove."""
+    trials = document["trials"]
+    most = "at most " if document["stop"] == "early" else ""
+    lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
+    lines += [
+        f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
+    ]
+    lines += [
+        f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
+        for name, seconds in document["expected_seconds"].items()
+    ]
+    lines += [f"expected in all: about {show_seconds(document['expected_total_seconds'])}"]
+    lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
+    if memory := document.get("memory"):
+        lines += [_memory(memory)]
+    complaints = document["complaints"]
+    lines += [f"{WEIGHTS[one['weight']]}: {one['about']}: {one['message']}; {one['hint']}" for one in complaints]
+    return "\n".join(lines) + "\n"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    parts = (
+        f"{one['part']} {show_bytes(one['bytes']) if one['bytes'] is not None else 'unknown'}"
+        for one in memory["parts"]
+    )
+    here = f" of {show_memory(memory['here'])}" if memory["here"] is not None else ""
+    return f"expected memory, an estimate: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
+
+
+def choices(document: dict[str, Any]) -> str:
+    """Return, per workload, what the sweep saw of each setting and what it chooses."""
+    lines = []
+    for name, choice in document["workloads"].items():
+        lines.append(f"{name}: {setting(choice['setting'])}; {choice['because']}")
+        for one in choice["settings"]:
+            seen = f"{one['ratio']:.2f}x [{one['lo']:.2f}, {one['hi']:.2f}]" if one["ratio"] else one["because"]
+            accepted = one["acceptance_rate"]
+            rate = "" if accepted is None else f", acceptance {accepted:.2f}"
+            lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
+    lines.append(f"run: {document['run']}")
+    return "\n".join(lines) + "\n"
+
+
+def probe(document: dict[str, Any]) -> str:
+    """Return, per workload, if the draft helps, why, and what to do next."""
+    lines = [f"{document['slo']}: {setting(document['setting'])}, {show_seconds(document['seconds'])}"]
+    for name, one in document["workloads"].items():
+        lines.append(f"{name}: {one['answer']}; {one['because']}")
+        accepted, needed = one["acceptance_rate"], one["break_even_acceptance"]
+        if accepted is not None and needed is not None:
+            lines.append(f"    acceptance {accepted:.2f}, break-even {max(0.0, needed):.2f}")
+        lines += [f"    why: {one['model']['because']}", f"    next: {one['next']}"]
+    lines += [f"note: {note}" for note in document["notes"]]
+    lines += [f"run: {document['run']}"] if document["run"] else []
+    return "\n".join(lines) + "\n"
+
+
+_HEADS = {"package": "packages", "program": "programs on PATH", "host": "host telemetry"}
+
+
+def checkup(document: Mapping[str, Any]) -> str:
+    """Return the table of `gatekeeper doctor`, and below it each fix once, with what it is for."""
+    lines = [versions(document["versions"]).rstrip()]
+    fixes: dict[str, list[str]] = {}
+    for kind, head in _HEADS.items():
+        mine = [one for one in document["items"] if one["kind"] == kind]
+        rows = [("" if one["found"] else "missing", one["what"], one["needed_for"], one["found"] or "") for one in mine]
+        lines += ["", head, *_aligned(rows)]
+        for one in mine:
+            if one["fix"]:
+                fixes.setdefault(one["fix"], []).append(one["needed_for"])
+    if fixes:
+        lines += ["", "to do, where you want it"]
+        for fix, uses in fixes.items():
+            lines += [f"  for {', '.join(uses)}:", f"      {fix}"]
+    return "\n".join(lines) + "\n"
+
+
+def versions(known: Mapping[str, str | None]) -> str:
+    """Return a line for each version, our own first."""
+    return "".join(f"{name} {told or 'not found'}\n" for name, told in known.items())
+
+
+def proposal(document: Mapping[str, Any]) -> str:
+    """Return what `gatekeeper init` found, chose and wrote."""
+    machine, pair = document["host"], document["pair"]
+    lines = [f"machine: {machine['chip'] or 'unknown chip'}, {_probe_memory(machine)}"]
+    lines += [f"backends: {', '.join(_backend(name, there) for name, there in document['backends'].items())}"]
+    models = document["models"]
+    lines += [
+        f"models: {len(models)}" if models else "models: none in the caches of Hugging Face, LM Studio and Ollama"
+    ]
+    rows = [(one["name"], one["shelf"], show_bytes(one["bytes"]) if one["bytes"] else "", _says(one)) for one in models]
+    lines += _aligned(rows)
+    names = f"{pair['target']} with {', '.join(pair['drafts'])}"
+    if document["here"]:
+        seen = document["memory"]
+        lines += [f"pair, for {pair['backend']}: {names}"]
+        if seen is not None and machine["available"]:
+            lines += [f"    needs about {show_bytes(seen['needed'])}, headroom promised included"]
+    else:
+        lines += ["no two of them make a pair that fits beside what runs now"] if models else []
+        lines += [f"pair proposed for a machine of this size, for {pair['backend']}: {names}"]
+    lines += [f"left out, for this host can not show it: {name}" for name in document["left_out"]]
+    lines += [f"wrote {document['written']}"]
+    lines += [f"first: {command}" for command in document["do_first"]]
+    lines += [f"next: {document['next']}"]
+    return "\n".join(lines) + "\n"
+
+
+def _probe_memory(machine: Mapping[str, Any]) -> str:
+    if not machine["memory_bytes"]:
+        return "memory unknown"
+    free = f", {show_bytes(machine['available'])} of it to be had now" if machine["available"] else ""
+    return f"{show_memory(machine['memory_bytes'])}{free}"
+
+
+def _backend(name: str, there: bool) -> str:
+    return name if there else f"{name} (not installed)"
+
+
+def _says(one: Mapping[str, Any]) -> str:
+    return f"left out: {one['left_out']}" if one["left_out"] else f"{one['quantisation']}, for {one['backend']}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
+    return [
+        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+
+
+def history(document: Mapping[str, Any]) -> str:
+    """Return each SLO's runs, oldest first, and its trend."""
+    lines: list[str] = []
+    for slo in document["slos"]:
+        count = len(slo["runs"])
+        lines += [f"{slo['slo']}: {count} {'run' if count == 1 else 'runs'}"]
+        for run in slo["runs"]:
+            grade = f", {run['grade']}" if run["grade"] else ""
+            memory = f", footprint {_value(run['footprint_peak'], 'footprint_peak')}" if run["footprint_peak"] else ""
+            lines.append(f"  {run['at'][:16]}Z  {run['outcome'].replace('_', ' ')}{grade}{memory}  {run['run']}")
+            lines += [f"    not trusted: {run['trouble']}"] if run["trouble"] else []
+            for name, one in run["workloads"].items():
+                figures = [_interval(one["throughput_ratio"], "throughput_ratio")]
+                figures += [f"acceptance {_interval(one['acceptance_rate'], 'acceptance_rate')}"]
+                lines.append(f"    {name}: {one['outcome'].replace('_', ' ')}, {setting(one['setting'])}")
+                lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
+        lines += _trend(slo["trend"])
+    lines += [f"can not be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
+    return "\n".join(lines or ["no runs here"]) + "\n"
+
+
+def _trend(trend: Mapping[str, Any] | None) -> list[str]:
+    if trend is None:
+        return ["  trend: needs two whole runs"]
+    if trend["a"] is None:
+        return [f"  trend: {trend['because']}"]
+    lines = [f"  trend, {trend['b']} against {trend['a']}:"]
+    for name, contrasts in trend["workloads"].items():
+        lines += [f"    {name}: {_contrast(one)}" for one in contrasts if one["a"] and one["b"]]
+    if trend["footprint_peak"]["change"] is not None:
+        lines.append(f"    {_contrast(trend['footprint_peak'])}")
+    return [*lines, *_differ(trend["differences"], "    ")]
+
+
+def comparison(document: Mapping[str, Any]) -> str:
+    """Return both runs, what keeps them from being compared, and each workload's figures side by side."""
+    lines = []
+    for side in ("a", "b"):
+        one = document[side]
+        outcome = one["outcome"].replace("_", " ")
+        lines.append(f"{side.upper()}  {one['at'][:16]}Z  {one['slo']}: {outcome}, {one['grade']}  {one['run']}")
+    if document["not_comparable"]:
+        lines.append(f"not comparable: {', '.join(document['not_comparable'])}")
+    lines += _differ(document["differences"], "")
+    for workload in document["workloads"]:
+        lines += ["", f"{workload['name']}"]
+        for side in ("a", "b"):
+            if (one := workload[side]) is not None:
+                lines.append(f"  {side.upper()} {one['outcome'].replace('_', ' ')}, {setting(one['setting'])}")
+        lines += [f"  not compared: {', '.join(workload['not_comparable'])}"] if workload["not_comparable"] else []
+        lines += [f"  {_contrast(one)}" for one in workload["metrics"] if one["a"] or one["b"]]
+    return "\n".join(lines) + "\n"
+
+
+def _differ(differences: list[str], indent: str) -> list[str]:
+    return [f"{indent}also different, and maybe why: {', '.join(differences)}"] if differences else []
+
+
+def _contrast(one: Mapping[str, Any]) -> str:
+    metric = one["metric"]
+    change = f" ({one['change']:+.1%})" if one["change"] is not None else ""
+    return f"{metric}: {_interval(one['a'], metric)} -> {_interval(one['b'], metric)}{change}, {one['says']}"
+
+
+def _interval(seen: Mapping[str, Any] | None, metric: str) -> str:
+    if not seen:
+        return "-"
+    known = seen["lo"] == seen["hi"] and metric not in RELATIVE
+    return _value(seen["center"], metric) if known else interval({metric: seen}, metric, BY_NAME[metric].unit)
+
+
+def _value(value: float, metric: str) -> str:
+    return show(value, BY_NAME[metric].unit)
+
+
+def pruned(document: Mapping[str, Any]) -> str:
+    """Return a line for each run, those that went first, and the sum at the end."""
+    dry = document["dry_run"]
+    lines = [f"{'would remove' if dry else 'removed'}  {_of(one)}" for one in document["removed"]]
+    lines += [f"kept  {_of(one)}: {'; '.join(one['because'])}" for one in document["kept"]]
+    lines += [f"left alone  {one['run']}: {one['because']}" for one in document["left"]]
+    lines += [f"can not be removed  {one['run']}: {one['because']}" for one in document["failed"]]
+    gone = f"{counted(len(document['removed']), 'run')}, {show(document['bytes'], 'B')}"
+    rest = counted(len(document["kept"]) + len(document["left"]) + len(document["failed"]), "run")
+    lines.append(f"{document['runs']}: {'would remove' if dry else 'removed'} {gone}; {rest} kept")
+    return "\n".join(lines) + "\n"
+
+
+def _of(one: Mapping[str, Any]) -> str:
+    return f"{one['run']}  {one['at'][:16]}Z  {one['slo']}  {one['outcome'].replace('_', ' ')}"
+
+
+WORDS = {0: "admitted", 1: "refused, a promise is broken", 3: "refused"}
+
+
+def admission(document: Mapping[str, Any]) -> str:
+    """Return the first reason in the first line, then what to do next and what was looked at."""
+    code = document["exit_code"]
+    reason = f"{document['reason'].replace('_', ' ')}: " if code == 3 else ""
+    where = f" ({document['run']})" if document["run"] else ""
+    lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
+    lines += [f"  {one['check']:<10} {one['detail']}" for one in document["checks"]]
+    lines += [f"  passed over {one['run']}: {one['because']}" for one in document["passed_over"]]
+    return "\n".join(lines) + "\n"
+
+
+def metrics_document() -> dict[str, Any]:
+    """Return every metric as JSON."""
+    return {
+        "schema": 1,
+        "metrics": [
+            {
+                "name": metric.name,
+                "unit": metric.unit,
+                "better": "higher" if metric.higher_is_better else "lower",
+                "per": metric.per.value,
+                "needs": _needs(metric),
+                "when": metric.default_when,
+                "population": metric.population,
+                "says": metric.says,
+            }
+            for metric in ALL
+        ],
+    }
+
+
+def _needs(metric: Metric) -> list[str]:
+    if metric.host:
+        return ["host telemetry"]
+    return sorted(str(flag.name).lower() for flag in Sight if flag in metric.needs)
+
+
+def metrics() -> str:
+    """Return one paragraph a metric."""
+    out = []
+    for metric in ALL:
+        better = "higher" if metric.higher_is_better else "lower"
+        needs = ", ".join(_needs(metric)) or "nothing"
+        facts = f"{metric.unit}; {better} is better; per {metric.per.value}; needs {needs}"
+        out.append(f"{metric.name}\n    {metric.says}\n    {facts}")
+    return "\n".join(out) + "\n"

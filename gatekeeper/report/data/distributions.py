@@ -1,0 +1,128 @@
+"""How first tokens and gaps are spread: the distributions of both arms, workload by workload."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, plain_gap, sound
+from gatekeeper.analysis.metrics.timing import bursts, ttft
+from gatekeeper.analysis.plan.ladder import speculates
+from gatekeeper.analysis.sweep.choice import compared
+from gatekeeper.analysis.verdict.case import Case, Leg, evidence_of
+from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
+
+QUANTILES = (0.5, 0.95, 0.99)
+"""The ones people promise."""
+STEPS = 100
+"""A curve of this many steps looks smooth on any screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One distribution: values at equal steps of the share of answers, or tokens, that lie at or below them."""
+
+    answers: int
+    values: tuple[float, ...]
+    """At shares 0, 1/STEPS, … 1, in seconds."""
+    quantiles: tuple[float, ...]
+    """At QUANTILES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A workload's distributions by metric (`ttft`, `itl`), then by arm (`plain`, `candidate`)."""
+
+    workload: str
+    source: str
+    """The soak or the trial of the sweep they are of."""
+    setting: Mapping[str, object]
+    """What the candidate's arm speculates with."""
+    curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    ratio: tuple[float, float, float] | None = None
+    """Speed against plain decoding in the same answers: centre and bounds."""
+
+
+def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None:
+    """Return the distribution of (value, weight) pairs; None where there is none."""
+    ordered = sorted((value, weight) for value, weight in weighted if math.isfinite(value) and weight > 0)
+    if not ordered:
+        return None
+    heap = list(accumulate(weight for _, weight in ordered))
+
+    def at(share: float) -> float:
+        wanted = share * heap[-1]
+        lo, hi = 0, len(heap) - 1
+        while lo < hi:
+            middle = (lo + hi) // 2
+            lo, hi = (lo, middle) if heap[middle] >= wanted - 1e-9 * heap[-1] else (middle + 1, hi)
+        return rounded(ordered[lo][0])
+
+    return Curve(answers, tuple(at(step / STEPS) for step in range(STEPS + 1)), tuple(at(q) for q in QUANTILES))
+
+
+def spreads(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Spread, ...]:
+    """Return each workload's distributions: of the last soak it speculated in, else of its best trial, else plain."""
+    return tuple(found for workload in workloads if (found := _spread(case, workload)).curves)
+
+
+def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
+    found: tuple[str, Mapping[str, object], Evidence] | None = None
+    for name, recorded in sorted(case.soaks.items()):
+        settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
+        for knobs in sorted(settings, key=repr)[:1]:
+            leg = Leg(name, {workload.name: knobs}, knobs)
+            found = name, dict(knobs), evidence_of(case, leg, workload.name)
+    if found is None:
+        found = _of_the_sweep(case, workload)
+    if found is None:
+        return Spread(workload.name, "", {})
+    source, setting, evidence = found
+    # With both arms at hand each is read by plain decoding's own gap, as the metrics are.
+    arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
+    if not any(speculates(one.setting) for one in evidence.answers):
+        arms = {"plain": evidence}
+    together = BURST * plain_gap(evidence)
+    curves: dict[str, dict[str, Curve]] = {}
+    for arm, one in arms.items():
+        for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
+            if made is not None:
+                curves.setdefault(metric, {})[arm] = made
+    return Spread(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
+
+
+def _ratio(evidence: Evidence) -> tuple[float, float, float] | None:
+    for metric in ("throughput_ratio", "answer_throughput_ratio"):
+        if isinstance(seen := estimate(metric, evidence), Estimate):
+            near = seen.rounded()
+            return near.center, near.lo, near.hi
+    return None
+
+
+def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], Evidence] | None:
+    ratios = {one["trial"]: one["ratio"] or 0.0 for one in workload.choice.get("settings", ())}
+    trials = sorted(case.plan.trials, key=lambda one: (one.arm == "candidate", ratios.get(one.name, -1.0)))
+    records = {name: recorded.answers for name, recorded in case.sweep.items()}
+    canaries = {one.id: one for one in case.canaries[workload.name]}
+    for trial in reversed(trials):
+        evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
+        if evidence.answers:
+            return f"sweep, {trial.name}", dict(trial.setting), evidence
+    return None
+
+
+def _ttft(evidence: Evidence) -> Curve | None:
+    seen = [value for one in sound(evidence.answers) if (value := ttft(one.answer)) is not None]
+    return curve(((value, 1.0) for value in seen), len(seen))
+
+
+def _itl(evidence: Evidence, together_s: float) -> Curve | None:
+    """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
+    weighted: list[tuple[float, float]] = []
+    answers = 0
+    for one in sound(evidence.answers):
+        gaps = [(gap / tokens, float(tokens)) for gap, tokens in bursts(one.answer, together_s) if tokens]
+        answers += bool(gaps)
+        weighted += gaps
+    return curve(weighted, answers)

@@ -1,0 +1,65 @@
+"""A run as a reader sees it: the verdict, and every figure its pictures are drawn from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.remedies import Gap, gaps
+from gatekeeper.core.records import Event
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Verdict
+from gatekeeper.report.data.distributions import Spread, spreads
+from gatekeeper.report.data.sweep import Scatter, scatter
+from gatekeeper.report.data.timeline import Timeline, timelines
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything a page shows, computed."""
+
+    slo: Slo
+    verdict: Verdict
+    manifest: Mapping[str, Any]
+    """The content of manifest.json."""
+    policy: str | None
+    """The content of policy.toml, None where nothing was promoted or graded back."""
+    unfinished: str | None
+    """How far the run came, where it did not end."""
+    scatter: Scatter
+    spreads: tuple[Spread, ...]
+    timelines: tuple[Timeline, ...]
+    gaps: tuple[Gap, ...]
+
+
+def scene(
+    case: Case,
+    verdict: Verdict,
+    happened: Sequence[Event],
+    *,
+    finished: bool,
+    manifest: Mapping[str, Any],
+    policy: str | None,
+) -> Scene:
+    """Compute what a page shows of a run; *finished* tells whether its events were written to their end."""
+    return Scene(
+        slo=case.slo,
+        verdict=verdict,
+        manifest=manifest,
+        policy=policy,
+        unfinished=None if finished else _reached(happened),
+        scatter=scatter(case, verdict.workloads),
+        spreads=spreads(case, verdict.workloads),
+        timelines=timelines(case, verdict.transitions, happened),
+        gaps=gaps(case.slo, verdict, resumable=not finished),
+    )
+
+
+def _reached(happened: Sequence[Event]) -> str:
+    if not happened:
+        return "nothing was recorded of what happened"
+    last = happened[-1]
+    stages = [str(one.detail.get("soak") or one.detail["stage"]) for one in happened if "stage" in one.detail]
+    during = f"during {stages[-1]}" if stages else "before its first answer"
+    at = f"{last.at[:19].replace('T', ' ')} UTC"
+    return f"{during}, at {at}" if last.kind == "interrupted" else f"{during}, after {at} ({last.kind})"

@@ -1,0 +1,323 @@
+"""The moment of a run, folded from its events: the stage, the speed, the host, and the time that is left.
+
+Time is the events' own, so a run on another machine, or one that is looked at late, is told as if seen on the spot.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gatekeeper.core.records import Event, Generation, Reading, Role
+from gatekeeper.core.units import show_bytes
+from gatekeeper.report.text import setting
+
+RECENT = 20
+"""Answers that a current speed and acceptance are averaged over."""
+FEW = 3
+"""From fewer answers than this no time is foretold: the first ones are the slowest."""
+BESIDE = {
+    "sweep": ("sweep",),
+    "soak": ("plain_blocks", "closing"),
+    "near-ties": ("near_ties",),
+    "warm cache": ("warm_cache",),
+    "distribution": ("first_tokens",),
+}
+"""The stages in their order, each with the parts of its forecast that the speed of the subject stretches."""
+PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
+
+_GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
+_READING: TypeAdapter[Reading] = TypeAdapter(Reading)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload now: what it is decoded with, and its latest figures."""
+
+    workload: str
+    setting: str
+    plain: float | None
+    """Tokens a second of whole answers, in one stream."""
+    drafting: float | None
+    acceptance: float | None
+    answered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One word about the host; `alarming` where a person should look."""
+
+    says: str
+    alarming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What there is to show at one instant. Times in seconds; None: not known."""
+
+    slo: str
+    stage: str
+    part: str
+    answered: int
+    of: int | None
+    share: float | None
+    """How much of this part of the stage is done."""
+    left: float | None
+    """Until this part ends."""
+    run_left: float | None
+    """Until the run ends, if no rung of the ladder is needed."""
+    over: float | None
+    """How long the soak may last at most, once it is past its shortest duration."""
+    faults: int
+    rows: tuple[Row, ...]
+    host: tuple[Gauge, ...]
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The latest answers of one workload in this stage."""
+
+    setting: str = ""
+    answered: int = 0
+    drafting: str | None = None
+    """The trial that drafted last."""
+    speeds: dict[str | None, deque[float]] = field(default_factory=dict)
+    """By trial; plain decoding's under None."""
+    rates: dict[str | None, deque[float]] = field(default_factory=dict)
+
+    def take(self, made: Generation) -> None:
+        trial = None if made.arm == "plain" else made.trial
+        answer = made.answer
+        if trial is not None:
+            self.drafting, self.setting = trial, setting(dict(made.setting))
+        if made.role is Role.WARMUP:
+            return
+        self.answered += 1
+        if answer.output_tokens and answer.ended_ns > answer.sent_ns:
+            speed = answer.output_tokens / (answer.ended_ns - answer.sent_ns) * 1e9
+            self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
+        seen = answer.rounds or answer.claims
+        if seen.drafted and seen.accepted is not None:
+            self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
+
+    def row(self, name: str) -> Row:
+        plain, drafting, rate = self.speeds.get(None), None, None
+        if self.drafting is not None:
+            drafting, rate = self.speeds.get(self.drafting), self.rates.get(self.drafting)
+        return Row(name, self.setting, _mean(plain), _mean(drafting), _mean(rate), self.answered)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A stretch of a stage that ends by its clock or by a count; all instants are the events'."""
+
+    name: str
+    begun: float
+    seconds: float | None = None
+    most: float | None = None
+    answered: int = 0
+    before: int | None = None
+    """Answers of an earlier segment."""
+    of: int | None = None
+
+    def share(self, now: float) -> float | None:
+        if self.seconds:
+            return min(1.0, (now - self.begun) / self.seconds)
+        return min(1.0, self.answered / self.of) if self.of else None
+
+    def each(self, now: float) -> float | None:
+        """Return the seconds that an answer takes here."""
+        done = self.answered - (self.before or 0)
+        return (now - self.begun) / done if done >= FEW else None
+
+    def left(self, now: float) -> float | None:
+        if self.seconds is not None:
+            return max(0.0, self.seconds - (now - self.begun)) or None
+        each = self.each(now)
+        return None if each is None or not self.of else max(0.0, each * (self.of - self.answered)) or None
+
+
+class Progress:
+    """Takes events in, from any thread, and tells the moment."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._at, self._heard, self._ticking = 0.0, clock(), True
+        self._slo = ""
+        self._expected: Mapping[str, float] = {}
+        self._pace: float | None = None
+        """How many times as long as forecast an answer takes."""
+        self._planned: int | None = None
+        """Answers of the sweep, if none of its trials stops early."""
+        self._stage, self._kind, self._since, self._soaked = "freeze", "freeze", 0.0, 0.0
+        self._part = _Part("hashing the artifacts, asking the subject what it shows", 0.0)
+        self._counted = 0.0
+        """When the last answer came."""
+        self._lanes: dict[str, _Lane] = {}
+        self._host: tuple[Gauge, ...] = ()
+        self._faults = 0
+
+    def fold(self, event: Event) -> None:
+        """Take an event in; one of a kind that is not shown changes nothing but the clock."""
+        detail = event.detail
+        with self._lock:
+            self._hear(event.at)
+            match event.kind:
+                case "begin":
+                    self._begin(detail)
+                case "stage":
+                    self._enter(detail)
+                case "soaking":
+                    self._next(_Part("", self._at, float(detail["seconds"]), detail.get("most")))
+                case "block" if "soak" in detail:
+                    self._next(_Part(f"plain block {detail['block']}", self._at, of=detail.get("answers")))
+                case "closing":
+                    self._next(_Part("closing pass", self._at, of=detail.get("answers")))
+                case "answer":
+                    self._answer(detail)
+                case "tie":
+                    self._count(detail)
+                case "sample":
+                    self._host = tuple(_gauges(detail["values"]))
+                case "verdict":
+                    self._enter({"stage": "done"})
+
+    def moment(self) -> Moment:
+        """Return what is to be shown now."""
+        with self._lock:
+            now, part = self._now(), self._part
+            left = part.left(now)
+            over = part.most if part.seconds is not None and left is None else None
+            return Moment(
+                slo=self._slo,
+                stage=self._stage,
+                part=part.name,
+                answered=part.answered,
+                of=None if part.seconds else part.of,
+                share=part.share(now),
+                left=left,
+                run_left=self._run_left(now, left) if over is None else None,
+                over=over,
+                faults=self._faults,
+                rows=tuple(lane.row(name) for name, lane in self._lanes.items()),
+                host=self._host,
+            )
+
+    def _hear(self, at: str) -> None:
+        now = self._now()
+        try:
+            said = datetime.fromisoformat(at).timestamp()
+        except ValueError:
+            said = now
+        # A host sample may be told after a later answer, and a far clock may be set back: time only goes on.
+        self._at, self._heard = max(self._at, said), self._clock()
+
+    def _now(self) -> float:
+        return self._at + (self._clock() - self._heard if self._ticking else 0.0)
+
+    def _begin(self, detail: Mapping[str, Any]) -> None:
+        self._slo = str(detail.get("slo", ""))
+        self._expected = detail.get("expected", {})
+        self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
+        self._lanes = {str(name): _Lane() for name in detail.get("workloads", ())}
+        self._part = _Part("starting the subject", self._at)
+
+    def _enter(self, detail: Mapping[str, Any]) -> None:
+        stage, settings = str(detail["stage"]), detail.get("settings")
+        chosen = settings if isinstance(settings, Mapping) else {}
+        kept = self._lanes if stage in BESIDE else {}
+        self._lanes = {
+            name: _Lane(setting(chosen[name]) if name in chosen else "" if chosen else lane.setting)
+            for name, lane in kept.items()
+        }
+        self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
+        self._kind, self._since, self._soaked = stage, self._at, 0.0
+        self._part = _Part("", self._at, detail.get("seconds"))
+
+    def _next(self, part: _Part) -> None:
+        before = self._part
+        if before.seconds is not None:
+            self._soaked += min(self._at - before.begun, before.seconds)
+        self._part = part
+
+    def _answer(self, detail: Mapping[str, Any]) -> None:
+        made = detail["generation"]
+        if not isinstance(made, Generation):
+            made = _GENERATION.validate_python(made)
+        self._lanes.setdefault(made.workload, _Lane()).take(made)
+        self._faults += made.answer.fault is not None
+        self._count(detail, warmup=made.role is Role.WARMUP)
+
+    def _count(self, detail: Mapping[str, Any], *, warmup: bool = False) -> None:
+        if int(detail.get("answered", self._part.answered)) < self._part.answered:  # a pass counts each arm anew
+            self._next(_Part(self._part.name, self._counted, before=0))
+        part, self._counted = self._part, self._at
+        part.answered = int(detail.get("answered", part.answered + (not warmup)))
+        part.of = detail.get("of", part.of)
+        if part.before is None:
+            part.before = max(0, part.answered - 1)
+        if self._kind == "sweep" and part.of:
+            self._planned = max(part.of, self._planned or 0)
+            each, expected = part.each(self._at), self._expected.get("sweep")
+            self._pace = each * self._planned / expected if each is not None and expected else None
+
+    def _run_left(self, now: float, left: float | None) -> float | None:
+        """Return what is left of this stage and what the forecast, at the pace of the sweep, gives for the others."""
+        stages = list(BESIDE)
+        if self._pace is None or self._kind not in stages:
+            return None
+        after = stages[stages.index(self._kind) + 1 :]
+        soak = self._expected.get("soak", 0.0)
+        rest = self._pace * sum(self._expected.get(name, 0.0) for stage in after for name in BESIDE[stage])
+        if self._kind == "sweep":
+            return None if left is None else left + rest + soak
+        here = self._pace * sum(self._expected.get(name, 0.0) for name in BESIDE[self._kind])
+        timed = self._soaked
+        if self._part.seconds is not None:
+            timed += min(now - self._part.begun, self._part.seconds)
+        untimed = now - self._since - timed
+        clocked = max(0.0, soak - timed) if self._kind == "soak" else 0.0
+        known = left if left is not None and self._part.seconds is None else 0.0
+        return rest + clocked + max(known, here - untimed)
+
+
+def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
+    """Say what a sample of the host shows; room and pressure are never left out where nobody can tell them."""
+    seen = {
+        name: one if isinstance(one, Reading) else _READING.validate_python(one)
+        for name, one in values.items()
+        if name in {"memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level"}
+    }
+    room, pressure = _number(seen, "memory_headroom"), _number(seen, "memory_pressure_level")
+    yield Gauge(f"{show_bytes(room)} free") if room is not None else Gauge(f"memory {_status(seen, 'memory_headroom')}")
+    if pressure is None:
+        yield Gauge(f"pressure {_status(seen, 'memory_pressure_level')}")
+    else:
+        yield Gauge(f"pressure {PRESSURE.get(int(pressure), f'level {pressure:g}')}", alarming=pressure > 1)
+    if (held := _number(seen, "subject_footprint")) is not None:
+        yield Gauge(f"subject {show_bytes(held)}")
+    if (swap := _number(seen, "swap_used")) is not None:
+        yield Gauge(f"swap {show_bytes(swap)}")
+    if (thermal := _number(seen, "thermal_level")) is not None:
+        yield Gauge(f"thermal level {thermal:g}", alarming=thermal > 0)
+
+
+def _number(seen: Mapping[str, Reading], name: str) -> float | None:
+    reading = seen.get(name)
+    known = reading is not None and reading.status == "ok" and isinstance(reading.value, int | float)
+    return float(reading.value) if known and reading is not None and reading.value is not None else None
+
+
+def _status(seen: Mapping[str, Reading], name: str) -> str:
+    return seen[name].status.replace("_", " ") if name in seen else "absent"
+
+
+def _mean(values: Iterable[float] | None) -> float | None:
+    kept = list(values or ())
+    return sum(kept) / len(kept) if kept else None

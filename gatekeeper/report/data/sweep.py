@@ -1,0 +1,165 @@
+"""The sweep, answer by answer: what a reader may pick apart by workload, knob and metric."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, paired_ratios, plain_gap
+from gatekeeper.analysis.metrics.timing import acceptance, answer_rate, bursts, decode_rate, ttft
+from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.plan.sweep_plan import Trial
+from gatekeeper.analysis.sweep.choice import compared
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
+
+METRICS = (
+    "throughput_ratio",
+    "answer_throughput_ratio",
+    "decode_throughput",
+    "ttft",
+    "stall_p95",
+    "acceptance_rate",
+)
+"""What can be looked at; of `stall_p95` each answer shows its longest gap."""
+EXCERPT = 120
+"""Characters of an answer worth showing beside its figures."""
+MOST_ROWS = 12_000
+"""A page with more answers than this is slow to open; every n-th is kept, and the page says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One answer of the sweep and its figures, None where it has none."""
+
+    workload: str
+    trial: str
+    canary: str
+    repeat: int
+    arm: str
+    tokens: int | None
+    excerpt: str
+    fault: str | None
+    figures: tuple[float | None, ...]
+    """In the order of METRICS; a ratio stands with the speculating answer of its pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One trial of the sweep, as a reader finds it."""
+
+    name: str
+    arm: str
+    knobs: Mapping[str, Any]
+    moved: tuple[str, ...] = ()
+    """The knobs in which it differs from the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The whole sweep: its trials, its answers, and the estimate of each metric by (workload, trial, metric)."""
+
+    settings: tuple[Setting, ...] = ()
+    rows: tuple[Row, ...] = ()
+    estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = field(default_factory=dict)
+    """Centre, lower and upper bound, and the number of canaries."""
+    left_out: int = 0
+
+
+def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
+    """Take the sweep's records apart; the ratios' intervals are those the choice was made by."""
+    records = {name: recorded.answers for name, recorded in case.sweep.items()}
+    rows: list[Row] = []
+    estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
+    for workload in workloads:
+        canaries = {one.id: one for one in case.canaries[workload.name]}
+        for trial in case.plan.trials:
+            evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
+            rows += _rows(trial, evidence)
+            for metric in METRICS:
+                if (seen := _estimate(metric, evidence)) is not None:
+                    estimates[workload.name, trial.name, metric] = seen
+        for one in workload.choice.get("settings", ()):
+            if one["ratio"] is not None:
+                estimates[workload.name, one["trial"], one["measure"]] = (one["ratio"], one["lo"], one["hi"], one["n"])
+    settings = _settings(case.plan.trials)
+    kept = thinned(rows, MOST_ROWS)
+    return Scatter(settings, tuple(kept), estimates, len(rows) - len(kept))
+
+
+def thinned(rows: Sequence[Row], most: int) -> list[Row]:
+    """Keep every n-th row so that at most *most* are left, and every fault."""
+    step = -(-len(rows) // most) if rows else 1
+    return [row for number, row in enumerate(rows) if number % step == 0 or row.fault is not None]
+
+
+def _settings(trials: Sequence[Trial]) -> tuple[Setting, ...]:
+    default = next((dict(one.setting) for one in trials if one.arm == "candidate"), {})
+    found = []
+    for one in trials:
+        knobs = dict(one.setting)
+        moved = [knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob)]
+        found.append(
+            Setting(one.name, one.arm, shown(one.setting) | _rest(one), tuple(moved) if one.arm == "candidate" else ())
+        )
+    return tuple(found)
+
+
+def _rest(trial: Trial) -> dict[str, Any]:
+    """Return the conditions of a trial, which a setting does not name."""
+    return {knob: value for knob, value in trial.setting if knob != "draft" and value is not None}
+
+
+def _estimate(metric: str, evidence: Evidence) -> tuple[float, float, float, int] | None:
+    if not evidence.answers or (BY_NAME[metric].against_plain and not evidence.pairs):
+        return None
+    seen = estimate(metric, evidence)
+    if not isinstance(seen, Estimate):
+        return None
+    near = seen.rounded()
+    return near.center, near.lo, near.hi, near.n
+
+
+def _rows(trial: Trial, evidence: Evidence) -> list[Row]:
+    together = BURST * plain_gap(evidence)
+    speed = partial(decode_rate, together_s=together)
+    twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
+
+    def ratio(one: Generation, read: Any) -> float | None:
+        pair = twins.get(id(one))
+        if pair is None:
+            return None
+        found, _ = paired_ratios([pair], read, greedy=evidence.greedy)
+        return found[one.canary][0] if found else None
+
+    def stall(answer: Answer) -> float | None:
+        return max((gap for gap, _ in bursts(answer, together)), default=None)
+
+    rows = []
+    for one in evidence.answers:
+        answer = one.answer
+        figures = (
+            ratio(one, speed),
+            ratio(one, answer_rate),
+            speed(answer),
+            ttft(answer),
+            stall(answer),
+            acceptance(answer),
+        )
+        rows.append(
+            Row(
+                one.workload,
+                trial.name,
+                one.canary,
+                one.repeat,
+                one.arm,
+                answer.output_tokens,
+                answer.text[:EXCERPT],
+                answer.fault,
+                tuple(rounded(figure) if figure is not None else None for figure in figures),
+            )
+        )
+    return rows

@@ -1,0 +1,274 @@
+"""A soak over time: speed, acceptance, the host, and what happened when."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from gatekeeper.analysis.metrics.host_series import finite
+from gatekeeper.analysis.metrics.over_time import acceptance_windows
+from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, plain_gap, sound
+from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.verdict.case import Case, Leg, evidence_of
+from gatekeeper.core.records import Event, Generation, HostSample, Role
+from gatekeeper.core.verdict import Transition, rounded
+
+LANES: tuple[tuple[str, str, Callable[[Sequence[float]], float]], ...] = (
+    ("memory_headroom", "B", min),
+    ("subject_footprint", "B", max),
+    ("swap_used", "B", max),
+    ("memory_pressure_level", "1", max),
+    ("thermal_level", "1", max),
+)
+"""The host's values worth a lane, their unit, and which of several readings is the worst."""
+BUCKETS = 240
+"""A lane is drawn by this many of its worst readings at most."""
+MOST_ANSWERS = 1500
+"""More dots than this are a blot; every n-th answer is kept, and every fault."""
+PAUSE = 0.03
+"""Share of the axis that stands for the time between two unbroken stretches, however long it was."""
+INCIDENTS = {
+    "begin": "resumed",
+    "interrupted": "interrupted",
+    "subject_died": "the subject died",
+    "subject_lost": "the subject was given up",
+    "sampler_died": "the host sampler died",
+    "load_died": "the background load died",
+    "artifact_changed": "a model changed on disk",
+    "block": "plain block",
+    "closing": "closing pass",
+}
+"""Events that are marked on the time axis, and how they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One answer: seconds on the axis, decode speed in tok/s, and whose it is."""
+
+    at: float
+    speed: float | None
+    workload: str
+    arm: str
+    canary: str
+    tokens: int | None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Acceptance over one window of the soak."""
+
+    begin: float
+    end: float
+    workload: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One value of the host over time, or why it was not seen."""
+
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]
+    samples: int
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: a transition, an incident, a break."""
+
+    at: float
+    kind: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One soak."""
+
+    name: str
+    begun: str
+    seconds: float
+    """Length of the axis."""
+    settings: Mapping[str, Mapping[str, object]]
+    """What each workload was soaked at."""
+    dots: tuple[Dot, ...]
+    windows: tuple[Window, ...]
+    lanes: tuple[Lane, ...]
+    marks: tuple[Mark, ...]
+    answers: int
+    """How many there are; more than dots where they were thinned."""
+
+
+class _Axis:
+    """Places instants of the day on one axis, the pauses between unbroken stretches shortened."""
+
+    def __init__(self, stretches: Sequence[tuple[float, float]]) -> None:
+        merged: list[tuple[float, float]] = []
+        for begin, end in sorted(stretches):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        busy = sum(end - begin for begin, end in merged)
+        self._parts: list[tuple[float, float, float]] = []
+        offset = 0.0
+        for number, (begin, end) in enumerate(merged):
+            if number:
+                offset += min(begin - merged[number - 1][1], PAUSE * busy)
+            self._parts.append((begin, end, offset))
+            offset += end - begin
+        self.length = offset
+        self.begin, self.end = merged[0][0], merged[-1][1]
+
+    def place(self, instant: float) -> float:
+        """Return seconds on the axis; an instant inside a pause falls to the end of the stretch before it."""
+        at = 0.0
+        for begin, end, offset in self._parts:
+            if instant >= begin:
+                at = offset + min(instant, end) - begin
+        return rounded(at)
+
+
+def wall(at: str) -> float | None:
+    """Return the seconds since 1970 of a stamp; None where there is none."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
+    """Return every soak that has answers, in the order they were run."""
+    found = [
+        _timeline(case, name, _known(case, recorded.answers), transitions, happened)
+        for name, recorded in sorted(case.soaks.items())
+    ]
+    return tuple(one for one in found if one is not None)
+
+
+def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
+    """Leave out what belongs to no workload of the SLO: a damaged record may say anything."""
+    return [one for one in recorded if one.workload in case.canaries]
+
+
+def _timeline(
+    case: Case, name: str, recorded: Sequence[Generation], transitions: Sequence[Transition], happened: Sequence[Event]
+) -> Timeline | None:
+    answers = [(ended, one) for one in recorded if one.role is not Role.WARMUP and (ended := wall(one.at)) is not None]
+    if not answers:
+        return None
+    spans: dict[int, tuple[float, float]] = {}
+    for ended, one in answers:
+        sent = ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9
+        begin, end = spans.get(one.segment, (sent, ended))
+        spans[one.segment] = min(begin, sent), max(end, ended)
+    axis = _Axis(list(spans.values()))
+    samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall(one.at)) is not None]
+    settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
+    gathered = {
+        workload: evidence_of(case, Leg(name, {workload: knobs}, knobs), workload)
+        for workload, knobs in settings.items()
+    }
+    return Timeline(
+        name,
+        min(one.at for _, one in answers),
+        rounded(axis.length),
+        {workload: shown(knobs) for workload, knobs in settings.items()},
+        _dots(answers, axis, {name: BURST * plain_gap(one) for name, one in gathered.items()}),
+        _windows(gathered, axis),
+        tuple(_lane(samples, axis, *lane) for lane in LANES),
+        tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),
+        len(answers),
+    )
+
+
+def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: Mapping[str, float]) -> tuple[Dot, ...]:
+    step = -(-len(answers) // MOST_ANSWERS)
+    found = []
+    for number, (ended, one) in enumerate(answers):
+        if number % step and one.answer.fault is None:
+            continue
+        speed = decode_rate(one.answer, together_s[one.workload]) if one.answer.fault is None else None
+        tokens, near = one.answer.output_tokens, rounded(speed) if speed is not None else None
+        found.append(Dot(axis.place(ended), near, one.workload, one.arm, one.canary, tokens, one.answer.fault))
+    return tuple(found)
+
+
+def _windows(gathered: Mapping[str, Evidence], axis: _Axis) -> tuple[Window, ...]:
+    found = []
+    for workload, evidence in gathered.items():
+        length = evidence.window_s
+        begun: dict[int, float] = {}
+        for one in sorted(sound(evidence.answers), key=lambda one: one.answer.sent_ns):
+            if (ended := wall(one.at)) is not None:
+                begun.setdefault(one.segment, ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9)
+        for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
+            if segment in begun and rate is not None:
+                begin = begun[segment] + number * length
+                found.append(Window(axis.place(begin), axis.place(begin + length), workload, rounded(rate)))
+    return tuple(found)
+
+
+def _lane(
+    samples: Sequence[tuple[float, HostSample]],
+    axis: _Axis,
+    name: str,
+    unit: str,
+    worst: Callable[[Sequence[float]], float],
+) -> Lane:
+    readings = [one.values.get(name) for _, one in samples]
+    values = [
+        (axis.place(at), value)
+        for (at, _), reading in zip(samples, readings, strict=True)
+        if (value := finite(reading)) is not None
+    ]
+    buckets: dict[int, list[tuple[float, float]]] = {}
+    for at, value in values:
+        buckets.setdefault(math.floor(at / axis.length * BUCKETS) if axis.length else 0, []).append((at, value))
+    points = tuple(
+        (rounded(median(at for at, _ in held)), rounded(worst([value for _, value in held])))
+        for _, held in sorted(buckets.items())
+    )
+    lost = Counter(
+        "not sampled" if one is None else one.status if one.status != "ok" else "not a number"
+        for one in readings
+        if finite(one) is None
+    )
+    missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
+    return Lane(name, unit, points, len(samples), missing if samples else "no samples")
+
+
+def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
+    """Return the events of a soak; those of another are left out by their name or by their time."""
+    found = []
+    for event in happened:
+        at, detail = wall(event.at), event.detail
+        if at is None or event.kind not in INCIDENTS or not axis.begin - 1 <= at <= axis.end + 1:
+            continue
+        if (event.kind == "begin" and not detail.get("segment")) or detail.get("soak", name) != name:
+            continue
+        if event.kind == "block" and "soak" not in detail:
+            continue
+        found.append(Mark(axis.place(at), event.kind, INCIDENTS[event.kind] + _because(detail)))
+    return found
+
+
+def _because(detail: Mapping[str, Any]) -> str:
+    told = detail.get("because") or detail.get("model") or detail.get("fault")
+    return f": {told}" if told else ""
+
+
+def _steps(transitions: Sequence[Transition], axis: _Axis) -> list[Mark]:
+    found = []
+    for step in transitions:
+        at = wall(step.at)
+        if at is not None and axis.begin < at <= axis.end + 1:
+            found.append(Mark(axis.place(at), "transition", f"{step.workload}: {step.because}"))
+    return found

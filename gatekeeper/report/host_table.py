@@ -1,0 +1,81 @@
+"""A host sample as a table for a terminal: value, unit, source, status, and what it is used for."""
+
+from collections.abc import Mapping
+
+from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.units import show
+
+USES = {
+    "memory_total": "the share of all memory that headroom is",
+    "memory_headroom": "objective memory_headroom",
+    "memory_wired": "wired memory that a killed server left behind",
+    "memory_compressed": "how far the compressor is",
+    "memory_uncompressed_demand": "growth that compression hides; forecast",
+    "memory_pressure_level": "objective memory_pressure_critical (4 is critical)",
+    "memory_free_share": "cross-check of vm_stat; not free memory",
+    "gpu_wired_limit": "explains a model that does not fit",
+    "gpu_memory": "what the GPU holds",
+    "swap_used": "objective swap_growth",
+    "swapin_bytes": "objective swapin_bytes; since boot here",
+    "swapout_bytes": "objective swapout_bytes; since boot here",
+    "oom_kills": "processes killed for memory since boot",
+    "thermal_level": "objective throttle_time (2 and above is throttled)",
+    "thermal_level_powermetrics": "second opinion on thermal_level",
+    "throttle_total": "objective throttle_time on Linux; since boot here",
+    "throttle_events": "objective throttle_time on Linux; since boot here",
+    "cpu_speed_limit": "throttling of Intel Macs",
+    "gpu_power": "thermal witness",
+    "cpu_power": "explains package_power",
+    "package_power": "objectives power_mean, energy_per_token",
+    "system_power": "power at the wall",
+    "gpu_frequency": "thermal witness",
+    "gpu_active": "thermal witness: is the GPU busy at all",
+    "gpu_resets": "a GPU that reset itself",
+    "fan_speed": "objective fan_variation; 0 is ambiguous",
+    "subject_footprint": "objectives footprint_peak, footprint_growth",
+    "background_cpu": "Spotlight, photo analysis, Time Machine at work",
+    "power_source": "a soak that lost mains power is unproven",
+    "power_mode": "low-power mode",
+}
+"""What each value is used for."""
+
+
+def figure(reading: Reading) -> str:
+    """Print a value for a person; a missing one is a dash, never a number."""
+    if reading.value is None:
+        return "-"
+    if isinstance(reading.value, str):
+        return reading.value
+    if reading.unit == "Hz":
+        return f"{reading.value / 1e6:.0f} MHz"
+    return show(reading.value, reading.unit)
+
+
+def table(sample: HostSample, lacks: Mapping[str, str]) -> str:
+    """Return the sample as aligned rows; *lacks* holds, by source or value, what went wrong with it."""
+    head = ("value", "", "unit", "source", "status", "used for")
+    rows = [
+        (
+            name,
+            figure(reading),
+            reading.unit or "-",
+            reading.source,
+            reading.status,
+            lacks.get(name) or (lacks.get(reading.source, "") if reading.status != "ok" else "") or USES.get(name, ""),
+        )
+        for name, reading in sample.values.items()
+    ]
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
+    lines = [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                row[1].rjust(widths[1]),
+                *(cell.ljust(width) for cell, width in zip(row[2:-1], widths[2:], strict=True)),
+                row[-1],
+            ]
+        ).rstrip()
+        for row in (head, *rows)
+    ]
+    cost = f"sampled {sample.at}, {sample.took_ns / 1e6:.1f} ms of CPU, {sample.late_ns / 1e6:.1f} ms late"
+    return "\n".join([*lines, cost])

@@ -1,0 +1,270 @@
+"""The charts: inline SVG that needs no script, fits any width and takes its colours from the page.
+
+Across, everything is in percent of the width, so text keeps its size on a phone; up, in pixels. Lines lie in an inner
+drawing that is stretched, with strokes that are not.
+
+Not Vega-Lite: inlined, its runtime adds 0.9 MB to every page and an 84 MB package to every installation, it needs the
+right to evaluate strings, and it draws nothing where scripts are forbidden, as in the artifact viewers of CI systems.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Check
+from gatekeeper.report.html.markup import Markup, el, join
+
+Points = Sequence[tuple[float, float]]
+STRIP = 26
+"""Pixels of an interval against its bound."""
+LABEL = 0.14
+"""Share of a phone's plot that the label of a tick takes."""
+CLOCK = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0)
+"""Steps of a time axis, in seconds."""
+LOG_FROM = 12.0
+"""Values that span more than this factor are drawn on a logarithmic axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps values to shares of a length."""
+
+    lo: float
+    hi: float
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Return where *value* lies, 0 at the low end and 1 at the high; values outside are held at the ends."""
+        if self.log:
+            value = max(value, self.lo)
+            share = math.log(value / self.lo) / math.log(self.hi / self.lo)
+        else:
+            share = (value - self.lo) / (self.hi - self.lo)
+        return min(1.0, max(0.0, share))
+
+    def percent(self, value: float) -> str:
+        """Return the share as SVG writes it."""
+        return f"{100 * self.share(value):.2f}%"
+
+    def ticks(self, most: int = 5, *, seconds: bool = False) -> list[float]:
+        """Return round values inside the scale; of *seconds* people count 30, 60, 300."""
+        if seconds and not self.log:
+            step = next((one for one in CLOCK if (self.hi - self.lo) / one <= most), 0.0)
+            if step:
+                first, last = math.ceil(self.lo / step), math.floor(self.hi / step)
+                return [number * step for number in range(first, last + 1)]
+        return _log_ticks(self.lo, self.hi, most) if self.log else _round_ticks(self.lo, self.hi, most)
+
+
+def scale(values: Iterable[float], *, pad: float = 0.06, floor: float | None = None, log: bool | None = None) -> Scale:
+    """Return a scale that holds *values*, logarithmic where they span a wide range; *floor* is always inside."""
+    held = [value for value in (*values, *([] if floor is None else [floor])) if math.isfinite(value)]
+    lo, hi = min(held, default=0.0), max(held, default=1.0)
+    if log is None:
+        log = lo > 0 and hi / lo > LOG_FROM
+    if log:
+        room = (hi / lo) ** pad if hi > lo else 1.5
+        return Scale(max(lo / room, sys.float_info.min), hi * room, log=True)  # a logarithm needs a low end above 0
+    room = pad * (hi - lo) or abs(hi) * 0.2 or 1.0
+    return Scale(lo if floor is not None and lo == floor else lo - room, hi + room)
+
+
+def _round_ticks(lo: float, hi: float, most: int) -> list[float]:
+    step = 10.0 ** math.floor(math.log10((hi - lo) / most))
+    step = next(step * by for by in (1, 2, 5, 10) if (hi - lo) / (step * by) <= most)
+    first = math.ceil(lo / step - 1e-9)
+    return [number * step for number in range(first, math.floor(hi / step + 1e-9) + 1)]
+
+
+def _log_ticks(lo: float, hi: float, most: int) -> list[float]:
+    for by in ((1, 2, 5), (1, 3), (1,)):
+        found = [
+            head * 10.0**decade
+            for decade in range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
+            for head in by
+            if lo <= head * 10.0**decade <= hi
+        ]
+        if len(found) <= most:
+            return found
+    return found[:: -(-len(found) // most)]
+
+
+def interval(check: Check) -> Markup:
+    """Draw a measured interval against its bound; the side that keeps the promise is shaded."""
+    seen = [value for value in (check.lo, check.center, check.hi) if value is not None]
+    across = scale([*seen, check.threshold], pad=0.25, log=False)
+    at = 100 * across.share(check.threshold)
+    kept = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
+    parts = [
+        el("rect", class_="track", x="0", y="9", width="100%", height="8", rx="2"),
+        el("rect", class_="kept", x=f"{kept[0]:.2f}%", y="9", width=f"{kept[1]:.2f}%", height="8", rx="2"),
+        _measured(check, across),
+        el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="3", y2="23"),
+    ]
+    return _strip(parts, _told(check))
+
+
+def _measured(check: Check, across: Scale) -> Markup:
+    if check.center is None:
+        return Markup("")
+    lo = across.percent(check.lo) if check.lo is not None else "0%"
+    hi = across.percent(check.hi) if check.hi is not None else "100%"
+    kind = check.outcome.word
+    bar = el("line", class_=f"span {kind}", x1=lo, x2=hi, y1="13", y2="13")
+    return join(bar, el("circle", class_=f"center {kind}", cx=across.percent(check.center), cy="13", r="4.5"))
+
+
+def _told(check: Check) -> str:
+    wanted = f"{'at least' if check.bound == 'at_least' else 'at most'} {show(check.threshold, check.unit)}"
+    return f"{check.outcome.word}: {figure(check)}, promised {wanted}"
+
+
+def figure(check: Check) -> str:
+    """Write what was measured, with its interval where it is one."""
+    if check.center is None:
+        return "not measured"
+    center = show(check.center, check.unit)
+    if check.lo is not None and check.lo == check.hi:
+        return center
+    lo = show(check.lo, check.unit) if check.lo is not None else "?"
+    hi = show(check.hi, check.unit) if check.hi is not None else "?"
+    units = {one.partition(" ")[2] for one in (center, lo, hi)}
+    if len(units) == 1 and (unit := units.pop()):
+        return f"{center.partition(' ')[0]} [{lo.partition(' ')[0]}, {hi.partition(' ')[0]}] {unit}"
+    return f"{center} [{lo}, {hi}]"
+
+
+def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Markup:
+    """Draw a ratio to plain decoding on a scale that workloads share; 1x is plain decoding."""
+    one = across.percent(1.0)
+    gain = across.share(center)
+    begin, wide = sorted((across.share(1.0), gain))
+    parts = [
+        el("line", class_="axis", x1="0", x2="100%", y1="13", y2="13"),
+        el(
+            "rect",
+            class_=f"gain {kind}",
+            x=f"{100 * begin:.2f}%",
+            y="8",
+            width=f"{100 * (wide - begin):.2f}%",
+            height="10",
+        ),
+        el("line", class_=f"whisker {kind}", x1=across.percent(lo), x2=across.percent(hi), y1="13", y2="13"),
+        el("line", class_="bound", x1=one, x2=one, y1="3", y2="23"),
+    ]
+    return _strip(parts, f"{center:.3g} times plain decoding, between {lo:.3g} and {hi:.3g}")
+
+
+def _strip(parts: Sequence[Markup], label: str) -> Markup:
+    return el("svg", *parts, class_="strip", width="100%", height=STRIP, role="img", aria_label=label)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A path through points of a plot."""
+
+    points: Points
+    kind: str
+    step: bool = False
+
+
+def plot(
+    x: Scale,
+    y: Scale,
+    *,
+    height: int,
+    x_show: Callable[[float], str] | None,
+    y_show: Callable[[float], str],
+    lines: Sequence[Line] = (),
+    over: Sequence[Markup] = (),
+    y_ticks: Sequence[float] | None = None,
+    most: int = 4,
+    clock: bool = False,
+    label: str = "",
+    read: tuple[Points, str] | None = None,
+    names: Sequence[str] = (),
+) -> Markup:
+    """Return a plot: the labels of y beside it, those of x below unless *x_show* is None, lines, and what lies over.
+
+    *read* gives the points and the unit that a pointer over the plot reads off; where y counts levels, *names* are
+    theirs.
+    """
+    up = [(at, height * (1 - y.share(at))) for at in (y.ticks(most) if y_ticks is None else y_ticks)]
+    side = [el("text", y_show(at), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for at, row in up]
+    grid = [el("line", class_="grid", x1="0", x2="100%", y1=f"{row:.1f}", y2=f"{row:.1f}") for _, row in up]
+    foot: list[Markup] = []
+    if x_show is not None:
+        for at in _apart(x, x.ticks(6 if clock else most + 1, seconds=clock)):
+            grid.append(el("line", class_="grid", x1=x.percent(at), x2=x.percent(at), y1="0", y2=height))
+            anchor = "start" if x.share(at) < 0.03 else "end" if x.share(at) > 0.97 else "middle"
+            foot.append(el("text", x_show(at), x=x.percent(at), y=height + 15, text_anchor=anchor))
+    paths = el(
+        "svg",
+        *(_path(line, x, y, height) for line in lines),
+        viewBox=f"0 0 1000 {height}",
+        preserveAspectRatio="none",
+        width="100%",
+        height=height,
+    )
+    whole = height + (20 if x_show is not None else 2)
+    reading = (
+        {"data_read": json.dumps([[round(100 * x.share(a), 2), b] for a, b in read[0]]), "data_unit": read[1]}
+        if read
+        else {}
+    )
+    reading |= {"data_names": json.dumps(list(names))} if names else {}
+    area = el(
+        "svg",
+        *grid,
+        paths,
+        *over,
+        *foot,
+        class_="area",
+        width="100%",
+        height=whole,
+        role="img",
+        aria_label=label,
+        **reading,
+    )
+    return el(
+        "div", el("svg", *side, class_="side", width="100%", height=whole, aria_hidden="true"), area, class_="plot"
+    )
+
+
+def _apart(across: Scale, ticks: Sequence[float]) -> list[float]:
+    """Drop the ticks whose labels would touch on a narrow screen."""
+    kept: list[float] = []
+    for tick in ticks:
+        if not kept or across.share(tick) - across.share(kept[-1]) >= LABEL:
+            kept.append(tick)
+    return kept
+
+
+def _path(line: Line, x: Scale, y: Scale, height: int) -> Markup:
+    placed = [(1000 * x.share(a), height * (1 - y.share(b))) for a, b in line.points]
+    if not placed:
+        return Markup("")
+    words = [f"M{placed[0][0]:.1f} {placed[0][1]:.1f}"]
+    words += [f"H{at:.1f}V{row:.1f}" if line.step else f"L{at:.1f} {row:.1f}" for at, row in placed[1:]]
+    return el("path", class_=f"line {line.kind}", d="".join(words))
+
+
+def dot(x: str, y: float, kind: str, *, tip: str, **more: str) -> Markup:
+    """Return a dot that tells *tip* where a pointer rests on it."""
+    return el("circle", class_=f"dot {kind}", cx=x, cy=f"{y:.1f}", r="2.5", data_tip=tip, **more)
+
+
+def rule(x: str, height: int, kind: str, number: int | None = None) -> Markup:
+    """Return a vertical line for something that happened, numbered where the list below tells it."""
+    line = el("line", class_=f"rule {kind}", x1=x, x2=x, y1="0", y2=height)
+    if number is None:
+        return line
+    return join(line, el("text", str(number), class_=f"number {kind}", x=x, dx="3", y="10"))
+
+
+def level(y: float, kind: str = "bound") -> Markup:
+    """Return a horizontal line, as of a promised bound."""
+    return el("line", class_=kind, x1="0", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")

@@ -1,0 +1,204 @@
+"""A soak over time, drawn: speed, acceptance, the host lane by lane, and what happened when."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from gatekeeper.core.units import show, show_seconds
+from gatekeeper.report import text
+from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.timeline import Lane, Timeline
+from gatekeeper.report.html import charts
+from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.markup import Markup, el, join
+
+ARMS = {"candidate": "speculating", "plain": "plain"}
+LANES = {
+    "memory_headroom": "Memory headroom",
+    "subject_footprint": "Subject's memory",
+    "swap_used": "Swap used",
+    "memory_pressure_level": "Memory pressure",
+    "thermal_level": "Thermal level",
+}
+LEVELS = {
+    "memory_pressure_level": {1.0: "normal", 2.0: "warning", 4.0: "critical"},
+    "thermal_level": {0.0: "nominal", 1.0: "moderate", 2.0: "heavy", 3.0: "trapping", 4.0: "sleeping"},
+}
+"""What the levels of the host are called (kernel pressure levels, OSThermalNotification)."""
+LEVEL_HEIGHT = 16
+"""Pixels of a level: two names above each other do not touch."""
+
+Rules = Callable[[int], Sequence[Markup]]
+"""What happened, as vertical lines of a height."""
+
+
+def legend() -> Markup:
+    """Return which colour is which arm."""
+    keys = [el("span", el("span", class_=f"key {arm}"), f" {name}") for arm, name in ARMS.items()]
+    return el("p", *keys, class_="legend")
+
+
+def section(scene: Scene) -> Markup:
+    """Return every soak, or nothing where there was none."""
+    if not scene.timelines:
+        return Markup("")
+    names = [one.name for one in scene.verdict.workloads]
+    options = [
+        el("option", "all", value=""),
+        *(el("option", name, value=str(number)) for number, name in enumerate(names)),
+    ]
+    picker = el(
+        "div", el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off")), class_="pickers"
+    )
+    key = "The host's lanes are drawn by their worst readings. Move along a lane to read it."
+    parts = [_soak(scene, one, names) for one in scene.timelines]
+    return el("section", el("h2", "The soak over time"), el("p", key, class_="dim"), picker, legend(), *parts)
+
+
+def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
+    across = Scale(0.0, one.seconds or 1.0)
+    marks = [(across.percent(mark.at), mark) for mark in one.marks]
+
+    def rules(height: int, *, numbered: bool = False) -> list[Markup]:
+        return [
+            charts.rule(at, height, mark.kind, number if numbered else None)
+            for number, (at, mark) in enumerate(marks, start=1)
+        ]
+
+    drawings = [_speeds(one, across, names, rules(130, numbered=True))]
+    drawings += [_acceptance(scene, one, across, names, rules(70))] if one.windows else []
+    last = next((lane.name for lane in reversed(one.lanes) if lane.points), None)
+    for lane in (lane for lane in one.lanes if lane.points):
+        foot = lane.name == last
+        draw = _levels if lane.name in LEVELS else _amounts
+        drawings.append(draw(scene, lane, across, rules, foot=foot))
+    told = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
+    drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
+    about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
+    unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
+    settings = "; ".join(f"{name}: {text.setting(knobs)}" for name, knobs in one.settings.items())
+    return join(
+        el("h3", one.name, el("span", about, class_="dim")),
+        el("p", settings, class_="dim note"),
+        *drawings,
+        el("p", f"Not seen on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
+        el("ol", *told, class_="told") if told else el("p", "No incident, no transition.", class_="dim"),
+    )
+
+
+def _titled(title: str, drawing: Markup) -> Markup:
+    return el("figure", el("figcaption", title), drawing, class_="lane")
+
+
+def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+    height = 130
+    up = charts.scale([dot.speed for dot in one.dots if dot.speed is not None], floor=0.0, log=False)
+    dots = []
+    for dot in one.dots:
+        row = height * (1 - up.share(dot.speed)) if dot.speed is not None else height - 4
+        what = f"{dot.workload}/{dot.canary}, {ARMS[dot.arm]}, at {show_seconds(dot.at)}"
+        figures = dot.fault or ("no speed" if dot.speed is None else f"{show(dot.speed, 'tok/s')}, {dot.tokens} tokens")
+        kind = "fault" if dot.fault else dot.arm
+        if dot.fault or dot.speed is not None:
+            where = str(names.index(dot.workload))
+            dots.append(charts.dot(across.percent(dot.at), row, kind, tip=f"{what}\n{figures}", data_w=where))
+    drawing = charts.plot(
+        across,
+        up,
+        height=height,
+        x_show=None,
+        y_show=lambda value: f"{value:.0f}",
+        over=[*rules, *dots],
+        label="Decode speed of every answer",
+    )
+    return _titled("Decode speed, tok/s", drawing)
+
+
+def _acceptance(scene: Scene, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+    height, up = 70, Scale(0.0, 1.0)
+    promised = {
+        check.threshold
+        for workload in scene.verdict.workloads
+        for check in workload.checks
+        if check.metric == "acceptance_window_min" and check.bound == "at_least"
+    }
+    bars = []
+    for window in one.windows:
+        row = height * (1 - up.share(window.rate))
+        when = f"{show_seconds(window.begin)} to {show_seconds(window.end)}"
+        tip = f"{window.workload}, {when}\nacceptance {window.rate:.3f}"
+        begin, end = across.percent(window.begin), across.percent(window.end)
+        where = str(names.index(window.workload))
+        bars.append(
+            el("line", class_="window", x1=begin, x2=end, y1=f"{row:.1f}", y2=f"{row:.1f}", data_tip=tip, data_w=where)
+        )
+    over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in promised), *bars]
+    drawing = charts.plot(
+        across,
+        up,
+        height=height,
+        x_show=None,
+        y_show=lambda value: f"{value:.1f}",
+        y_ticks=(0.0, 0.5, 1.0),
+        over=over,
+        label="Acceptance by window",
+    )
+    return _titled(f"Acceptance, windows of {show_seconds(scene.slo.soak.window_s)}", drawing)
+
+
+def _amounts(scene: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+    height = 48
+    bounds = [check.threshold for check in scene.verdict.host_checks if check.metric == lane.name]
+    values = [value for _, value in lane.points]
+    up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
+    drawing = charts.plot(
+        across,
+        up,
+        height=height,
+        x_show=_clock if foot else None,
+        clock=True,
+        y_show=lambda value: show(value, lane.unit),
+        y_ticks=None if any(values) else (0.0,),
+        lines=[Line(lane.points, lane.name)],
+        over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
+        most=2,
+        label=LANES[lane.name],
+        read=(lane.points, lane.unit),
+    )
+    return _titled(_title(lane), drawing)
+
+
+def _levels(_: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+    """Draw levels one above the other, however far apart their numbers are, up to the worst that was seen."""
+    words = LEVELS[lane.name]
+    levels = sorted(words)
+    points = [(at, float(max(0, bisect_right(levels, value) - 1))) for at, value in lane.points]
+    seen = sorted({0.0, *(rank for _, rank in points)})
+    names = [words[level] for level in levels]
+    height = LEVEL_HEIGHT * (1 + max(1, round(seen[-1])))
+    drawing = charts.plot(
+        across,
+        Scale(-0.5, max(1.0, seen[-1]) + 0.5),
+        height=height,
+        x_show=_clock if foot else None,
+        clock=True,
+        y_show=lambda rank: names[round(rank)],
+        y_ticks=seen,
+        lines=[Line(points, lane.name, step=True)],
+        over=rules(height),
+        label=LANES[lane.name],
+        read=(points, lane.unit),
+        names=names,
+    )
+    return _titled(_title(lane), drawing)
+
+
+def _title(lane: Lane) -> str:
+    return LANES[lane.name] + (f" ({lane.missing})" if lane.missing else "")
+
+
+def _clock(seconds: float) -> str:
+    """Write a time on the axis of a soak: 45 s, 10 min, 2.5 h."""
+    for name, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (seconds and seconds % size == 0):
+            return f"{seconds / size:g} {name}"
+    return f"{seconds:g} s"

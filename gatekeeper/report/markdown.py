@@ -1,0 +1,105 @@
+"""The summary in Markdown, for a job's page on GitHub: tables, no pictures, and never longer than it takes."""
+
+import re
+from collections.abc import Sequence
+
+from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.report import phrases, text
+from gatekeeper.report.data.page import Scene
+from gatekeeper.report.html import charts
+
+MOST_BYTES = 1_000_000
+"""GitHub drops a step's summary above 1 MiB, all of it."""
+LONGEST = 600
+"""Characters of one cell."""
+
+
+def render(scene: Scene) -> str:
+    """Return the summary; where it would be too long the kept promises are left out, then whatever comes last."""
+    for kept in (True, False):
+        text = "\n\n".join(_blocks(scene, kept=kept)) + "\n"
+        if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
+            return text.encode("utf-8", "replace").decode()
+    short = text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").rsplit("\n", 1)[0]
+    return f"{short}\n\nCut here: the whole is in `report.html`.\n"
+
+
+def _blocks(scene: Scene, *, kept: bool) -> list[str]:
+    verdict, state = scene.verdict, phrases.state(scene)
+    blocks = [
+        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {state.replace('_', ' ')}",
+        plain(phrases.lede(scene)),
+        f"Exit code {verdict.exit_code}, grade {verdict.grade}, manifest `{verdict.manifest_sha256[:16]}`",
+        _glance(scene),
+    ]
+    if blended := text.routing(verdict):
+        blocks.append(plain(blended))
+    if scene.gaps:
+        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in scene.gaps]
+        blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
+    groups = [(one.name, one.checks) for one in verdict.workloads] + [("host", verdict.host_checks)]
+    broken = [(name, one) for name, checks in groups for one in checks if one.outcome is not Outcome.PASS]
+    good = [(name, one) for name, checks in groups for one in checks if one.outcome is Outcome.PASS]
+    if broken:
+        blocks += ["### Promises that are not kept", _promises(broken)]
+    if good and kept:
+        blocks.append(f"<details><summary>{phrases.counted(len(good), 'promise')} kept</summary>")
+        blocks += [_promises(good), "</details>"]
+    if verdict.transitions:
+        ends = [(text.setting(one.before), text.setting(one.after)) for one in verdict.transitions]
+        steps = [
+            f"1. {plain(f'{one.workload}: {before} → {after}, {one.because}')}"
+            for one, (before, after) in zip(verdict.transitions, ends, strict=True)
+        ]
+        blocks += ["### The way down the ladder", "\n".join(steps)]
+    if verdict.findings:
+        said = [(one, f"{one.detail}; {one.advice}" if one.advice else one.detail) for one in verdict.findings]
+        told = [f"- {plain(f'{one.kind}, {one.about}: {text}')}" for one, text in said]
+        blocks += ["### Findings", "\n".join(told)]
+    return blocks
+
+
+def _glance(scene: Scene) -> str:
+    rows = []
+    for one in scene.verdict.workloads:
+        speed = "not measured"
+        if (seen := phrases.speed(one, scene)) is not None:
+            center, lo, hi, source = seen
+            speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
+        kept = sum(check.outcome is Outcome.PASS for check in one.checks)
+        outcome = f"{phrases.GLYPHS[one.outcome]} {one.outcome.replace('_', ' ')}"
+        setting, why = plain(text.setting(one.setting)), plain(one.because)
+        rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{kept}/{len(one.checks)}", why))
+    return table(("Workload", "Outcome", "Setting", "Against plain", "Promises", "Why"), rows)
+
+
+def _promises(checks: Sequence[tuple[str, Check]]) -> str:
+    rows = []
+    for name, check in checks:
+        sign = "≥" if check.bound == "at_least" else "≤"
+        rows.append(
+            (
+                f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
+                plain(name),
+                f"`{check.metric}` {sign} {show(check.threshold, check.unit)}",
+                plain(charts.figure(check)),
+                str(check.n),
+                plain(check.because if check.outcome is not Outcome.PASS else check.why),
+            )
+        )
+    return table(("", "Workload", "Promise", "Measured", "n", "Because"), rows)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; its cells are Markdown already."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Write text so that it stays text: one line, no markup, no table cell of its own."""
+    flat = " ".join(text.split())
+    flat = flat if len(flat) <= LONGEST else f"{flat[:LONGEST]} …"
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#!|~@])", r"\\\1", flat)

@@ -1,0 +1,114 @@
+"""The promises as OpenSLO v1 objects: JSON documents one after the other, which is a YAML stream.
+
+OpenSLO speaks of budgets over rolling windows, a gate of one run. So each promise is one SLO: its bound is the
+objective's value, the window is how long the certificate holds, and what fits nowhere (what was measured, the outcome,
+the ladder) stands in annotations. A quantile's target is the share of events it promises. A budget of exactly nothing
+can not be written there, a target is below 1; so the others take the SLO's confidence, over slices as long as the
+soak's acceptance windows.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Check
+from gatekeeper.report.data.page import Scene
+
+LONGEST_NAME = 63
+LONGEST_DESCRIPTION = 1050
+"""Limits of the specification."""
+SHORTHAND = (("d", 86400), ("h", 3600), ("m", 60))
+
+
+def render(scene: Scene) -> str:
+    """Return one object for every promise that was checked, and the service they belong to."""
+    verdict = scene.verdict
+    objects = [_service(scene)]
+    for workload in verdict.workloads:
+        about = {"workload": workload.name, "outcome": workload.outcome, "setting": json.dumps(workload.setting)}
+        objects += [_slo(scene, workload.name, check, about) for check in workload.checks]
+    objects += [_slo(scene, "host", check, {"outcome": verdict.outcome}) for check in verdict.host_checks]
+    return "---\n".join(json.dumps(one, indent=1, ensure_ascii=True) + "\n" for one in objects)
+
+
+def _service(scene: Scene) -> dict[str, Any]:
+    metadata = {"name": name(scene.verdict.slo), "displayName": scene.verdict.slo}
+    spec = {"description": (scene.slo.why or "Certified by gatekeeper.")[:LONGEST_DESCRIPTION]}
+    return {"apiVersion": "openslo/v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _slo(scene: Scene, part: str, check: Check, about: Mapping[str, str]) -> dict[str, Any]:
+    verdict = scene.verdict
+    metric = BY_NAME[check.metric]
+    title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
+    figures = (("center", check.center), ("lo", check.lo), ("hi", check.hi))
+    seen = {key: f"{value:g}" for key, value in figures if value is not None}
+    told = {
+        "slo": verdict.slo,
+        "manifest-sha256": verdict.manifest_sha256,
+        "grade": verdict.grade,
+        "check": check.outcome.word,
+        "because": check.because,
+        "confidence": f"{scene.slo.confidence:g}",
+        "ladder": ", ".join(scene.slo.fallback.ladder),
+        "n": str(check.n),
+        **seen,
+        **about,
+    }
+    source = {"type": "gatekeeper", "spec": {"metric": check.metric, "unit": check.unit, "part": part}}
+    indicator = {
+        "metadata": {"name": name(f"{title} sli"), "displayName": check.metric},
+        "spec": {"description": metric.says[:LONGEST_DESCRIPTION], "thresholdMetric": {"metricSource": source}},
+    }
+    objective: dict[str, Any] = {
+        "displayName": f"{check.metric} {check.bound} {show(check.threshold, check.unit)}",
+        "op": "gte" if check.bound == "at_least" else "lte",
+        "value": check.threshold,
+    }
+    if metric.quantile is not None:
+        # At most x at the 95 % quantile: 95 % of the events are good; at least x there: 5 % of them are.
+        share = metric.quantile if check.bound == "at_most" else 1 - metric.quantile
+        method, objective["target"] = "Occurrences", round(share, 6)
+    else:
+        method, objective["target"] = "Timeslices", scene.slo.confidence
+        objective |= {"timeSliceTarget": 1.0, "timeSliceWindow": shorthand(scene.slo.soak.window_s)}
+    return {
+        "apiVersion": "openslo/v1",
+        "kind": "SLO",
+        "metadata": {
+            "name": name(title),
+            "displayName": title,
+            "annotations": {f"gatekeeper/{key}": value for key, value in told.items()},
+        },
+        "spec": {
+            "description": check.why[:LONGEST_DESCRIPTION],
+            "service": name(verdict.slo),
+            "indicator": indicator,
+            "timeWindow": [{"duration": shorthand(scene.slo.promote.valid_for), "isRolling": True}],
+            "budgetingMethod": method,
+            "objectives": [objective],
+        },
+    }
+
+
+def name(text: str) -> str:
+    """Return an RFC 1123 label; one that had to be shortened or bent ends in a digest, so that it stays unique."""
+    label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "x"
+    if len(label) <= LONGEST_NAME and re.sub(r"[ _-]", "-", text.lower()) == label:
+        return label
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{label[: LONGEST_NAME - 9].rstrip('-')}-{digest}"
+
+
+def shorthand(seconds: float) -> str:
+    """Write a duration as OpenSLO does: whole minutes, hours or days, rounded up."""
+    minutes = max(1, math.ceil(seconds / 60 - 1e-9))
+    for letter, size in SHORTHAND:
+        if minutes * 60 % size == 0:
+            return f"{minutes * 60 // size}{letter}"
+    return f"{minutes}m"

@@ -1,0 +1,214 @@
+"""The frame: what all telemetry of one run shares, so that sending a record again sends the very same thing.
+
+Every id comes from the digest of the manifest and the record, none from chance.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from urllib.parse import urlsplit
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext
+
+from gatekeeper import __version__
+from gatekeeper.analysis.plan.sweep_plan import sampling_for
+from gatekeeper.analysis.verdict.case import backwards
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.inputs import Inputs
+from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import Slo
+from gatekeeper.report.otel import names
+
+Known = str | bool | int | float | Sequence[str]
+Value = Known | None
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SCOPE = InstrumentationScope("gatekeeper", __version__)
+_CLASS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3}")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One run, as its telemetry sees it."""
+
+    manifest: Manifest
+    manifest_sha256: str
+    slo: Slo
+    canaries: Mapping[tuple[str, str], Canary]
+    """By workload and id."""
+
+    @classmethod
+    def of(cls, given: Inputs, manifest: Manifest, manifest_sha256: str) -> "Frame":
+        """Return the frame of a stored run."""
+        canaries = {(name, one.id): one for name, some in given.canaries.items() for one in some}
+        return cls(manifest, manifest_sha256, given.slo, canaries)
+
+    def context(self, *parts: object) -> SpanContext:
+        """Return the identity of the span that *parts* name, in the one trace of the run."""
+        return context(self.manifest_sha256, *parts)
+
+    @property
+    def in_process(self) -> bool:
+        """Tell whether tokens are seen where they are made."""
+        return self.manifest.backend in names.IN_PROCESS
+
+    @cached_property
+    def model(self) -> dict[str, Value]:
+        """Return the attributes that the conventions ask for on every span and point of a request."""
+        subject = self.slo.subject
+        server = urlsplit(subject.url) if subject.url is not None else None
+        ports = {"http": 80, "https": 443}
+        return {
+            "gen_ai.operation.name": names.OPERATION,
+            "gen_ai.provider.name": names.PROVIDERS.get(self.manifest.backend, self.manifest.backend),
+            "gen_ai.request.model": subject.served_model_name or subject.target,
+            "server.address": server.hostname if server is not None else None,
+            "server.port": (server.port or ports.get(server.scheme)) if server is not None else None,
+        }
+
+    @cached_property
+    def resource(self) -> Resource:
+        """Return who speaks: the host and the manifest."""
+        manifest, host = self.manifest, self.manifest.host
+        facts: dict[str, Value] = {
+            "service.version": manifest.versions.get("gatekeeper"),
+            "service.instance.id": self.manifest_sha256,
+            "os.type": {"macos": "darwin"}.get(str(host.get("platform")), _text(host.get("platform"))),
+            "os.version": _text(host.get("os")),
+            "os.build_id": _text(host.get("os_build")),
+            "host.type": _text(host.get("machine")),
+            "host.cpu.model.name": _text(host.get("chip")),
+            "gatekeeper.host.memory_bytes": _whole(host.get("memory_bytes")),
+            "gatekeeper.host.cores": _whole(host.get("cores")),
+            "gatekeeper.host.virtual": host.get("virtual") if isinstance(host.get("virtual"), bool) else None,
+            "gatekeeper.host.power_source": _text(host.get("power_source")),
+            "gatekeeper.host.power_mode": _text(host.get("power_mode")),
+            "gatekeeper.slo": self.slo.name,
+            "gatekeeper.slo.sha256": manifest.slo.sha256,
+            "gatekeeper.manifest.sha256": self.manifest_sha256,
+            "gatekeeper.profile.sha256": manifest.profile.sha256,
+            "gatekeeper.backend": manifest.backend,
+            "gatekeeper.target.sha256": manifest.target.digest if manifest.target is not None else None,
+            "gatekeeper.drafts": list(self.slo.subject.drafts),
+            "gatekeeper.drafts.sha256": [one.digest for one in manifest.drafts],
+        }
+        return resource(facts)
+
+    def sampling(self, one: Generation) -> dict[str, Value]:
+        """Return how the answer was sampled, as the plan decides it; a draw's length and seed are its own."""
+        canary = self.canaries.get((one.workload, one.canary))
+        if canary is None:
+            return {}
+        asked = sampling_for(self.slo, canary, one.setting, one.concurrency)
+        draw = one.role is Role.DRAW
+        return {
+            "gen_ai.request.temperature": asked.temperature,
+            "gen_ai.request.top_p": asked.top_p,
+            "gen_ai.request.top_k": None if asked.top_k is None else float(asked.top_k),
+            "gen_ai.request.seed": None if draw else asked.seed,
+            "gen_ai.request.max_tokens": None if draw else asked.max_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What is known of an answer's rounds; None is unknown, never zero."""
+
+    source: str
+    """`counted` by us, or `claimed` by the server."""
+    rounds: int | None
+    drafted: int | None
+    accepted: int | None
+    draft_forwards: int | None
+    """Forward passes of the draft model, where each proposes one token."""
+    rollbacks: int | None
+    """Rounds in which at least one proposed token was rejected, so that both caches were trimmed."""
+
+
+def speculation(one: Generation, backend: str) -> Speculation | None:
+    """Return what is known of an answer's rounds, None where nothing was drafted or nobody tells."""
+    counted, claims = one.answer.rounds, one.answer.claims
+    token_by_token = backend in names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
+    if counted is not None:
+        # Judging stops at the first rejection, so a round that has one adds exactly one to tried less accepted.
+        judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
+        return Speculation(
+            "counted",
+            counted.rounds,
+            counted.drafted,
+            counted.accepted,
+            counted.drafted if token_by_token else None,
+            sum(counted.tried_by_position) - sum(counted.accepted_by_position) if judged else None,
+        )
+    if claims.rounds is None and claims.drafted is None and claims.accepted is None:
+        return None
+    return Speculation("claimed", claims.rounds, claims.drafted, claims.accepted, None, None)
+
+
+def wall_ns(at: str) -> int | None:
+    """Return a record's wall time as nanoseconds since 1970, None where it has none."""
+    try:
+        return (datetime.fromisoformat(at) - EPOCH) // timedelta(microseconds=1) * 1000
+    except (TypeError, ValueError):
+        return None
+
+
+def shift_ns(one: Generation) -> int | None:
+    """Return what turns this answer's monotonic instants into wall time, None where its times can not be told.
+
+    `at` was read right after the answer had ended. Each answer is shifted by its own difference: the monotonic clock
+    stands still while the host sleeps and the wall clock may be set, so one difference for a whole run would drift from
+    the host's samples and everybody else's spans. Within an answer all distances stay monotonic. The reading comes
+    microseconds to milliseconds late, so a span lies that much late; it never begins before its forerunner's `at`.
+    """
+    ended = wall_ns(one.at)
+    return None if ended is None or backwards((one,)) is not None else ended - one.answer.ended_ns
+
+
+def error_type(fault: str) -> str:
+    """Return the class of a fault: our own words before its colon. The rest may quote an answer and stays here."""
+    head = fault.partition(":")[0].strip()
+    if head.startswith("HTTP ") and head[5:].isdigit():
+        return head[5:]
+    return head.replace(" ", "_") if _CLASS.fullmatch(head) else "_OTHER"
+
+
+def context(manifest_sha256: str, *parts: object) -> SpanContext:
+    """Return the identity of the span that *parts* name, in the trace of the run with that manifest."""
+    text = "\0".join((manifest_sha256, *map(str, parts)))
+    return SpanContext(
+        trace_id=int(manifest_sha256[:32], 16),
+        span_id=int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]),
+        is_remote=False,
+    )
+
+
+def known(values: Mapping[str, Value]) -> dict[str, Known]:
+    """Leave out what is not known: an attribute that is None is no attribute."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def resource(facts: Mapping[str, Value]) -> Resource:
+    """Return gatekeeper with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME go first."""
+    ours = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
+    return Resource.create(ours).merge(OTELResourceDetector().detect())
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value is not None else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def span_of(moments: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the first beginning and the last end of *moments*, None where there are none."""
+    all_of = list(moments)
+    return (min(one for one, _ in all_of), max(one for _, one in all_of)) if all_of else None

@@ -1,0 +1,327 @@
+"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.records import Event
+from gatekeeper.core.units import show_seconds
+from gatekeeper.report import text
+from gatekeeper.report.data.progress import Moment, Progress, Row
+from gatekeeper.report.text import clean
+
+REFRESH_S = 0.25
+HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
+CLOSED = (OSError, ValueError)
+"""What writing to a terminal raises that went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it is sent to a terminal, and how many cells it takes there."""
+
+    sent: str
+    cells: int
+
+
+class Region:
+    """Draws what *draw* returns, four times a second, from entering to leaving; nothing of it is left behind.
+
+    *width* returns the terminal's columns now. A terminal that goes away ends the drawing, not the run.
+    """
+
+    def __init__(self, file: TextIO, draw: Callable[[], Sequence[Line]], width: Callable[[], int]) -> None:
+        self._file, self._draw, self._width = file, draw, width
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._drawn: Sequence[Line] = ()
+        self._thread = threading.Thread(target=self._run, name="live view", daemon=True)
+
+    def say(self, lines: Sequence[Line]) -> None:
+        """Let *lines* stay above the region."""
+        with self._lock:
+            self._put("".join(f"{CLEAR_LINE}{line.sent}\n" for line in lines))
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._put(HIDE)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Wipe the region and show the cursor again."""
+        self._over.set()
+        try:
+            self._thread.join()
+        finally:  # a second Ctrl-C ends the wait
+            self._send(self._back() + CLEAR_BELOW + SHOW)
+
+    def _run(self) -> None:
+        while not self._over.wait(REFRESH_S):
+            with self._lock:
+                if not self._over.is_set():
+                    self._put("")
+
+    def _put(self, above: str) -> None:
+        """Write *above* and then the region, in one piece so that nothing flickers."""
+        lines = self._draw()
+        view = "".join(f"{CLEAR_LINE}{line.sent}\n" for line in lines)
+        sent = self._back() + above + view + CLEAR_BELOW
+        self._drawn = lines
+        self._send(sent)
+
+    def _back(self) -> str:
+        """Go back to the region's first line; a terminal that was made narrower has wrapped what was drawn."""
+        width = max(1, self._width())
+        rows = sum(max(1, -(-line.cells // width)) for line in self._drawn)
+        return f"\r\x1b[{rows}A" if rows else "\r"
+
+    def _send(self, text: str) -> None:
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except CLOSED:
+            self._over.set()
+
+
+OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
+"""Without a terminal, a progress line in 5 s for the first minute, later in one minute: a log of a night is read."""
+NARROW = 72
+"""Columns from which on settings and plain decoding are shown beside the draft's figures."""
+WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
+NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
+HANG = 4
+"""How much further than its first line a paragraph goes on."""
+WIDEST = 120
+"""A line of more columns is not read faster."""
+SHORTEST = 4
+"""Columns of a draft's name that still tell it from another."""
+TENTHS = 10.0
+"""Below this many tokens a second a tenth is worth seeing."""
+MINUTES_S, HOURS_MIN = 100.0, 120
+"""From here on a time is told in minutes, in hours."""
+
+
+def _line(event: Event) -> str | None:
+    """Return the line that stays on the screen, for an event that is worth one."""
+    detail = event.detail
+    lines: dict[str, Callable[[], str]] = {
+        "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
+        "stage": lambda: f"{detail['stage']} {detail.get('soak', '')}".rstrip() + _settings(detail),
+        "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
+        "stopped": lambda: f"{detail['workload']}: {detail['trial']} is asked no further: {detail['because']}",
+        "doubt": lambda: f"not comparable: {detail['because']}",
+        "warning": lambda: f"note: {detail['about']}: {detail['because']}",
+        "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
+        "subject_died": lambda: f"the subject died, {detail['in_a_row']} in a row: {text.setting(detail['setting'])}",
+        "subject_lost": lambda: f"the subject is given up: {detail['because']}",
+        "sampler_died": lambda: f"the host is not sampled any more: {detail['because']}",
+        "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
+        "artifact_changed": lambda: f"{detail['model']} changed on disk while it was measured",
+        "interrupted": lambda: "interrupted",
+    }
+    return clean(lines[event.kind]()) if event.kind in lines else None
+
+
+def _settings(detail: Mapping[str, Any]) -> str:
+    settings = detail.get("settings")
+    if isinstance(settings, int):
+        return f": {settings} trials"
+    if not isinstance(settings, Mapping):
+        return ""
+    return ": " + "; ".join(f"{name} {text.setting(knobs)}" for name, knobs in settings.items())
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Observer | None]:
+    """Show the run on stderr: a live view on a terminal, plain lines elsewhere, nothing when *quiet*."""
+    if quiet:
+        yield None
+        return
+    told, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield plain_lines(told, sys.stderr)
+        return
+
+    def draw() -> list[Line]:
+        return _drawn(console, view(told.moment(), console.width - 1, console.height - 1))
+
+    with Region(sys.stderr, draw, lambda: console.width) as region:
+
+        def observe(event: Event) -> None:
+            told.fold(event)
+            line = _line(event)
+            if line is not None:
+                region.say(_drawn(console, Group(*hung(Text(line, style="dim"), console))))
+
+        yield observe
+
+
+def hung(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
+    """Break a paragraph into lines, the later ones set in further than its first."""
+    for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
+        line.rstrip()
+        yield Text(" " * (indent + HANG * (number > 0))) + line
+
+
+def _drawn(console: Console, what: RenderableType) -> list[Line]:
+    with console.capture() as captured:
+        console.print(what)
+    sent = captured.get().removesuffix("\n").split("\n")
+    return [Line(one.rstrip(), Text.from_ansi(one.rstrip()).cell_len) for one in sent]
+
+
+def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.monotonic) -> Observer:
+    """Return an observer that writes what happens as lines, and in between how far it is, seldom enough for a log."""
+    begun = last = clock()
+
+    def observe(event: Event) -> None:
+        nonlocal last
+        told.fold(event)
+        if event.kind == "sample":  # told by the sampler's thread, which has to be left alone
+            return
+        line, now = _line(event), clock()
+        if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
+            line = clean("; ".join(_summed(told.moment())))
+        if line is not None:
+            last = now
+            with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
+                file.write(line + "\n")
+                file.flush()
+
+    return observe
+
+
+def _summed(now: Moment) -> list[str]:
+    """Write a moment as one line."""
+    words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
+    for row in now.rows:
+        if row.answered:
+            figures = [f"{_speed(row.drafting)} drafting"] if row.drafting is not None else []
+            figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
+            figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
+            words.append(f"{row.workload} {', '.join(figures)}")
+    return [*words, ", ".join(gauge.says for gauge in now.host)] if now.host else words
+
+
+def _answers(now: Moment) -> str:
+    if now.of:
+        return f"{now.answered}/{now.of} answers"
+    return f"{now.answered} answers" if now.answered or now.share is not None else ""
+
+
+def _times(now: Moment) -> list[str]:
+    words = [_plural(now.faults, "fault")] if now.faults else []
+    if now.over is not None:
+        return [*words, f"until every promise has enough answers, {_coarse(now.over)} at most"]
+    words += [f"about {_coarse(now.run_left)} left"] if now.run_left is not None else []
+    if now.left is not None:
+        words.append(f"{_coarse(now.left)} of this part" if now.run_left else f"{_coarse(now.left)} left of this part")
+    return words
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _coarse(seconds: float) -> str:
+    """Write a time that is left without digits that change faster than one reads."""
+    if seconds < MINUTES_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < HOURS_MIN else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _speed(speed: float | None) -> str:
+    if speed is None:
+        return "-"
+    return f"{speed:.1f} tok/s" if speed < TENTHS else f"{speed:.0f} tok/s"
+
+
+def view(now: Moment, width: int, height: int) -> RenderableType:
+    """Draw a moment into *width* columns and *height* rows: no line is longer, none is there for nothing."""
+    width = max(1, min(width, WIDEST))
+    lines = [Text.assemble((clean(now.stage), "bold"), *([f": {clean(now.part)}"] if now.part else []))]
+    if now.slo:
+        lines[0].append(f"  {clean(now.slo)}", style="dim")
+    drawn: list[RenderableType] = [
+        _cut(lines[0], width),
+        _bar(now.share or 0.0, width),
+    ]
+    counted = [Text(word) for word in (_answers(now), *_times(now)) if word]
+    seen = [Text(one.says, style="yellow" if one.alarming else "") for one in now.host]
+    drawn += [_joined(words, width) for words in (counted, seen) if words]
+    room = max(0, height - len(drawn) - 1)
+    if now.rows and room:
+        drawn.append(_lanes(now.rows[:room], width))
+    return Group(*drawn[: max(1, height)])
+
+
+def _bar(share: float, width: int) -> Text:
+    done = round(share * width)
+    return Text.assemble(
+        ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green"),
+        ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "dim"),
+    )
+
+
+def _lanes(rows: Sequence[Row], width: int) -> Table:
+    """Lay the workloads out: the less room there is, the fewer columns."""
+    wide = width >= NARROW
+    columns = WIDE_COLUMNS if wide else NARROW_COLUMNS
+    name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
+    rest = width - name - 2 - sum(column + 2 for column in columns.values())
+    room = min(rest, max(8, *(len(row.setting) for row in rows)))
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(width=name, no_wrap=True, overflow="ellipsis")
+    if wide:
+        table.add_column(width=room, no_wrap=True, overflow="ellipsis")
+    for one in columns.values():
+        table.add_column(width=one, justify="right", no_wrap=True)
+    table.add_row("workload", *(["setting"] if wide else []), *columns, style="dim")
+    for row in rows:
+        rate = "-" if row.acceptance is None else f"{row.acceptance:.2f}"
+        plain, drafting = _speed(row.plain), _speed(row.drafting)
+        now = plain if row.drafting is None else drafting
+        found = (_fitted(clean(row.setting), room), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
+        table.add_row(*map(Text, (clean(row.workload), *found)))
+    return table
+
+
+def _fitted(setting: str, width: int) -> str:
+    """Shorten the name of the draft before the knobs' values: they are what a sweep moves."""
+    if cell_len(setting) > width:
+        setting = setting.replace("draft length", "length")
+    draft, comma, knobs = setting.partition(",")
+    spare = width - cell_len(comma + knobs) - 1
+    if not knobs or spare < SHORTEST or cell_len(setting) <= width:
+        return setting
+    return f"{set_cell_size(draft, spare).rstrip()}\N{HORIZONTAL ELLIPSIS}{comma}{knobs}"
+
+
+def _joined(words: Sequence[Text], width: int) -> Text:
+    """Write as many words in a line as fit whole."""
+    line = Text()
+    for word in words:
+        if line.cell_len + word.cell_len + 3 * bool(line) > width and line:
+            break
+        line.append(" \N{MIDDLE DOT} " if line else "")
+        line.append_text(word)
+    return _cut(line, width)
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    line.no_wrap = True
+    return line

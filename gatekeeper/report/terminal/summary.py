@@ -1,0 +1,130 @@
+"""The summary of a run on a terminal: the verdict at a glance, and what was not kept."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report import text
+from gatekeeper.report.terminal.live import WIDEST, hung
+from gatekeeper.report.text import clean
+
+COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
+SPARE = ("TTFT delta", "acceptance", "promises")
+"""Columns that a narrow terminal goes without, the first one first."""
+UNBROKEN = 100_000
+"""The width of a file."""
+COLOURS = {
+    "promoted": "green",
+    "graded_back": "yellow",
+    "failed": "red",
+    "unproven": "magenta",
+    Outcome.PASS: "green",
+    Outcome.FAIL: "red",
+    Outcome.UNPROVEN: "magenta",
+}
+
+
+def show(verdict: Verdict, *, run: Path, promoted: bool) -> None:
+    """Print the verdict at a glance on stdout: per workload the setting, the figures and the promises not kept."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    # Lines are broken for a person's eye only; what a pipe gets is broken by whoever reads it.
+    console.width = min(console.width, WIDEST) if sys.stdout.isatty() else UNBROKEN
+    show_on(console, verdict, run=run, promoted=promoted)
+
+
+def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) -> None:
+    """Print the summary on *console*, as wide as that is."""
+    style = COLOURS.get(verdict.outcome, "")
+    console.print(
+        Text.assemble((clean(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
+        + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
+    )
+    if verdict.incomplete:
+        _say(console, f"not proven: {verdict.incomplete}", style="magenta")
+    console.print(_table(verdict, console))
+    for workload in verdict.workloads:
+        console.print()
+        _say(console, f": {text.setting(workload.setting)}; {workload.because}", about=workload.name)
+        for line in text.account(workload):
+            _say(console, line, style="dim", indent=2)
+        _print_checks(console, workload.checks, incomplete=bool(verdict.incomplete))
+    if blended := text.routing(verdict):
+        console.print()
+        _say(console, blended)
+    if verdict.host_checks:
+        kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
+        console.print()
+        _say(console, f": {kept}/{len(verdict.host_checks)} promises kept", about="host")
+        _print_checks(console, verdict.host_checks, incomplete=bool(verdict.incomplete))
+    if verdict.findings:
+        console.print()
+    for finding in verdict.findings:
+        advice = f"; {finding.advice}" if finding.advice else ""
+        said = f"{finding.kind.replace('_', ' ')}, {finding.about}: {finding.detail}{advice}"
+        _say(console, said, style="yellow")
+    console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
+    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
+
+
+def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
+    """Print a paragraph whose later lines are indented like, or below, its first."""
+    for line in hung(Text.assemble((clean(about), "bold"), (clean(text), style)), console, indent=indent):
+        console.print(line, soft_wrap=True)
+
+
+def _table(verdict: Verdict, console: Console) -> Table:
+    """Lay the workloads out; where there is no room, what the report says as well is left out."""
+    shown = list(COLUMNS)
+    while True:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in shown:
+            side: JustifyMethod = (
+                "right" if name == shown[-1] else "left"
+            )  # nothing follows: no spaces at the ends of lines
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
+        for workload in verdict.workloads:
+            cells = _cells(workload)
+            table.add_row(*(cells[name] for name in shown))
+        spare = [name for name in SPARE if name in shown]
+        if not spare or console.measure(table, options=console.options.update(width=UNBROKEN)).maximum <= console.width:
+            return table
+        shown.remove(spare[0])
+
+
+def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
+    kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
+    outcome = Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome])
+    found = (
+        Text(clean(workload.name)),
+        outcome,
+        Text(text.against_plain(workload)),
+        Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
+        Text(_center(workload.measured, "ttft_delta", "{:+.1%}")),
+        Text(f"{kept}/{len(workload.checks)}"),
+    )
+    return dict(zip(COLUMNS, found, strict=True))
+
+
+def _center(measured: Mapping[str, Any], metric: str, form: str) -> str:
+    return form.format(measured[metric]["center"]) if metric in measured else "-"
+
+
+def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bool) -> None:
+    """Print the promises that were not kept, each with why it was made; kept ones are only counted."""
+    for check in checks:
+        if check.outcome is not Outcome.PASS:
+            mark = text.MARKS[check.outcome]
+            told = Text.assemble((f"  {mark:<9}", COLOURS[check.outcome]), clean(f"{check.metric}: {check.because}"))
+            for number, line in enumerate(told.wrap(console, max(20, console.width - 11))):
+                line.rstrip()
+                console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
+            _say(console, f"why: {check.why}", style="dim", indent=11)
+            if check.outcome is Outcome.UNPROVEN and not incomplete:
+                _say(console, f"what would prove it: {remedy(check)}", style="dim", indent=11)

@@ -1,0 +1,320 @@
+"""The proposal: an SLO file for this machine, from its chip, its memory, its backends and the models on its shelves."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import __version__, host
+from gatekeeper.analysis.plan.draft_pairs import Candidate, Pair, pairs
+from gatekeeper.analysis.plan.memory_fit import SMALL_VOCABULARY, Fit, fit
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.models import artifacts, gguf, locate
+from gatekeeper.backends.models.locate import Shelved
+from gatekeeper.core import canary, inputs, slo
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.manifest import Model
+from gatekeeper.core.units import show_bytes, sold_gigabytes
+from gatekeeper.report import slo_template
+from gatekeeper.report.slo_template import Asked, Proposed, Served
+
+FREE_SHARE = 1 / 8
+"""Of the memory: what is promised to stay free."""
+LACKED = 3
+"""The exit code where this machine has no pair yet."""
+MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
+"""The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
+WORK = (
+    Asked("json", "medium", "json.jsonl", "strict JSON: predictable, so a draft pays here first", "json_pass_delta"),
+    Asked("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
+    Asked("tools", "medium", "tools.jsonl", "exact calls of offered tools", "tool_call_pass_delta"),
+    Asked("chat", "short", "chat.jsonl", "free prose, hard to guess; nothing marks it"),
+)
+LITTLE_WORK = (
+    Asked("json", "short", "little/json.jsonl", "in the dialect of the little pair", "json_pass_delta"),
+    Asked("code", "short", "little/code.jsonl", "the same", "task_pass_delta"),
+    Asked("random", "short", "little/random.jsonl", "unpredictable on purpose: plain decoding is expected to win"),
+)
+"""For a vocabulary so small that the canaries of WORK would be torn into characters."""
+
+
+_SOLD = 0.06
+"""The share of the memory a machine is sold with that kernel and firmware may keep."""
+CLOSE = "close what holds memory: the pair is here, and does not fit beside what runs now"
+
+
+class _Unread:
+    """Stands in for digests: choosing a pair reads headers and token maps, never gigabytes of weights."""
+
+    def sha256(self, path: Path) -> str:
+        """Return no digest."""
+        del path
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One model of a shelf, looked at."""
+
+    shelved: Shelved
+    path: Path
+    backend: str
+    model: Model | None
+    template: str | None
+    unfit: str | None
+    """Why it can not be half of a pair; None where it can."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as `init --json` lists it."""
+        return {
+            "name": self.shelved.name,
+            "shelf": self.shelved.shelf,
+            "path": str(self.path),
+            "backend": self.backend,
+            "bytes": self.model.bytes if self.model is not None else None,
+            "quantisation": self.model.quantisation if self.model is not None else None,
+            "left_out": self.unfit,
+        }
+
+
+def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
+    """Write an SLO file for this machine to *output*; return what was found and chosen, and the exit code.
+
+    The code is 0 where a pair is here, 3 where the file names one that has yet to be fetched or a backend that has yet
+    to be installed. A file that exists is an InputError without *force*.
+    """
+    if output.exists() and not force:
+        raise _exists(output)
+    facts = host.conditions()
+    readings, lacks = host.survey()
+    free = readings["memory_headroom"].value
+    memory = facts.get("memory_bytes")
+    available = float(free) if isinstance(free, int | float) else memory
+    found = [_look(one) for one in locate.everything()]
+    missing_backends = _missing_backends()
+    desk = _Desk(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
+    chosen = _choose(desk, found, missing_backends, available)
+    text, pair, seen, commands = chosen if chosen is not None else _to_fetch(desk, missing_backends, memory)
+    _write(output, text, force=force)
+    document = {
+        "schema": 1,
+        "written": str(output),
+        "host": {"chip": facts.get("chip"), "os": facts.get("os"), "memory_bytes": memory, "available": available},
+        "backends": {name: name not in missing_backends for name in ("mlx", "llama-server")},
+        "models": [one.document() for one in found],
+        "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
+        "here": chosen is not None,
+        "memory": seen.document() if seen is not None else None,
+        "left_out": {metric: why for metric, why in lacks.items() if f"# {metric} is left out" in text},
+        "do_first": list(commands),
+        "next": f"gatekeeper plan {output}",
+    }
+    return document, 0 if chosen is not None and not commands else LACKED
+
+
+def _missing_backends() -> dict[str, str]:
+    """Return the backends that are not installed, with the command that installs them."""
+    missing = {}
+    if find_spec("mlx_lm") is None:
+        missing["mlx"] = 'pip install "gatekeeper[mlx]"'
+    server = dialect_of("llama-server")
+    if shutil.which(server.program[0]) is None:
+        missing["llama-server"] = server.install
+    return missing
+
+
+def _look(one: Shelved) -> Found:
+    """Read what identifies a model, and say why it can not be half of a pair."""
+    path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
+    try:
+        if one.shelf == "Ollama":
+            path = locate.ollama_layers(one.path, one.name)["model"]
+        model = artifacts.freeze(one.name if one.shelf == "Hugging Face" else str(path), path, _Unread())
+        if path.is_dir():
+            template = artifacts.chat_template(path, one.name)
+        else:
+            template = gguf.read_header(path, one.name).keys.get("tokenizer.chat_template")
+        unfit = _unfit(model, path)
+    except InputError as error:
+        return Found(one, path, backend, None, None, error.message)
+    except Exception as error:  # noqa: BLE001 (one odd model in a cache must not hide the others)
+        return Found(one, path, backend, None, None, f"can not be read: {type(error).__name__}: {error}")
+    return Found(one, path, backend, model, template, unfit)
+
+
+def _unfit(model: Model, path: Path) -> str | None:
+    if model.tokens_sha256 is None:
+        return "no token map, so nothing shows which vocabulary it speaks"
+    if model.shape is None:
+        return "its attention cache can not be estimated"
+    if not model.shape.every_layer:
+        return "not every layer keeps every token: a rejected guess may not be taken back"
+    if path.is_dir() and (foreign := artifacts.foreign_quantisation(path, model.name)):
+        return f"quantised as {foreign}, which is made for other engines"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What every file that is considered has in common."""
+
+    output: Path
+    facts: Mapping[str, Any]
+    lacks: Mapping[str, str]
+    found: Mapping[str, Found]
+    """By the name an SLO would give them."""
+
+    def text(self, pair: "_Named", missing: Sequence[str] = ()) -> str:
+        """Write the file for *pair*."""
+        looked = self.found.get(pair.target)
+        model = looked.model if looked is not None else None
+        little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
+        template = (looked.template if looked is not None else None) or ""
+        # Of a model that is not here nothing is known: what the shipped pairs have is assumed.
+        tools, thinks = (True, True) if looked is None else ("tools" in template, "enable_thinking" in template)
+        work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
+        memory = self.facts.get("memory_bytes") or 0
+        return slo_template.render(
+            Proposed(
+                path=str(self.output),
+                name=re.sub(r"[^A-Za-z0-9_.-]+", "-", self.output.stem).strip("-._") or "this-host",
+                schema=self._reference(inputs.shipped("slos") / "slo.schema.json"),
+                version=__version__,
+                host=_host(self.facts),
+                backend=pair.backend,
+                target=Served(pair.target, self._note(pair.target)),
+                drafts=tuple(Served(name, self._note(name)) for name in pair.drafts),
+                workloads=tuple(self._asked(one) for one in work),
+                first=24 if little else 48,
+                max_tokens=160 if little else 256,
+                thinks=thinks,
+                headroom=memory * FREE_SHARE,
+                lacks=self.lacks,
+                missing=tuple(missing),
+            )
+        )
+
+    def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> Fit | None:
+        """Estimate what the file's pair needs, against the memory that is *available* now."""
+        promised = slo.parse(text, str(self.output))
+        base = self.output.parent.resolve()
+        canaries = {
+            # The folder may not be there yet, so that `..` has to be taken out first.
+            one.name: canary.parse(Path(os.path.normpath(base / one.canaries)).read_text(encoding="utf-8"), one.name)
+            for one in promised.workload
+        }
+        shares = promised.subject.backend == "mlx"
+        return fit(promised, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
+
+    def _note(self, name: str) -> str:
+        one = self.found.get(name)
+        if one is None or one.model is None:
+            return "not on this machine yet"
+        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.shelf}"
+
+    def _asked(self, one: Asked) -> Asked:
+        path = self._reference(inputs.shipped("canaries") / one.canaries)
+        return Asked(one.name, one.tier, path, one.note, one.quality)
+
+    def _reference(self, path: Path) -> str:
+        """Write *path* relative to the file within one checkout, where both move together; else as it is."""
+        base = self.output.parent.resolve()
+        together = base.is_relative_to(inputs.shipped("slos").parent.resolve())
+        return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else str(path.resolve())
+
+
+def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `[host]`, as far as this machine tells."""
+    told: dict[str, Any] = {}
+    if facts.get("chip"):
+        told["chip"] = facts["chip"]
+    if facts.get("memory_bytes"):
+        have = sold_gigabytes(facts["memory_bytes"])
+        told["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
+    if facts.get("os"):
+        told["os"] = str(facts["os"]).split(".")[0]
+    told["power"] = "ac" if facts.get("power_source") == "ac" else "any"
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A pair by the names that the file gives it."""
+
+    backend: str
+    target: str
+    drafts: tuple[str, ...]
+
+
+_Chosen = tuple[str, _Named, Fit | None, tuple[str, ...]]
+
+
+def _choose(desk: _Desk, found: Sequence[Found], missing: Mapping[str, str], available: float | None) -> _Chosen | None:
+    """Return the heaviest pair that fits beside what runs now, one with an installed backend first."""
+    able = [
+        Candidate(one.model, one.backend, one.template is not None)
+        for one in _each_once(found)
+        if one.model is not None and one.unfit is None
+    ]
+    for pair in sorted(pairs(able), key=lambda one: one.backend in missing):
+        commands = (missing[pair.backend],) if pair.backend in missing else ()
+        named = _named(pair)
+        text = desk.text(named, commands)
+        seen = desk.fit(text, pair.target, pair.drafts, available)
+        if seen is None or seen.here is None or seen.needed <= seen.here:
+            return text, named, seen, commands
+    return None
+
+
+def _each_once(found: Sequence[Found]) -> Iterator[Found]:
+    """Yield each place once: LM Studio may keep its models in the hub cache."""
+    seen = set()
+    for one in found:
+        if (real := one.path.resolve()) not in seen:
+            seen.add(real)
+            yield one
+
+
+def _named(pair: Pair) -> _Named:
+    return _Named(pair.backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
+
+
+def _to_fetch(desk: _Desk, missing: Mapping[str, str], memory: float | None) -> _Chosen:
+    """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
+    # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
+    shipped = [slo.parse((inputs.shipped("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES]
+    limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
+    fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
+    named = _Named(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
+    absent = [name for name in (named.target, *named.drafts) if name not in desk.found]
+    install = [missing[named.backend]] if named.backend in missing else []
+    commands = (*install, *(f"hf download {name}" for name in absent)) or (CLOSE,)
+    return desk.text(named, commands), named, None, commands
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if force:
+            fresh = output.with_name(f".{output.name}.{os.getpid()}")
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(output)
+            return
+        try:
+            file = output.open("x", encoding="utf-8")
+        except FileExistsError:  # made since we looked, or a link that leads nowhere
+            raise _exists(output) from None
+        with file:
+            file.write(text)
+    except OSError as error:
+        raise GatekeeperError(
+            f"cannot write {output}: {error.strerror}", hint="choose another place with -o"
+        ) from error
+
+
+def _exists(output: Path) -> InputError:
+    return InputError(f"{output} exists", hint="choose another file with -o, or overwrite it with --force")

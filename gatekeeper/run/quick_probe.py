@@ -1,0 +1,244 @@
+"""The probe: "will it help on this machine?" in about thirty seconds, without a soak and without a policy."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from gatekeeper import host
+from gatekeeper.analysis.plan import sweep_plan as planning
+from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.sweep import quick_probe
+from gatekeeper.core import inputs, run_directory
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import InputError, UnprovableError
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.manifest import seed_of
+from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
+from gatekeeper.run.prepare import Prepared, prepare, takes_real_time
+from gatekeeper.run.requests import Desk
+from gatekeeper.run.stages.sweep import sweep
+
+TOKENS = 48
+"""Tokens after which an answer is cut: enough to see a dozen rounds."""
+DRAFT_LENGTH = 4
+"""Where the SLO names none; in the middle of what people use."""
+CANARIES = ("json", "chat")
+"""Shipped canaries to probe with where none are given: one kind easy to guess, one hard."""
+SIZED = ("sweep.", "soak.concurrency")
+"""Complaints that stop a probe: what the backend can not do at all. Promises are not judged here."""
+
+
+def probe(
+    slo_path: Path, out: Path | None, *, seconds: float, observers: Sequence[Observer], again: str
+) -> dict[str, Any]:
+    """Measure the SLO's default setting beside plain decoding for about *seconds* and say, per workload, if it helps.
+
+    It looks at the records a few times, as a sweep does, and stops where every workload is decided. *again* is the
+    command that asks for more time.
+    """
+    given = inputs.read(slo_path)
+    if not given.slo.subject.drafts:
+        raise InputError(f"{slo_path}: subject.drafts is empty", hint="name a draft: there is nothing to probe")
+    small = replace(given, slo=_small(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()})
+    with ExitStack() as stack:
+        path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
+        remark = stack.enter_context(host.occupied(path.absolute().name)) if takes_real_time(small) else None
+        ready = prepare(small, path / "logs", refuse=False)
+        for one in ready.complaints:
+            if one.weight == "never" and one.about.startswith(SIZED):
+                raise UnprovableError(f"{one.about}: {one.message}", hint=one.hint)
+        directory = run_directory.RunDirectory.open(path, resume=False)
+        stack.callback(directory.close)
+        directory.write("manifest.json", ready.text)
+        for name, text in given.texts.items():
+            directory.write(name, text)
+        asked = _Probe(ready, directory, observers, seconds, stack, remark)
+        document = asked.document(again, kept=out)
+        directory.write("probe.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        return document
+
+
+def probe_pair(
+    target: str,
+    drafts: Sequence[str],
+    canaries: Path | None,
+    out: Path | None,
+    *,
+    backend: str,
+    seconds: float,
+    observers: Sequence[Observer],
+    again: str,
+) -> dict[str, Any]:
+    """Probe a target and its draft without an SLO file."""
+    files = [canaries] if canaries is not None else [inputs.shipped("canaries") / f"{name}.jsonl" for name in CANARIES]
+    slo = {
+        "schema": 1,
+        "name": "probe",
+        "subject": {"backend": backend, "target": _place(target), "drafts": [_place(draft) for draft in drafts]},
+        "workload": [{"name": file.stem, "canaries": str(file.resolve())} for file in files],
+        "objective": [{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must help"}],
+    }
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder:
+        path = Path(folder) / "probe.toml"
+        path.write_text(tomli_w.dumps(slo), encoding="utf-8")
+        return probe(path, out, seconds=seconds, observers=observers, again=again)
+
+
+def _place(model: str) -> str:
+    """Return a folder's whole path; anything else is a hub id."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
+
+
+def _small(slo: Slo) -> Slo:
+    """Keep the default setting and the default conditions; sweep nothing."""
+    base = planning.defaults(slo)
+    if not any(base.get(knob) for knob in DRAFT_LENGTHS):
+        base["num_draft_tokens"] = DRAFT_LENGTH
+    still: dict[str, Any] = dict.fromkeys((*CHOSEN, *CONDITIONS), ())
+    more = {"design": "one-at-a-time", "repeats": 1, "warmups": 1, "stop": "never", "default": Knobs(**base)}
+    return slo.model_copy(update={"sweep": slo.sweep.model_copy(update={**still, **more})})
+
+
+def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
+    """Take the first canaries, each cut to an answer of few tokens."""
+    return tuple(
+        one.model_copy(update={"max_tokens": min(one.max_tokens or slo.sampling.max_tokens, TOKENS)})
+        for one in canaries[: quick_probe.MOST]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The canaries from one number to the next, of the workloads that are not decided."""
+
+    begin: int
+    end: int
+    workloads: tuple[Workload, ...]
+
+
+class _Probe:
+    """Asks in slices until every workload is decided or the time is over."""
+
+    def __init__(
+        self,
+        ready: Prepared,
+        directory: run_directory.RunDirectory,
+        observers: Sequence[Observer],
+        seconds: float,
+        stack: ExitStack,
+        remark: str | None,
+    ) -> None:
+        self._ready, self._seconds, self._observers = ready, seconds, observers
+        self._slo, self._backend, self._canaries = ready.inputs.slo, ready.backend, ready.inputs.canaries
+        self._files = {trial.name: directory.answers(trial.file) for trial in ready.plan.trials}
+        self._events = directory.events()
+        stack.callback(self._events.close)
+        for file in self._files.values():
+            stack.callback(file.close)
+        self._found: dict[str, quick_probe.Answer] = {}
+        self._begun = self._backend.clock.now_ns()
+        if remark is not None:
+            self._observe("warning", {"about": "the host", "because": remark})
+        settings = {"default": dict(self._setting)}
+        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": seconds})
+        with Desk(self._backend, self._observe) as desk, host.keep_awake():
+            self._ask(desk)
+        self._took = self._elapsed()
+        for file in self._files.values():
+            file.finish()
+        self._events.finish()
+
+    @property
+    def _setting(self) -> tuple[tuple[str, Any], ...]:
+        return next(trial.setting for trial in self._ready.plan.trials if trial.arm == "candidate")
+
+    def _elapsed(self) -> float:
+        return (self._backend.clock.now_ns() - self._begun) / 1e9
+
+    def _observe(self, kind: str, detail: dict[str, Any]) -> None:
+        event = Event(stamp(self._backend.clock.wall()), kind, detail)
+        if kind not in RECORDED_ELSEWHERE:
+            self._events(event)
+        for observer in self._observers:
+            observer(event)
+
+    def _ask(self, desk: Desk) -> None:
+        """Ask slice after slice, and look at each of the planned counts."""
+        # Arms that share a process cost nothing to alternate; others are asked in blocks, a restart each.
+        fine = self._backend.shares_process and self._slo.soak.concurrency == 1
+        stops = list(range(1, quick_probe.MOST + 1)) if fine else list(quick_probe.LOOKS)
+        begin = 0
+        for end in stops:
+            left = [one for one in self._slo.workload if not self._decided(one.name)]
+            more = tuple(one for one in left if len(self._canaries[one.name]) > begin)
+            if not more or desk.lost:
+                break
+            self._sweep(_Slice(begin, end, more), desk, warm=begin == 0 or not fine)
+            begin = end
+            if self._elapsed() * (end + 1) / end > self._seconds:
+                break
+            if end in quick_probe.LOOKS:
+                self._look(end)
+        self._look(begin)
+
+    def _decided(self, workload: str) -> bool:
+        return workload in self._found and self._found[workload].word != "unclear"
+
+    def _sweep(self, part: _Slice, desk: Desk, *, warm: bool) -> None:
+        slo = self._slo.model_copy(
+            update={
+                "workload": part.workloads,
+                "sweep": self._slo.sweep.model_copy(update={"warmups": int(warm)}),
+            }
+        )
+        plan = planning.sweep_plan(
+            slo,
+            {one.name: self._canaries[one.name][part.begin : part.end] for one in part.workloads},
+            shares_process=self._backend.shares_process,
+            residence=self._backend.residence,
+            seed=self._ready.plan.seed + part.begin,
+        )
+
+        def record(made: Generation) -> None:
+            self._files[made.trial](made)
+
+        sweep(slo, plan, desk, record=record, before={}, observe=self._observe)
+
+    def _look(self, asked: int) -> None:
+        """Look at what is not decided, unless the last look saw the same answers."""
+        records = {name: tuple(file.records) for name, file in self._files.items()}
+        plan = replace(self._ready.plan, seed=seed_of(self._ready.sha256))
+        for workload in self._slo.workload:
+            by_id = {one.id: one for one in self._canaries[workload.name]}
+            count, before = min(asked, len(by_id)), self._found.get(workload.name)
+            if self._decided(workload.name) or (before is not None and before.looks[-1] == count):
+                continue
+            found = quick_probe.answer(self._slo, plan, records, workload.name, by_id, count, before)
+            self._found[workload.name] = found
+
+    def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
+        """Return what was found, per workload, with the next step."""
+        answers: Mapping[str, quick_probe.Answer] = self._found
+        return {
+            "schema": 1,
+            "slo": self._slo.name,
+            "setting": shown(self._setting),
+            "seconds": round(self._took, 3),
+            "confidence": self._slo.confidence,
+            "tokens_at_most": TOKENS,
+            "workloads": {
+                name: found.document() | {"next": quick_probe.next_step(found, self._took, again)}
+                for name, found in answers.items()
+            },
+            "notes": [f"{one.about}: {one.message}" for one in self._ready.complaints if one.about == "memory"],
+            "run": str(kept) if kept is not None else None,
+        }

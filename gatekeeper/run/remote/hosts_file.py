@@ -1,0 +1,64 @@
+"""The hosts file: names for other machines, and where they keep what a run needs."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gatekeeper.core import toml_file
+from gatekeeper.core.errors import InputError
+
+PLACES = (Path("soak/hosts.toml"), Path("~/.config/gatekeeper/hosts.toml"))
+"""Where hosts are looked up where no file is named; the first that is there counts alone."""
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Host(_Written):
+    """One machine, as a person names it."""
+
+    ssh: str | None = Field(default=None, min_length=1, description="what ssh calls it; default: its name here")
+    home: str | None = Field(default=None, min_length=1, description="where it keeps runs; default ~/.gatekeeper")
+    python: str | None = Field(default=None, min_length=1, description="the Python that environments are made with")
+    environment: str | None = Field(
+        default=None, min_length=1, description="an environment of yours that holds this very gatekeeper"
+    )
+    models: dict[str, str] = Field(default={}, description="by the name in the SLO: where the model lies there")
+    why: str = ""
+
+    @field_validator("models")
+    @classmethod
+    def _absolute(cls, models: dict[str, str]) -> dict[str, str]:
+        for name, path in models.items():
+            if not path.startswith(("/", "~")):
+                raise ValueError(f"'{name}' lies at '{path}': write a whole path, or one that begins with ~/")
+        return models
+
+
+class Hosts(_Written):
+    """The whole file."""
+
+    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    host: dict[str, Host] = {}
+
+
+def find(name: str, file: Path | None) -> tuple[str, Host]:
+    """Return what ssh calls the host *name*, and what the hosts file says of it; an unknown name is ssh's own."""
+    if file is None:
+        file = next((place.expanduser() for place in PLACES if place.expanduser().is_file()), None)
+    if file is None:
+        return name, Host()
+    known = read(file).host
+    host = known.get(name, Host())
+    return host.ssh or name, host
+
+
+def read(file: Path) -> Hosts:
+    """Read a hosts file; what is wrong with it is an InputError with its line."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"cannot read hosts file {file}: {said}", hint="check the path of --hosts") from error
+    return toml_file.parse(text, str(file), Hosts)

@@ -1,0 +1,147 @@
+"""The ledger: which runs this machine has under way on others, one small file each, written before they begin."""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from gatekeeper.core.errors import GatekeeperError, HostLacksError
+
+SUFFIX = ".remote.json"
+OPEN, CLOSED = "open", "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run on another machine."""
+
+    run_id: str
+    host: str
+    """As it was given to --on."""
+    command: tuple[str, ...]
+    """What is done there: certify, or soak with its knobs."""
+    slo: str
+    """The path of the SLO file here."""
+    slo_name: str
+    parcel_sha256: str
+    """Of all that travelled: the same command with other inputs is another run."""
+    out: str
+    """The run directory here."""
+    started: str
+    state: str = OPEN
+    outcome: str = ""
+    """How it ended, once it is closed."""
+    installed: tuple[str, ...] = ()
+    """`name==version` of every package it runs with there."""
+
+    def is_of(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
+        """Tell whether the same command was given."""
+        same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
+        return same and (out is None or Path(self.out) == out)
+
+
+class Ledger:
+    """The entries in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def entries(self) -> list[Entry]:
+        """Return every entry that can be read, the newest last."""
+        return sorted(self._read(), key=lambda entry: entry.started)
+
+    def write(self, entry: Entry) -> None:
+        """Write an entry whole, or not at all."""
+        path = self.folder / f"{entry.run_id}{SUFFIX}"
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(json.dumps({"schema": 1, **asdict(entry)}, indent=1, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # the far run begins next, and is lost without it
+            fresh.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def close(self, entry: Entry, outcome: str) -> None:
+        """Note that a run came home."""
+        self.write(replace(entry, state=CLOSED, outcome=outcome))
+
+    @contextmanager
+    def holding(self, entry: Entry) -> Iterator[None]:
+        """Let no other process here follow the same run: two would bring it to the same place."""
+        path = self.folder / f".{entry.run_id}.lock"
+        with self._locked(path, entry) as lock:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _locked(self, path: Path, entry: Entry) -> TextIO:
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = path.open("a+", encoding="utf-8")
+            except OSError as error:
+                raise _unwritable(path, error) from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with lock:
+                    raise _followed(entry, lock) from None
+            if _is_at(lock, path):
+                return lock
+            lock.close()
+
+    def find(self, run_id: str) -> Entry | None:
+        """Return the entry of a run."""
+        return next((entry for entry in self.entries() if entry.run_id == run_id), None)
+
+    def _read(self) -> Iterator[Entry]:
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            try:
+                said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                said.pop("schema")
+                said |= {"command": tuple(said["command"]), "installed": tuple(said.get("installed", ()))}
+                yield Entry(**said)
+            except (OSError, ValueError, TypeError, KeyError):
+                continue  # the far side knows its runs, too
+
+
+def _unwritable(path: Path, error: OSError) -> GatekeeperError:
+    return GatekeeperError(
+        f"cannot write {path}: {error.strerror}", hint="free some space, or run it from another folder"
+    )
+
+
+def _is_at(lock: TextIO, path: Path) -> bool:
+    """Tell whether the file still has its name: the last follower may have taken it away before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _followed(entry: Entry, lock: TextIO) -> HostLacksError:
+    """Say who follows a run: nothing is wrong with the command, it only came while another is at it."""
+    lock.seek(0)
+    pid = lock.read().strip()
+    return HostLacksError(
+        f"another gatekeeper on this machine{f' (process {pid})' if pid else ''} follows {entry.run_id} already",
+        hint="watch that one; or end it and give the same command again, which attaches: the run does not mind",
+    )
+
+
+def new_id(slo_name: str, now: datetime) -> str:
+    """Return a run id as run directories are called."""
+    return f"{now:%Y-%m-%dT%H%MZ}-{slo_name[:80]}-{secrets.token_hex(2)}"

@@ -1,0 +1,29 @@
+"""The promotion: the policy that may be deployed, written only where the verdict allows it."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Verdict
+from gatekeeper.report.policy_toml import render
+
+POLICY = "policy.toml"
+
+
+def promote(
+    slo: Slo, verdict: Verdict, *, verdict_sha256: str, now: datetime, write: Callable[[str, str], None]
+) -> bool:
+    """Write policy.toml for exit codes 0 and 1; tell whether it was written. Unproven holds: nothing changes."""
+    if verdict.exit_code not in {0, 1}:
+        return False
+    content = policy(
+        slo,
+        verdict,
+        verdict_sha256=verdict_sha256,
+        issued=stamp(now),
+        expires=stamp(now + timedelta(seconds=slo.promote.valid_for)),
+    )
+    write(POLICY, render(content))
+    return True

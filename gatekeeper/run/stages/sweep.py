@@ -1,0 +1,110 @@
+"""The sweep: plain decoding and every setting on the same canaries, next to each other in time."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from gatekeeper.analysis.plan.sweep_plan import Block, Plan, Step, Trial, sampling_for
+from gatekeeper.analysis.sweep.early_stop import Standing, standing
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import Slo
+from gatekeeper.run.requests import Desk, Request
+
+Observe = Callable[[str, dict[str, object]], None]
+
+
+def sweep(
+    slo: Slo,
+    plan: Plan,
+    desk: Desk,
+    *,
+    record: Callable[[Generation], None],
+    before: Mapping[str, Sequence[Generation]],
+    observe: Observe,
+) -> None:
+    """Ask every step of the plan that is not answered *before* (records by trial) and still wanted.
+
+    Each answer is recorded before the next. What is wanted follows from the records of earlier stretches alone, so a
+    resumed sweep leaves out what an uninterrupted one does; a block without a missing answer does not even start its
+    process.
+    """
+    seen = {trial.name: list(before.get(trial.name, ())) for trial in plan.trials}
+    done = {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in seen.items()}
+    answered, warm = sum(len(keys) for keys in done.values()), set[str]()
+    progress = {"answered": answered, "of": sum(len(block.steps) for block in plan.blocks)}
+
+    def note(made: Generation) -> None:
+        progress["answered"] += made.role is not Role.WARMUP
+        record(made)
+        seen[made.trial].append(made)
+        observe("answer", {"generation": made, **progress})
+
+    for block, wanted in _wanted(slo, plan, seen, observe):
+        progress["of"] -= len(block.steps) - len(wanted)
+        missing = [step for step in wanted if step.key not in done[step.trial.name]]
+        if not missing:
+            continue
+        observe("block", {"block": block.name, "resident": dict(block.resident), "answers": len(missing)})
+        if desk.open(block.resident):
+            warm.clear()
+        cold = [trial for trial in block.trials if trial.name not in warm]
+        desk.ask_all(_warmups(slo, cold, missing), 1, note)
+        warm |= {step.trial.name for step in missing}
+        for group in _groups(block, missing):
+            requests = (_request(slo, step, block.concurrency) for step in group)
+            desk.ask_all(requests, block.concurrency, note)
+
+
+def _wanted(
+    slo: Slo, plan: Plan, seen: Mapping[str, Sequence[Generation]], observe: Observe
+) -> Iterator[tuple[Block, list[Step]]]:
+    """Yield each block with what is still wanted of it; between two stretches the records are looked at."""
+    told = dict[str, Standing]()
+    for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
+        found = {one.name: standing(slo, plan, seen, one.name, stretch) for one in slo.workload}
+        _tell(told, found, observe)
+        for block in blocks:
+            yield block, [step for step in block.steps if found[step.workload].wants(block, step.trial)]
+
+
+def _tell(told: dict[str, Standing], found: Mapping[str, Standing], observe: Observe) -> None:
+    """Say which trials stopped since the last look, and why."""
+    for workload, now in found.items():
+        known = told[workload].stops if workload in told else {}
+        for trial, stop in now.stops.items():
+            if trial not in known:
+                observe("stopped", {"workload": workload, "trial": trial, **stop.document()})
+        told[workload] = now
+
+
+def _groups(block: Block, steps: list[Step]) -> Iterator[list[Step]]:
+    """Keep the streams of a concurrent block to one trial at a time."""
+    if block.concurrency == 1:
+        yield steps
+        return
+    for trial in block.trials:
+        yield [step for step in steps if step.trial is trial]
+
+
+def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[Step]) -> Iterator[Request]:
+    """Warm each cold trial of a process up with its first prompts; the records say so and are never judged."""
+    for trial in cold:
+        mine = [step for step in missing if step.trial is trial][: slo.sweep.warmups]
+        for step in mine:
+            yield _request(slo, step, 1, warmup=True)
+
+
+def _request(slo: Slo, step: Step, concurrency: int, *, warmup: bool = False) -> Request:
+    trial: Trial = step.trial
+    return Request(
+        trial=trial.name,
+        key=f"warmup:{step.key}" if warmup else step.key,
+        workload=step.workload,
+        canary=step.canary,
+        arm=trial.arm,
+        setting=trial.setting,
+        sampling=sampling_for(slo, step.canary, trial.setting, concurrency),
+        role=Role.WARMUP if warmup else Role.MEASURED,
+        repeat=step.repeat,
+        pair=step.pair,
+        concurrency=concurrency,
+    )

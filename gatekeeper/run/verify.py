@@ -1,0 +1,273 @@
+"""A finished run as a proof: sealed, judged again from its records, and each of its papers derived again."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatekeeper import __version__
+from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.policy import policy as policy_of
+from gatekeeper.core import inputs, run_directory
+from gatekeeper.core import slo as promises
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.records import Event
+from gatekeeper.core.run_directory import RESTORE
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Verdict
+from gatekeeper.report import certificate, verdict_json
+from gatekeeper.report.certificate import CERTIFICATE
+from gatekeeper.report.policy_toml import render
+from gatekeeper.run import load
+from gatekeeper.run.stages.promote import POLICY
+
+NAMESPACE = "gatekeeper"
+"""What the signature is for (`ssh-keygen -Y ... -n`): one made for mail or for git does not count here."""
+SUFFIX = ".sig"
+
+
+def make_signature(content: bytes, key: Path) -> bytes:
+    """Return the signature of *content* by *key*: a private key, or a public one whose private half an agent holds."""
+    if not key.is_file():
+        raise InputError(f"no key {key}", hint="name a private key, or the .pub of one that ssh-agent holds")
+    ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
+    if ran.returncode != 0:
+        raise InputError(
+            f"ssh-keygen did not sign with {key}: {_said(ran)}", hint="try the key with ssh-keygen -Y sign"
+        )
+    return ran.stdout
+
+
+def can_check(allowed: Path) -> None:
+    """Refuse at once what no signature could be checked with."""
+    if not allowed.is_file():
+        raise InputError(f"no file {allowed}", hint="name a file as ssh-keygen(1) describes under ALLOWED SIGNERS")
+    _program()
+
+
+def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
+    """Return who of the *allowed* signers signed *content*; None where nobody of them did."""
+    with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:  # ssh-keygen reads a signature from a file alone
+        file.write(signature)
+        file.flush()
+        where = ("-f", str(allowed), "-s", file.name)
+        named = _run(("-Y", "find-principals", *where), b"")
+        # An older ssh-keygen writes several principals of one key in one line.
+        principals = (
+            named.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not named.returncode else []
+        )
+        for principal in filter(None, (one.strip() for one in principals)):
+            verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *where), content)
+            if verified.returncode == 0:
+                return principal
+    return None
+
+
+def _program() -> str:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise InputError(
+            "ssh-keygen is not on PATH", hint="install OpenSSH: apt-get install openssh-client; macOS brings it"
+        )
+    return program
+
+
+def _run(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run((_program(), *arguments), input=content, capture_output=True, check=False)
+
+
+def _said(ran: subprocess.CompletedProcess[bytes]) -> str:
+    lines = ran.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {ran.returncode}"
+
+
+SIGNATURE = CERTIFICATE + SUFFIX
+READ = (".jsonl", ".json", ".toml", SUFFIX)
+"""Files that somebody reads as part of a run; one that was added later counts as tampering, a note beside them not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A sealed run and the verdict its records give."""
+
+    directory: run_directory.RunDirectory
+    manifest: Manifest
+    slo: Slo
+    """As it was frozen."""
+    verdict: Verdict
+    exact: bool
+    """The versions are those of the run, so that every byte must come out alike."""
+    events: tuple[Event, ...]
+
+    @property
+    def ended(self) -> datetime:
+        """Return when the last thing was recorded."""
+        return datetime.fromisoformat(max(event.at for event in self.events))
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """What a run gives out: the policy and the certificate, each as its verdict gives them."""
+
+    policy: Mapping[str, Any]
+    policy_sha256: str
+    issued: datetime
+    certificate: bytes
+
+
+def sealed(directory: run_directory.RunDirectory) -> int:
+    """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
+    if not directory.is_sealed():
+        raise NoProofError(
+            "unfinished",
+            f"it has not ended: there is no {run_directory.SUMS}",
+            hint="wait for it, or go on with it: gatekeeper certify {slo} --resume --out {run}",
+        )
+    listed = {
+        line.partition("  ")[2] for line in directory.read(run_directory.SUMS).decode(errors="replace").splitlines()
+    }
+    broken = directory.broken_seals(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
+    if broken:
+        said = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
+        raise NoProofError("tampered", f"not what {run_directory.SUMS} says: {said}", hint=RESTORE)
+    return len(listed)
+
+
+def judged(directory: run_directory.RunDirectory, manifest: Manifest) -> Judged:
+    """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
+    try:
+        stored = run_directory.document(directory.read("verdict.json"), "verdict.json")
+        frozen = promises.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
+        verdict = load.judge(directory.path)
+        events = run_directory.load(directory.path / "events.jsonl", run_directory.EVENTS).records
+    except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
+        raise unreadable(error) from error
+    ran = {"gatekeeper": __version__, "numpy": np.__version__}
+    exact = all(manifest.versions.get(name) == version for name, version in ran.items())
+    mine = verdict.document()
+    if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
+        raise NoProofError("tampered", "verdict.json is not what the records give", hint=RESTORE)
+    if _gist(mine) != _gist(stored):
+        was = f"'{stored.get('outcome')}'"
+        raise NoProofError(
+            "tampered" if exact else "unproven",
+            f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
+            hint=RESTORE,
+        )
+    return Judged(directory, manifest, frozen, verdict, exact, events)
+
+
+def unreadable(error: Exception) -> NoProofError:
+    """Return the refusal of a run that this gatekeeper can not read."""
+    message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE)
+    return NoProofError("unreadable", f"can not be read: {message}", hint=hint or RESTORE)
+
+
+def _gist(document: Mapping[str, Any]) -> Any:
+    """Return what must be the same by every version: the outcomes and the settings."""
+    workloads = [(one.get("name"), one.get("outcome"), one.get("setting")) for one in document.get("workloads", ())]
+    return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
+
+
+def papers(run: Judged) -> Papers:
+    """Derive policy and certificate again; refuse a run whose own are missing, or say something else."""
+    directory = run.directory
+    try:
+        text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
+    except InputError as error:  # a soak alone, say, promotes nothing
+        raise NoProofError("unproven", error.message, hint=admission.CERTIFY) from error
+    try:
+        stored = tomllib.loads(text)
+        issued = datetime.fromisoformat(stored["issued"])
+        derived = policy_of(
+            run.slo,
+            run.verdict,
+            verdict_sha256=sha256(directory.read("verdict.json")),
+            issued=stamp(issued),
+            expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
+        )
+        own = certificate_of(directory, run.manifest, run.verdict, derived)
+        certified = json.loads(written)
+        said = certified["subject"], certified["predicate"]["result"]
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise NoProofError("tampered", f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
+    if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
+        raise NoProofError("tampered", f"{POLICY} is not what the verdict gives", hint=RESTORE)
+    if said[0] != own["subject"]:
+        raise NoProofError("tampered", f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
+    if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
+        raise NoProofError("tampered", f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE)
+    return Papers(stored, sha256(text), issued.astimezone(UTC), written)
+
+
+def _routes(policy: Mapping[str, Any], run: Judged) -> dict[str, Any]:
+    """Return what a policy does; between two versions the words for it, a warm-up and what is watched may differ."""
+    loose, watched = () if run.exact else ("because", "warm_up", "ladder", "measured"), ("guard", "watch")
+    routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
+    rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
+    return {**rest, "route": routes}
+
+
+def certificate_of(
+    directory: run_directory.RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the certificate of a run whose verdict.json and policy.toml are written."""
+    papers = ("manifest.json", "verdict.json", POLICY)
+    frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
+    frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
+    files = {name: sha256(directory.read(name)) for name in papers}
+    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
+
+
+def signed_by(run: Judged, written: Papers, allowed: Path) -> str:
+    """Return who of the *allowed* signers signed a run's certificate; refuse one that nobody of them did."""
+    path = run.directory.path / SIGNATURE
+    hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
+    if not path.is_file():
+        raise NoProofError("unsigned", "its certificate is not signed", hint=hint)
+    who = signer(written.certificate, run.directory.read(SIGNATURE), allowed)
+    if who is None:
+        raise NoProofError("unsigned", f"no signer of {allowed} signed its certificate", hint=hint)
+    return who
+
+
+def read_manifest(directory: run_directory.RunDirectory) -> Manifest:
+    """Parse a run's manifest; one that can not be read is refused."""
+    try:
+        return inputs.load_manifest(directory.read("manifest.json"))
+    except InputError as error:
+        raise unreadable(error) from error
+
+
+def about(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
+    """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
+    if directory.broken_seals(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
+        raise NoProofError("tampered", f"its manifest or SLO is not what {run_directory.SUMS} says", hint=RESTORE)
+    if sha256(slo_text) != manifest.slo.sha256:
+        raise NoProofError("tampered", f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE)
+
+
+def sign(path: Path, key: Path) -> dict[str, Any]:
+    """Sign a run's certificate beside it, once the run is found to be what its records give, and seal the run again."""
+    directory = run_directory.RunDirectory.open(path, resume=True)
+    try:
+        sealed(directory)
+        run = judged(directory, read_manifest(directory))
+        admission.proven(run.verdict)
+        directory.write(SIGNATURE, make_signature(papers(run).certificate, key))
+        directory.seal()
+    except NoProofError as error:
+        raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
+    finally:
+        directory.close()
+    return {"schema": 1, "run": str(path), "signature": str(path / SIGNATURE), "outcome": run.verdict.outcome}

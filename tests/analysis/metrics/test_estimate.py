@@ -1,0 +1,934 @@
+"""Every metric on answers whose figures can be worked out on paper."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
+from gatekeeper.analysis.metrics.first_tokens import DRAWS
+from gatekeeper.analysis.metrics.paired_answers import BURST, plain_gap
+from gatekeeper.analysis.metrics.timing import bursts
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.metrics import ALL, RATIOS
+from gatekeeper.core.records import Answer, Generation, Role, Tie
+from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import (
+    Twins,
+    answer,
+    because,
+    canaries,
+    canary,
+    claimed,
+    counted,
+    evidence,
+    generation,
+    known,
+    marked,
+    near,
+    spread,
+    steady,
+    twins,
+)
+
+WORKLOAD_METRICS = [one.name for one in ALL if not one.host]
+
+
+# Ratios
+
+
+def test_throughput_ratio_by_hand() -> None:
+    """
+    Twice the tokens per second on every canary is a ratio of 2, prefill left out.
+    """
+    ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
+
+    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx((2.0, 2.0, 2.0, 6)) == (found.lo, found.center, found.hi, found.n)
+
+
+def test_answer_throughput_ratio_counts_the_prefill() -> None:
+    """
+    The same answers with the prefill counted: 8 tokens in 1.25 s against 8 in 0.8 s.
+    """
+    ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
+
+    found = known(estimate("answer_throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx(0.8 / 1.25) == found.center
+
+
+def test_system_throughput_ratio_divides_sums() -> None:
+    """
+    Tokens over busy time of one arm, over the same of the other: 40 tokens in 5 s against 40 in 10 s.
+    """
+    ours, theirs = twins(5, lambda _: answer([1.0], tokens=[8]), lambda _: answer([2.0], tokens=[8]))
+
+    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx(2.0) == found.center
+
+
+def test_high_acceptance_without_speed_is_a_loss() -> None:
+    """
+    A draft that is nearly always right and thirteen times slower is judged by its speed.
+    """
+    ours, theirs = twins(6, lambda _: steady(1.3, rounds=counted(4, 16, 15)), lambda _: steady(0.1))
+    seen = evidence(ours, theirs)
+
+    ratio = known(estimate("throughput_ratio", seen))
+    accepted = known(estimate("acceptance_rate", seen))
+
+    assert pytest.approx((1 / 13, 15 / 16)) == (ratio.center, accepted.center)
+
+
+@pytest.mark.parametrize("metric", sorted(RATIOS))
+@pytest.mark.parametrize(("lost", "sees"), [(0, True), (1, True), (2, False)])
+def test_more_than_five_percent_of_lost_pairs_leave_no_ratio(metric: str, lost: int, *, sees: bool) -> None:
+    """
+    One lost pair of twenty is 5 %, which is allowed; two leave every ratio unproven.
+    """
+    ours, theirs = twins(20, lambda _: steady(0.05), lambda _: steady(0.1))
+    ours = [
+        replace(one, answer=replace(one.answer, fault="timeout")) if at < lost else one for at, one in enumerate(ours)
+    ]
+
+    assert sees == isinstance(estimate(metric, evidence(ours, theirs)), Estimate)
+
+
+@pytest.mark.parametrize("metric", sorted(RATIOS))
+def test_a_fault_of_plain_decoding_loses_the_pair_too(metric: str) -> None:
+    """
+    A ratio against an arm that died is no ratio.
+    """
+    ours, theirs = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
+
+    assert "8 of 8 pairs" in because(estimate(metric, evidence(ours, theirs)))
+
+
+@pytest.mark.parametrize("metric", sorted(RATIOS))
+def test_a_ratio_needs_plain_answers(metric: str) -> None:
+    """
+    Without plain decoding there is nothing to compare with.
+    """
+    ours, _ = twins(8, lambda _: steady(0.05), lambda _: steady(0.1))
+
+    assert "paired" in because(estimate(metric, evidence(ours)))
+
+
+# Quantiles over canaries
+
+
+@pytest.mark.parametrize(
+    ("metric", "make", "value"),
+    [
+        ("decode_throughput", lambda _: steady(0.05), 20.0),
+        ("prefill_throughput", lambda _: answer([0.1], prompt_tokens=50), 500.0),
+        ("ttft", lambda _: answer([0.25]), 0.25),
+        ("acceptance_rate", lambda _: answer(rounds=counted(2, 8, 6)), 0.75),
+        ("acceptance_length", lambda _: answer(rounds=counted(2, 8, 6)), 4.0),
+        ("tpot_p95", lambda _: steady(0.05), 0.05),
+        ("stall_p95", lambda _: answer([0.1, 0.2, 0.9, 1.0]), 0.7),
+        ("round_gap_p95", lambda _: steady(0.05), 0.05),
+        ("itl_p50", lambda _: steady(0.05), 0.05),
+        ("itl_p95", lambda _: steady(0.05), 0.05),
+    ],
+)
+def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[[int], Answer], value: float) -> None:
+    """
+    Sixty canaries that all show the same value have exactly that value, with n = 60.
+    """
+    found = known(estimate(metric, evidence(spread(60, make))))
+
+    assert pytest.approx((value, value, value)) == (found.lo, found.center, found.hi)
+    assert 60 == found.n
+
+
+def test_greedy_repeats_are_not_independent() -> None:
+    """
+    Six canaries asked a hundred times are six answers: a median, but no p95.
+    """
+    seen = evidence(spread(6, lambda _: steady(0.05), repeats=100))
+
+    assert 6 == known(estimate("ttft", seen)).n
+    for metric in ("tpot_p95", "itl_p95", "stall_p95", "round_gap_p95"):
+        assert "too few" in because(estimate(metric, seen))
+
+
+def test_itl_is_normalised_by_tokens() -> None:
+    """
+    A round of four tokens every 0.2 s is 0.05 s a token, however it arrives; its gap is still 0.2 s.
+    """
+
+    def rounds(_: int) -> Answer:
+        times = [0.1 + 0.2 * number for number in range(6) for _ in range(4)]
+        return answer(times, drafted=[True, True, True, False] * 6)
+
+    seen = evidence(spread(60, rounds))
+
+    found = {metric: known(estimate(metric, seen)).center for metric in ("itl_p50", "itl_p95", "round_gap_p95")}
+
+    assert {
+        "itl_p50": pytest.approx(0.05),
+        "itl_p95": pytest.approx(0.05),
+        "round_gap_p95": pytest.approx(0.2),
+    } == found
+
+
+def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
+    """
+    One token in ten comes alone after 0.5 s: the p95 reads 0.5 s although the mean is a tenth of that.
+    """
+
+    def stuttering(_: int) -> Answer:
+        gaps = [0.01] * 9 + [0.5]
+        times = [0.1]
+        for gap in gaps * 4:
+            times.append(times[-1] + gap)
+        return answer(times)
+
+    found = known(estimate("itl_p95", evidence(spread(60, stuttering))))
+
+    assert pytest.approx(0.5) == found.center
+
+
+def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None:
+    """
+    Plain decoding's median gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two.
+    """
+    ours, theirs = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
+    seen = evidence(ours, theirs)
+
+    assert pytest.approx(0.1) == plain_gap(seen)
+    found = bursts(ours[0].answer, BURST * plain_gap(seen))
+    assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in found]
+    assert [2, 1, 1] == [tokens for _, tokens in found]
+
+
+def test_itl_of_uncounted_chunks_is_unknown() -> None:
+    """
+    A latency per token needs the tokens: chunks of unknown size give none, and no guess.
+    """
+    seen = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
+
+    assert "does not count" in because(estimate("itl_p50", seen))
+
+
+def test_faulty_answers_have_no_latency() -> None:
+    """
+    An answer that failed is counted as an error, and its times are not mixed with sound ones.
+    """
+    good = spread(5, lambda _: answer([0.2]))
+    bad = [generation(answer([9.0], fault="timeout"), f"f-{at}") for at in range(5)]
+
+    found = known(estimate("ttft", evidence([*good, *bad])))
+
+    assert pytest.approx((0.2, 0.2, 5)) == (found.center, found.hi, found.n)
+
+
+def test_ttft_delta_by_hand() -> None:
+    """
+    A median of 0.108 s against 0.1 s is +8 %.
+    """
+    ours, theirs = twins(7, lambda _: answer([0.108]), lambda _: answer([0.1]))
+
+    found = known(estimate("ttft_delta", evidence(ours, theirs)))
+
+    assert pytest.approx((0.08, 0.08, 0.08)) == (found.lo, found.center, found.hi)
+
+
+# Facts of the frozen set
+
+
+def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
+    """
+    Two of ten canaries lost and one gained is -0.1, with no interval: the set is a census at temperature 0.
+    """
+    frozen = canaries(10, expect={"equals": "right"})
+    mine = [True] * 7 + [False, False, True]
+    plain = [True] * 9 + [False]
+
+    found = known(estimate("task_pass_delta", evidence(marked(mine, "candidate"), marked(plain, "plain"), frozen)))
+
+    assert pytest.approx((-0.1, -0.1, -0.1, 10)) == (found.lo, found.center, found.hi, found.n)
+
+
+@pytest.mark.parametrize("change", [{"greedy": False}, {"frozen": False}])
+def test_pass_delta_of_a_population_has_an_interval(change: dict[str, Any]) -> None:
+    """
+    Above temperature 0, or where the canaries stand for more than themselves, the same marks get honest bounds.
+    """
+    frozen = canaries(10, expect={"equals": "right"})
+    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain"), frozen, **change)
+
+    found = known(estimate("task_pass_delta", seen))
+
+    assert (True, 0.0, True) == (found.lo < -0.25, found.center, found.hi > 0.25)
+
+
+def test_repeats_that_disagree_are_no_census() -> None:
+    """
+    A canary passed once and failed once shows that greedy decoding is not repeatable here: bounds, not a fact.
+    """
+    frozen = canaries(10, expect={"equals": "right"})
+    mine = [*marked([True] * 10, "candidate"), *marked([False], "candidate")]
+
+    found = known(estimate("task_pass_delta", evidence(mine, marked([True] * 10, "plain"), frozen)))
+
+    assert found.lo < found.center < found.hi
+
+
+def test_pass_deltas_count_their_own_kind() -> None:
+    """
+    The JSON delta looks at canaries with a schema alone, the tool delta at calls, the task delta at all.
+    """
+    frozen = (
+        canary("text", expect={"equals": "ok"}),
+        canary("json", expect={"json_schema": {"type": "object"}}),
+        canary("none"),
+    )
+    mine = [generation(answer(text=text), name) for name, text in (("text", "no"), ("json", "{}"), ("none", "x"))]
+    plain = [
+        generation(answer(text=text), name, arm="plain")
+        for name, text in (("text", "ok"), ("json", "{}"), ("none", "y"))
+    ]
+    seen = evidence(mine, plain, frozen)
+
+    task, schema = (known(estimate(metric, seen)) for metric in ("task_pass_delta", "json_pass_delta"))
+
+    assert ((-0.5, 2), (0.0, 1)) == ((task.center, task.n), (schema.center, schema.n))
+    assert "no canary" in because(estimate("tool_call_pass_delta", seen))
+
+
+def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
+    """
+    A canary that plain decoding was never asked leaves the delta unproven, not smaller.
+    """
+    frozen = canaries(10, expect={"equals": "right"})
+    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), frozen)
+
+    assert "1 of 10" in because(estimate("task_pass_delta", seen))
+
+
+def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
+    """
+    Plain answers that failed are no evidence that plain decoding is wrong: nothing is gained by comparison with them.
+    """
+    frozen = canaries(10, expect={"equals": "right"})
+    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), frozen)
+
+    assert "10 of 10" in because(estimate("task_pass_delta", seen))
+
+
+def test_a_faulty_candidate_is_wrong() -> None:
+    """
+    An answer of the candidate that failed does not pass, whatever its text.
+    """
+    frozen = canaries(4, expect={"equals": "right"})
+    seen = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
+
+    assert -1.0 == known(estimate("task_pass_delta", seen)).center
+
+
+def test_the_pass_rate_is_a_share_of_canaries() -> None:
+    """
+    Three of four canaries are right, one of them in half of its repeats: 2.5 / 4, bounded as 2 of 4.
+    """
+    known = [canary(f"c-{number}", expect={"equals": "ok"}) for number in range(4)]
+    texts = ["ok", "ok", "no", "ok", "ok", "ok", "no", "no"]
+    answers = [
+        generation(steady(0.1, sent_s=float(number), text=text), f"c-{number % 4}") for number, text in enumerate(texts)
+    ]
+
+    found = pass_rate(evidence(answers, known=known), None)
+
+    assert found is not None
+    assert (0.625, 4) == (found.center, found.n)
+    assert intervals.proportion_bounds(2, 4, 0.95) == (found.lo, found.hi)
+
+
+def test_a_pass_rate_of_nothing_is_none() -> None:
+    """
+    Canaries that expect nothing of a kind have no share of right answers.
+    """
+    known = [canary("c-0", expect={"equals": "ok"}), canary("c-1")]
+    answers = [generation(steady(0.1), one.id) for one in known]
+
+    assert [1.0, None] == [
+        found and found.center for kind in (None, "json") for found in [pass_rate(evidence(answers, known=known), kind)]
+    ]
+
+
+def agreeing(texts: Sequence[str], plain: Sequence[str]) -> Twins:
+    return twins(len(texts), lambda at: answer(text=texts[at]), lambda at: answer(text=plain[at]))
+
+
+def test_token_agreement_is_a_share_of_canaries() -> None:
+    """
+    Three of four canaries alike are 0.75; a promise about the population has bounds.
+    """
+    ours, theirs = agreeing(["a", "b", "c", "x"], ["a", "b", "c", "d"])
+
+    fact, guess = (
+        known(estimate("token_agreement", evidence(ours, theirs, frozen=frozen))) for frozen in (True, False)
+    )
+
+    assert (0.75, 0.75, 0.75, 4) == (fact.lo, fact.center, fact.hi, fact.n)
+    assert guess.lo < 0.75 < guess.hi
+
+
+def test_one_difference_in_many_repeats_is_a_difference() -> None:
+    """
+    A canary agrees only if every answer agrees with every plain answer.
+    """
+    ours, theirs = agreeing(["a", "b"], ["a", "b"])
+    late = generation(answer(text="z"), "c-001", key="late", role=Role.CLOSING)
+
+    assert 0.5 == known(estimate("token_agreement", evidence([*ours, late], theirs))).center
+
+
+def test_agreement_needs_every_canary() -> None:
+    """
+    A canary without a plain answer, or with a failed one, leaves agreement unproven.
+    """
+    ours, theirs = agreeing(["a", "b"], ["a", "b"])
+    failed = [replace(theirs[0], answer=replace(theirs[0].answer, fault="died")), theirs[1]]
+
+    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, theirs[:1])))
+    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, failed)))
+
+
+def test_agreement_is_for_greedy_decoding() -> None:
+    """
+    Above temperature 0 two right answers differ.
+    """
+    ours, theirs = agreeing(["a"], ["a"])
+
+    assert "temperature 0" in because(estimate("token_agreement", evidence(ours, theirs, greedy=False)))
+
+
+def test_error_rate_counts_faults() -> None:
+    """
+    One failed answer of four is 0.25, as a fact.
+    """
+    answers = [generation(answer(fault=fault), f"c-{at}") for at, fault in enumerate([None, "timeout", None, None])]
+
+    found = known(estimate("error_rate", evidence(answers)))
+
+    assert (0.25, 0.25, 0.25, 4) == (found.lo, found.center, found.hi, found.n)
+
+
+def test_engaged_counts_answers_with_a_proposal() -> None:
+    """
+    Drafted tokens show engagement, ours before the server's claim; an answer of one token leaves nothing to draft.
+    """
+    answers = [
+        generation(answer(rounds=counted(2, 8, 0)), "a"),
+        generation(answer(rounds=counted(2, 0, 0), claims=claimed(9, 9)), "b"),
+        generation(answer(claims=claimed(4, 1)), "c"),
+        generation(answer(claims=claimed(0, 0)), "d"),
+        generation(answer([0.1]), "e"),
+    ]
+
+    found = known(estimate("speculation_engaged", evidence(answers)))
+
+    assert (0.5, 4) == (found.center, found.n)
+
+
+def test_engagement_that_nobody_shows_is_unproven() -> None:
+    """
+    Speculation silently off: neither rounds nor claims prove nothing, and are not good news.
+    """
+    assert "nothing shows" in because(estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
+
+
+@pytest.mark.parametrize(
+    ("mine", "cut"),
+    [
+        (answer(finish="stop"), False),
+        (answer(finish="tool_calls"), False),
+        (answer(finish="length"), True),
+        (answer(finish=None), True),
+        (answer([0.1, 0.2], tokens=[1, 3], finish="stop"), True),
+        (answer([0.1, 0.2], tokens=[1, 4], finish="stop"), False),
+    ],
+    ids=["complete", "call", "limit", "never finished", "under half as long", "half as long"],
+)
+def test_cut_short_against_a_complete_twin(mine: Answer, *, cut: bool) -> None:
+    """
+    Plain decoding completes ten tokens; an answer that does not finish, or stops under half of them, was cut short.
+    """
+    whole = answer([0.1, 0.2], tokens=[5, 5], finish="stop")
+    full = replace(mine, output_tokens=10) if len(mine.arrivals) == 3 else mine
+
+    seen = evidence([generation(full, "a")], [generation(whole, "a", arm="plain")])
+
+    assert float(cut) == known(estimate("truncation_rate", seen)).center
+
+
+def test_both_arms_at_their_limit_are_not_cut_short() -> None:
+    """
+    Where plain decoding runs into the limit too, the answer is as long as it may be.
+    """
+    seen = evidence([generation(answer(finish="length"), "a")], [generation(answer(finish="length"), "a", arm="plain")])
+
+    assert 0.0 == known(estimate("truncation_rate", seen)).center
+
+
+# Counts, notes and reasons
+
+
+def test_a_drifted_ratio_counts_its_pairs() -> None:
+    """
+    A ratio that drift spoiled says how many pairs there were.
+    """
+    ours, theirs = zip(*[_drifting(at) for at in range(20)], strict=True)
+
+    for metric in RATIOS:
+        found = estimate(metric, evidence(ours, theirs))
+        assert isinstance(found, Missing)
+        assert (20, True) == (found.n, "drifted" in found.because)
+
+
+def _drifting(at: int) -> tuple[Generation, Generation]:
+    gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
+    return (
+        generation(steady(gap / 2, sent_s=30.0 * at), name, pair=pair),
+        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.SENTINEL, pair=pair),
+    )
+
+
+def test_the_system_ratio_weighs_by_busy_time() -> None:
+    """
+    Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.
+    """
+    ours, theirs = twins(
+        5,
+        lambda at: answer([4.0 if at == 0 else 1.0], tokens=[8], sent_s=100.0),
+        lambda at: answer([8.0 if at == 0 else 1.0], tokens=[8], sent_s=200.0),
+    )
+
+    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
+
+    assert 5 == found.n
+    assert pytest.approx(12 / 8) == found.center
+
+
+def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
+    """
+    Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed.
+    """
+    ours, theirs = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
+
+    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+
+    assert pytest.approx(1.0) == found.center
+
+
+def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
+    """
+    One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer.
+    """
+    seen = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
+
+    assert pytest.approx(0.05) == known(estimate("round_gap_p95", seen)).center
+    assert pytest.approx(0.9) == known(estimate("stall_p95", seen)).center
+
+
+def test_answers_without_a_rate_have_no_time_per_token() -> None:
+    """
+    An answer that came whole is left out of the time per token, and the others are read.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    assert 60 == known(estimate("tpot_p95", evidence([*whole, *spread(60, lambda _: steady(0.05))]))).n
+
+
+def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
+    """
+    A canary whose plain answer failed is left out; the same records and seed give the same interval.
+    """
+    ours, theirs = twins(9, lambda at: answer([0.1 + at / 50]), lambda at: answer([0.1 + at % 4 / 70]))
+    theirs[0] = replace(theirs[0], answer=replace(theirs[0].answer, fault="died"))
+
+    first, second = (known(estimate("ttft_delta", evidence(ours, theirs))) for _ in range(2))
+    other = known(estimate("ttft_delta", evidence(ours, theirs, seed=8)))
+
+    assert (8, True) == (first.n, first == second)
+    assert (first.center, True) == (other.center, first.lo != other.lo or first.hi != other.hi)
+
+
+def test_agreement_carries_its_notes_and_its_excuses() -> None:
+    """
+    Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
+    a promise about the population says the same with bounds of its own.
+    """
+    ours, theirs = twins(
+        4,
+        lambda at: answer(ids=[1, 2, 9 if at < 2 else 3], text=f"{at < 2}"),
+        lambda _: answer(ids=[1, 2, 3], text="False"),
+    )
+    tie = Tie("easy", "c-000", 2, (1, 2), 3, 9, 0.001)
+
+    counted_, guessed = (
+        known(estimate("token_agreement", evidence(ours, theirs, ties=(tie,), frozen=frozen)))
+        for frozen in (True, False)
+    )
+
+    assert (0.75, 0.75, 0.75, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = intervals.proportion_bounds(3, 4, 0.95)
+    assert (lo, 0.75, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert counted_.notes == guessed.notes
+    assert ["1 part at a near-tie", "1 part without an explanation"] == [
+        note.partition(" of the target")[0].partition(",")[0] for note in counted_.notes
+    ]
+
+
+def test_a_fault_makes_its_canary_fail() -> None:
+    """
+    Five canaries are asked twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
+    prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
+    """
+    answers = spread(5, lambda _: answer(), repeats=2)
+    for failed in (0, 1, 2):
+        answers[failed] = replace(answers[failed], answer=answer(fault="cut off"))
+
+    counted_, guessed = (known(estimate("error_rate", evidence(answers, frozen=frozen))) for frozen in (True, False))
+
+    assert (0.3, 0.3, 0.3, 10) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    lo, hi = intervals.proportion_bounds(1, 5, 0.95)[0], intervals.proportion_bounds(2, 5, 0.95)[1]
+    assert (lo, near(0.3), hi, 5) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert ("2 of 5 canaries had an answer that failed",) == guessed.notes
+
+
+def test_twelve_canaries_do_not_show_a_thousandth() -> None:
+    """
+    Twelve canaries without a fault leave 22 % open for other prompts, however often they were asked.
+    """
+    answers = spread(12, lambda _: answer(), repeats=100)
+
+    found = known(estimate("error_rate", evidence(answers, frozen=False)))
+
+    assert (0.0, 0.0, near(0.2209), 12) == (found.lo, found.center, round(found.hi, 4), found.n)
+
+
+def test_engagement_is_bounded_over_canaries() -> None:
+    """
+    Drafts propose in every answer to two canaries and in half of those to a third; of a fourth nobody counted one
+    answer, which shows nothing. An answer of one token leaves nothing to draft, and its canary is none of them.
+    """
+    rounds = [counted(2, 4, 1)] * 5 + [counted(2, 0, 0), counted(2, 4, 1), None]
+    answers = [generation(answer(rounds=one), f"c-{at // 2}") for at, one in enumerate(rounds)]
+    answers.append(generation(answer([0.1], rounds=counted(1, 0, 0)), "c-9"))
+
+    found = known(estimate("speculation_engaged", evidence(answers, frozen=False)))
+
+    lo, _ = intervals.proportion_bounds(2, 4, 0.95)
+    assert (lo, 0.75, 1.0, 4) == (found.lo, found.center, found.hi, found.n)
+    assert ("4 of 4 canaries had an answer with drafted tokens",) == found.notes
+
+
+def test_engagement_of_failed_canaries_is_unknown() -> None:
+    """
+    A canary whose every answer failed may engage or not: for other prompts like it nothing is shown.
+    """
+    answers = spread(4, lambda at: answer(rounds=counted(2, 4, 1), fault="died" if at == 2 else None), repeats=2)
+
+    assert Missing("every answer of 1 canaries failed", 6) == estimate(
+        "speculation_engaged", evidence(answers, frozen=False)
+    )
+    assert 1.0 == known(estimate("speculation_engaged", evidence(answers))).center
+
+
+def test_bursts_show_engagement_of_the_run_alone() -> None:
+    """
+    Without counters bursts show that the draft was used in this run, and of other prompts nothing.
+    """
+    ours, theirs = twins(
+        8,
+        lambda _: answer([0.1 * (at // 4) for at in range(4, 24)]),
+        lambda _: answer([0.1 * at for at in range(1, 21)]),
+    )
+
+    assert 1.0 == known(estimate("speculation_engaged", evidence(ours, theirs))).center
+    unknown = Missing("without counters nothing shows in which answers the draft was used", 8)
+    assert unknown == estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
+
+
+def test_truncation_is_bounded_over_canaries() -> None:
+    """
+    One canary of four is cut short: a quarter of the frozen set, and as many of all prompts as one of four leaves open;
+    a canary that was not answered in both arms leaves that unknown.
+    """
+    ours, theirs = twins(4, lambda at: answer(finish="length" if at == 1 else "stop"), lambda _: answer())
+    seen = evidence(ours, theirs)
+
+    counted_, guessed = (known(estimate("truncation_rate", replace(seen, frozen=one))) for one in (True, False))
+    unseen = estimate("truncation_rate", evidence(ours, theirs[1:], frozen=False))
+
+    lo, hi = intervals.proportion_bounds(1, 4, 0.95)
+    assert (0.25, 0.25, 0.25, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
+    assert (lo, 0.25, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
+    assert Missing("1 of 4 canaries were not answered in both arms", 3) == unseen
+    assert near(1 / 3) == known(estimate("truncation_rate", evidence(ours, theirs[1:]))).center
+
+
+@pytest.mark.parametrize("metric", [one.name for one in ALL if one.population and one.census])
+@pytest.mark.parametrize("tries", [1, 5])
+def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
+    """
+    Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was asked.
+    """
+    kinds = {"task_pass_delta": "equals", "json_pass_delta": "json_schema", "tool_call_pass_delta": "tool_calls"}
+    expect = {"equals": "ok", "json_schema": {}, "tool_calls": [{"name": "f"}]}
+    asked = canaries(12, expect={kinds[metric]: expect[kinds[metric]]}) if metric in kinds else canaries(12)
+    calls = [{"function": {"name": "f", "arguments": "{}"}}]
+    text = "{}" if metric == "json_pass_delta" else "ok"
+    said = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
+    mine = spread(12, lambda _: said, tries)
+    plain = [replace(one, arm="plain", role=Role.SENTINEL) for one in spread(12, lambda _: replace(said, rounds=None))]
+    warm = [_warm(f"{one.id}{turn}", arm, at, "x") for one in asked for turn in ("", "+x") for arm, at in WARM_ASKED]
+
+    found = known(estimate(metric, evidence(mine, plain, asked, warm=tuple(warm), frozen=False)))
+
+    assert (12, True) == (found.n, 0.2 < found.hi - found.lo)
+
+
+WARM_ASKED = (("plain", 0), ("candidate", 0), ("candidate", 1), ("candidate", 2))
+
+
+def _warm(name: str, arm: str, repeat: int, text: str) -> Generation:
+    return generation(
+        answer(text=text),
+        name,
+        arm=arm,
+        role=Role.WARM,
+        repeat=repeat,
+        key=f"{arm}-{repeat}",
+        pair=name.partition("+")[0],
+    )
+
+
+def test_a_warm_cache_is_judged_by_its_own_records() -> None:
+    """
+    Both canaries were repeated and continued with the cache on, and one second turn differs: a half, of two.
+    """
+    records = [
+        _warm(f"{name}{turn}", arm, repeat, "odd" if (name, turn, arm) == ("c-000", "+x", "candidate") else "same")
+        for name in ("c-000", "c-001")
+        for turn in ("", "+x")
+        for arm, repeats in (("plain", 1), ("candidate", 3))
+        for repeat in range(repeats)
+    ]
+
+    seen = evidence(spread(2, lambda _: answer()), warm=tuple(records))
+    found = known(estimate("warm_cache_agreement", seen))
+    beyond = known(estimate("warm_cache_agreement", replace(seen, frozen=False)))
+
+    assert (0.5, 0.5, 0.5, 2) == (found.lo, found.center, found.hi, found.n)
+    assert (*intervals.proportion_bounds(1, 2, 0.95), 0.5, 2) == (beyond.lo, beyond.hi, beyond.center, beyond.n)
+    assert found.notes == beyond.notes
+    assert 1 == len(found.notes)
+
+
+def _draws(shares: int) -> tuple[Generation, ...]:
+    """Return the first tokens of one prompt: one kind in plain decoding, *shares* kinds in the candidate's."""
+    return tuple(
+        generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
+        for arm, kinds in (("plain", 1), ("candidate", shares))
+        for at in range(DRAWS)
+    )
+
+
+@pytest.mark.parametrize(("shares", "alike"), [(1, True), (2, False)])
+def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: bool) -> None:
+    """
+    Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.
+    """
+    seen = evidence(spread(1, lambda _: answer()), draws=_draws(shares))
+
+    found = known(estimate("first_tokens_p_value", seen))
+
+    unasked = replace(seen, canaries={one.id: one for one in canaries(2)})
+    assert (alike, 2 * DRAWS) == (found.center == 1.0, found.n)
+    assert found == estimate("first_tokens_p_value", seen)
+    assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
+
+
+@pytest.mark.parametrize(
+    ("one", "engaged"),
+    [
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 1, 0), claims=claimed(0, 0)), 1.0),
+        (answer([0.1, 0.2], rounds=counted(1, 0, 0), claims=claimed(9, 9)), 0.0),
+        (answer([0.1, 0.2], claims=claimed(1, 0)), 1.0),
+        (answer([0.1, 0.2], claims=claimed(0, 0)), 0.0),
+    ],
+    ids=["counted", "counted though denied", "claimed though none", "claimed", "silent"],
+)
+def test_one_proposal_is_engagement(one: Answer, engaged: float) -> None:
+    """
+    An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is claimed.
+    """
+    found = known(estimate("speculation_engaged", evidence([generation(one)])))
+
+    assert (engaged, 1) == (found.center, found.n)
+
+
+def test_answers_that_show_nothing_are_not_engaged() -> None:
+    """
+    One answer of two shows its draft: a half, for silence is no proposal; an answer of unknown length is left out.
+    """
+    answers = [
+        generation(answer(rounds=counted(2, 8, 3)), "a"),
+        generation(answer(), "b"),
+        generation(answer(output_tokens=None, rounds=counted(2, 8, 3)), "c"),
+    ]
+
+    found = known(estimate("speculation_engaged", evidence(answers)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+def test_one_cut_among_repeats_is_a_cut() -> None:
+    """
+    Of two canaries one was cut short in its first answer and not in its second: a half, of two.
+    """
+    answers = [
+        generation(answer(finish="length"), "a", key="1"),
+        generation(answer(), "a", key="2"),
+        generation(answer(), "b"),
+    ]
+    plain = [generation(answer(), name, arm="plain") for name in "ab"]
+
+    found = known(estimate("truncation_rate", evidence(answers, plain)))
+
+    assert (0.5, 2) == (found.center, found.n)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "greedy", "cut"),
+    [
+        (answer(finish="length"), answer(finish="tool_calls"), False, True),
+        (answer(output_tokens=0), answer(output_tokens=2), True, True),
+        (answer(output_tokens=0), answer(output_tokens=0), True, False),
+        (answer(output_tokens=1), answer(output_tokens=9), False, False),
+        (answer(output_tokens=None), answer(output_tokens=9), True, False),
+    ],
+    ids=["a call cut short", "nothing of two tokens", "nothing of nothing", "drawn short", "unknown length"],
+)
+def test_cut_short_by_finish_or_length(mine: Answer, twin: Answer, *, greedy: bool, cut: bool) -> None:
+    """
+    A call that runs into the limit was cut at any temperature; half a length tells only where lengths are not drawn.
+    """
+    seen = evidence([generation(mine)], [generation(twin, arm="plain")], greedy=greedy)
+
+    assert float(cut) == known(estimate("truncation_rate", seen)).center
+
+
+# All metrics
+
+
+@pytest.mark.parametrize("metric", WORKLOAD_METRICS)
+def test_no_records_are_missing(metric: str) -> None:
+    """
+    Every metric of an empty soak is Missing, with a reason.
+    """
+    assert because(estimate(metric, evidence([])))
+
+
+@pytest.mark.parametrize("metric", WORKLOAD_METRICS)
+def test_only_faults_are_no_good_news(metric: str) -> None:
+    """
+    A soak in which every answer failed shows its error rate, and nothing else.
+    """
+    frozen = canaries(60, expect={"equals": "right"})
+    seen = evidence(marked([True] * 60, "candidate", fault="died"), marked([True] * 60, "plain", fault="died"), frozen)
+
+    found = estimate(metric, seen)
+
+    if metric == "error_rate":
+        assert 1.0 == known(found).center
+    else:
+        assert isinstance(found, Missing)
+
+
+@pytest.mark.parametrize("metric", WORKLOAD_METRICS)
+def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> None:
+    """
+    Concurrent answers are recorded as they end: the same records in another order give the same bytes.
+    """
+    frozen = canaries(60, expect={"equals": "ok"})
+
+    def mine(at: int) -> Answer:
+        return steady(0.05 + at / 1000, rounds=counted(2, 8, at % 8), prompt_tokens=50)
+
+    ours, theirs = twins(60, mine, lambda at: steady(0.1 + at % 7 / 100))
+
+    forth = estimate(metric, evidence(ours, theirs, frozen))
+    back = estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
+
+    assert forth == back
+
+
+def test_gaps_of_all_repeats_are_pooled() -> None:
+    """
+    Every canary stalled in the first of its two answers: a quarter of all gaps are long, and the p95 is one of them.
+    """
+    answers = [
+        generation(answer([0.1, 0.2, last]), f"c-{at:03}", key=f"{at}.{last}")
+        for at in range(60)
+        for last in (1.2, 0.3)
+    ]
+
+    assert pytest.approx(1.0) == known(estimate("round_gap_p95", evidence(answers))).center
+
+
+def test_an_answer_that_came_whole_has_no_stall() -> None:
+    """
+    One arrival has no gap; the stalls are those of the other answers.
+    """
+    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+
+    found = known(estimate("stall_p95", evidence([*whole, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
+
+    assert 60 == found.n
+    assert pytest.approx(0.7) == found.hi
+
+
+def bursty(bursts_: int, tokens: int = 16) -> Answer:
+    """Return *tokens* tokens in so many bursts 0.1 s apart; those of a burst lie a millisecond apart."""
+    return answer(sorted(0.1 + 0.1 * (at % bursts_) + 0.001 * (at // bursts_) for at in range(tokens)))
+
+
+def mixed(count: int, in_bursts: int, arm: str, tokens: int = 16) -> list[Generation]:
+    return [generation(bursty(4 if at < in_bursts else tokens, tokens), f"c-{at:03}", arm=arm) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("mine", "plain", "engaged"),
+    [((10, 2), (20, 1), True), ((10, 1), (20, 1), False), ((10, 2), (19, 1), False), ((10, 2), (0, 0), False)],
+    ids=["enough", "too few", "plain decoding too", "no plain answer"],
+)
+def test_bursts_tell_that_a_draft_was_used(mine: tuple[int, int], plain: tuple[int, int], *, engaged: bool) -> None:
+    """
+    Without counters a fifth of the answers in bursts tells of a draft, unless more than a twentieth of plain ones are.
+    """
+    found = estimate("speculation_engaged", evidence(mixed(*mine, "candidate"), mixed(*plain, "plain")))
+
+    told = f"{mine[1]} of {mine[0]} answers came in bursts, {plain[1]} of {plain[0]} plain ones did"
+    if engaged:
+        assert Estimate(1.0, 1.0, 1.0, mine[0], (f"without counters: {told}",)) == found
+    else:
+        assert Missing(f"nothing shows whether the draft was used: no counters, and {told}") == found
+
+
+def test_short_answers_tell_nothing_by_their_bursts() -> None:
+    """
+    Fifteen tokens are too few to tell a draft from a hiccup.
+    """
+    short = evidence(mixed(10, 10, "candidate", 15), mixed(10, 0, "plain"))
+
+    assert "0 of 0 answers came in bursts, 0 of 10 plain" in because(estimate("speculation_engaged", short))

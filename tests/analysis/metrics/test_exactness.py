@@ -1,0 +1,234 @@
+"""Whether greedy answers are plain decoding's, and what excuses them where they part."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.metrics.exactness import (
+    TIE_TOLERANCE,
+    Parting,
+    compare,
+    parting,
+    partings,
+    same_output,
+    warm_agreement,
+)
+from gatekeeper.core.records import Answer, Arrival, Generation, Role, Tie, setting
+from gatekeeper.core.verdict import Missing
+
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
+
+
+def answer(tokens: list[int] | None = None, text: str = "", fault: str | None = None, **more: Any) -> Answer:
+    arrivals = tuple(Arrival(at, 1, None, token) for at, token in enumerate(tokens or [], start=1))
+    return Answer(0, 99, arrivals=arrivals, text=text, fault=fault, **more)
+
+
+def made(arm: str, what: Answer, canary: str = "a", pair: str = "", key: str = "k") -> Generation:
+    knobs = setting(draft=None if arm == "plain" else "d")
+    return Generation("soak-1", key, "w", canary, arm, knobs, Role.WARM, 0, pair, 1, what)
+
+
+def tie(gap: float | None, **changes: object) -> Tie:
+    known: dict[str, object] = {"position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
+    return Tie("w", "a", gap=gap, **known)  # type: ignore[arg-type]
+
+
+def agrees(*ties: Tie) -> bool:
+    """Compare one canary whose arms part after two tokens: 1 2 3 is plain, 1 2 4 the candidate's."""
+    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], ties)
+    return compared.agree["a"]
+
+
+@given(TOKENS, TOKENS)
+def test_a_parting_is_the_first_difference(mine: list[int], twin: list[int]) -> None:
+    """
+    Before a parting all tokens are shared, at it they differ; without one, an answer is the start of the other.
+    """
+    found = parting("a", answer(mine), answer(twin))
+
+    if found is None:
+        short = min(len(mine), len(twin))
+        assert mine[:short] == twin[:short]
+    else:
+        at = len(found.shared)
+        assert mine[:at] == twin[:at] == list(found.shared)
+        assert (mine[at], twin[at]) == (found.candidate_id, found.plain_id)
+        assert found.candidate_id != found.plain_id
+
+
+def test_partings_come_once() -> None:
+    """
+    The same parting seen in many answers is one question; faults and shown texts ask none.
+    """
+    plain = [made("plain", answer([1, 2, 3]))] * 2
+    candidates = [
+        answer([1, 2, 4]),
+        answer([1, 2, 4, 5]),
+        answer([1, 2, 3]),
+        answer([9], fault="died"),
+        answer([], "x"),
+    ]
+
+    found = partings([made("candidate", one) for one in candidates], plain)
+
+    assert (Parting("a", (1, 2), 3, 4),) == found
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected"),
+    [(0.0, True), (TIE_TOLERANCE, True), (TIE_TOLERANCE * 1.001, False), (None, False), (math.nan, False), (-1, False)],
+)
+def test_only_a_narrow_gap_explains(gap: float | None, expected: bool) -> None:
+    """
+    A gap at or below the tolerance explains a parting; a wider, unknown or senseless one does not.
+    """
+    assert expected is agrees(tie(gap))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"shared": (1, 1)}, {"position": 1}, {"plain_id": 9}, {"candidate_id": 9}, {"canary": "b"}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_tie_explains_only_what_it_was_read_for(changes: dict[str, object]) -> None:
+    """
+    A near-tie of another place, of other tokens or of another canary explains nothing.
+    """
+    other = {"canary": "a", "position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
+
+    assert not agrees(Tie("w", gap=0.0, **other))  # type: ignore[arg-type]
+
+
+def test_nothing_read_explains_nothing() -> None:
+    """
+    Without a tie a parting is unexplained, and the note says so and names the place.
+    """
+    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], ())
+
+    assert {"a": False} == compared.agree
+    assert "a: at token 3 the target's logits were not read" in compared.notes()[0]
+
+
+def test_an_early_end_is_no_tie() -> None:
+    """
+    An answer that is the start of the other shows no choice between tokens: it is unexplained.
+    """
+    compared = compare([made("candidate", answer([1, 2]))], [made("plain", answer([1, 2, 3]))], [tie(0.0)])
+
+    assert {"a": False} == compared.agree
+
+
+def test_one_unexplained_parting_outweighs_excuses() -> None:
+    """
+    A canary that parts at a tie in one answer and elsewhere in another differs, and is not counted as excused.
+    """
+    answers = [made("candidate", answer(tokens)) for tokens in ([1, 2, 4], [7, 2, 3])]
+
+    compared = compare(answers, [made("plain", answer([1, 2, 3]))], [tie(0.01)])
+
+    assert ({"a": False}, {}) == (compared.agree, compared.excused)
+
+
+def test_an_excuse_is_noted_with_its_tolerance() -> None:
+    """
+    What was excused is said with the widest gap and the tolerance it was held against.
+    """
+    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], [tie(0.01)])
+
+    assert ("1 part at a near-tie of the target's logits (gap at most 0.01, tolerance 0.125)",) == compared.notes()
+
+
+def test_texts_are_compared_where_no_tokens_are_shown() -> None:
+    """
+    Without token ids the same text is the same output; calls are compared by what they call, not by their ids.
+    """
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    mine = Answer(0, 1, text="x", tool_calls=({"id": "1", **call},))
+    twin = Answer(0, 1, text="x", tool_calls=({"id": "2", **call},))
+
+    assert same_output(mine, twin)
+    assert not same_output(answer(text="x"), answer(text="y"))
+
+
+def conversation(*, later: str = "two", repeat: str = "one", fault: str | None = None) -> list[Generation]:
+    return [
+        made("plain", answer(text="one"), pair="a"),
+        made("plain", answer(text="two"), canary="a+b", pair="a"),
+        made("candidate", answer(text="one"), pair="a"),
+        made("candidate", answer(text=repeat, fault=fault), pair="a"),
+        made("candidate", answer(text=later), canary="a+b", pair="a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, True), ({"later": "x"}, False), ({"repeat": "x"}, False), ({"fault": "died"}, False)],
+    ids=str,
+)
+def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], *, expected: bool) -> None:
+    """
+    A canary agrees only if every repeat and its second turn do; an answer that fails with the cache on differs.
+    """
+    seen = warm_agreement(conversation(**changed), {"a"})
+
+    assert not isinstance(seen, Missing)
+    agree, notes = seen
+    assert ({"a": expected}, expected) == (agree, not notes)
+
+
+@pytest.mark.parametrize("without", range(5))
+def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
+    """
+    Without any one of plain decoding's two answers, the repeat or the second turn, nothing is estimated.
+    """
+    records = conversation()
+    del records[without]
+
+    assert isinstance(warm_agreement(records, {"a"}), Missing)
+
+
+def test_no_canary_is_no_agreement() -> None:
+    """
+    Nothing asked is nothing proven.
+    """
+    assert isinstance(warm_agreement([], set()), Missing)
+
+
+def test_same_output_by_token_ids() -> None:
+    """
+    The same text from other tokens is another answer where tokens are seen.
+    """
+    one, same, other = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
+
+    assert same_output(one, same)
+    assert not same_output(one, other)
+
+
+def test_same_output_by_text_where_no_ids_are_seen() -> None:
+    """
+    Without ids on both sides the text and the tool calls decide.
+    """
+    call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
+    renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
+    other = {"function": {"name": "g", "arguments": "{}"}}
+    bare = answer(text="ab")
+
+    assert same_output(answer([1, 2, 3], text="ab"), bare)
+    assert not same_output(answer(text="ac"), bare)
+    assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
+    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
+    assert not same_output(answer(tool_calls=(call,)), answer())
+
+
+def test_what_was_thought_aloud_is_part_of_the_output() -> None:
+    """
+    Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same.
+    """
+    mine = answer(reasoning="so 4")
+
+    assert same_output(mine, answer(reasoning="so 4"))
+    assert not same_output(mine, answer(reasoning="so 5"))

@@ -1,0 +1,146 @@
+"""The evidence: which answers are compared with which."""
+
+import pytest
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import comparable, paired_ratios, plain_gap
+from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.core.records import Role
+from gatekeeper.core.verdict import Estimate
+from tests.builders.slo import answer, because, counted, evidence, generation, known, steady, twins
+
+
+def test_pairs_by_their_pair() -> None:
+    """
+    Answers that share a pair and a canary are compared, whatever lies nearer in time.
+    """
+    mine = [
+        generation(steady(0.1, sent_s=0), "a", pair="p1", key="far"),
+        generation(steady(0.1, sent_s=100), "a", pair="p2", key="near"),
+    ]
+    plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.SENTINEL, pair="p1")]
+
+    found = evidence(mine, plain).pairs
+
+    assert ["far"] == [ours.key for ours, _ in found]
+
+
+def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
+    """
+    A plain answer of a block is compared with the candidate's answer to its canary that was asked nearest in time.
+    """
+    mine = [
+        generation(steady(0.1, sent_s=10), "a", key="early"),
+        generation(steady(0.1, sent_s=300), "a", key="late"),
+        generation(steady(0.1, sent_s=290), "b", key="other canary"),
+        generation(steady(0.1, sent_s=295), "a", key="closing", role=Role.CLOSING),
+        generation(steady(0.1, sent_s=294), "a", key="warm-up", role=Role.WARMUP),
+    ]
+    plain = [
+        generation(steady(0.2, sent_s=0), "a", arm="plain", role=Role.BLOCK),
+        generation(steady(0.2, sent_s=290), "a", arm="plain", role=Role.BLOCK),
+        generation(steady(0.2, sent_s=290), "nobody", arm="plain", role=Role.BLOCK),
+    ]
+
+    found = evidence(mine, plain).pairs
+
+    assert ["early", "late"] == [ours.key for ours, _ in found]
+
+
+def test_blocks_pair_inside_their_segment() -> None:
+    """
+    The clocks of two segments do not compare: an answer of the block's own segment is taken, however far away.
+    """
+    mine = [
+        generation(steady(0.1, sent_s=5), "a", key="other", segment=0),
+        generation(steady(0.1, sent_s=500), "a", key="own", segment=1),
+    ]
+    plain = [generation(steady(0.2, sent_s=5), "a", arm="plain", role=Role.BLOCK, segment=1)]
+
+    assert ["own"] == [ours.key for ours, _ in evidence(mine, plain).pairs]
+
+
+def test_warm_ups_are_never_judged() -> None:
+    """
+    A warm-up is recorded and left out, in both arms.
+    """
+    slow = generation(steady(5.0), "a", role=Role.WARMUP, pair="p")
+    slow_plain = generation(steady(5.0), "a", arm="plain", role=Role.WARMUP, pair="p")
+
+    found = evidence([slow], [slow_plain])
+
+    assert ((), (), ()) == (found.answers, found.plain, found.pairs)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "greedy", "same"),
+    [
+        (9, 10, True, True),
+        (10, 9, True, True),
+        (8, 10, True, False),
+        (1, 10, False, True),
+        (0, 10, False, False),
+        (0, 10, True, False),
+        (None, 10, True, True),
+        (10, None, False, True),
+        (0, 0, True, True),
+    ],
+)
+def test_only_answers_of_like_length_are_compared(
+    mine: int | None, twin: int | None, *, greedy: bool, same: bool
+) -> None:
+    """
+    Nine tokens of ten are the same greedy work, eight are not; lengths that are drawn differ up to tenfold; an
+    unknown length says nothing.
+    """
+    pair = (generation(answer(output_tokens=mine)), generation(answer(output_tokens=twin), arm="plain"))
+
+    assert same == comparable(pair, greedy=greedy)
+
+
+def test_every_pair_is_either_read_or_lost() -> None:
+    """
+    Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are read.
+    """
+    ours, theirs = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
+    ours[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
+    pairs = evidence(ours, theirs).pairs
+
+    ratios, lost = paired_ratios(pairs, decode_rate, greedy=True)
+
+    assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(ratios))
+    assert [2.0] == [pytest.approx(one) for one in ratios["c-006"]]
+
+
+@pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
+def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> None:
+    """
+    Greedy answers half as long as plain decoding's did other work; above temperature 0 they are answers like others.
+    """
+    ours, theirs = twins(6, lambda _: steady(0.05, count=4), lambda _: steady(0.1))
+
+    assert "6 of 6 pairs are lost" in because(estimate(metric, evidence(ours, theirs)))
+    assert isinstance(estimate(metric, evidence(ours, theirs, greedy=False)), Estimate)
+
+
+def test_the_plain_gap_is_read_off_plain_answers() -> None:
+    """
+    The gap is plain decoding's, between arrivals in seconds: its own where it is judged itself, never a round's.
+    """
+    ours, theirs = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
+    drafting = [generation(steady(0.5, rounds=counted(2, 8, 6)))]
+
+    assert 0.25 == plain_gap(evidence(ours, theirs))
+    assert 0.25 == plain_gap(evidence(theirs))
+    assert 0.0 == plain_gap(evidence(drafting))
+    assert 0.0 == plain_gap(evidence([generation(answer([0.1]))]))
+
+
+def test_one_pair_too_many_is_too_many() -> None:
+    """
+    The share of lost pairs is compared with the limit that was given.
+    """
+    ours, theirs = twins(10, lambda at: steady(0.05, count=4 if at < 2 else 8), lambda _: steady(0.1))
+
+    assert 8 == known(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.2))).n
+    assert "more than 19%" in because(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.19)))

@@ -1,0 +1,207 @@
+"""Every refusal of the arithmetic, and the least that is not refused."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import pytest
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import Evidence
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import answer, canaries, evidence, marked, spread, steady, twins
+
+Found = Callable[[], Estimate | Missing]
+Value = TypeVar("Value")
+
+
+def same(names: Iterable[str], value: Value) -> dict[str, Value]:
+    return dict.fromkeys(names, value)
+
+
+def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(both)}
+
+
+ALIKE = ((1.0, 2.0), (1.0, 2.0))
+REFUSED: dict[str, tuple[Found, Missing]] = {
+    "too few answers": (
+        lambda: intervals.quantile([1.0] * 58, 0.95, 0.95),
+        Missing("too few independent answers: 58, need 59 for a bound at 0.95", 58),
+    ),
+    "a sample that is none": (
+        lambda: intervals.quantile([math.nan] * 59, 0.95, 0.95),
+        Missing("a sample is not a finite number", 59),
+    ),
+    "too few ratios": (
+        lambda: intervals.geometric_mean_ratio({"a": [1.0], "b": [1.0], "c": []}, 0.95, 7, least=3),
+        Missing("too few canaries in both arms: 2, need 3", 2),
+    ),
+    "too few ratios by default": (
+        lambda: intervals.geometric_mean_ratio(same("abcd", [1.0]), 0.95, 7),
+        Missing("too few canaries in both arms: 4, need 5", 4),
+    ),
+    "a negative ratio": (
+        lambda: intervals.geometric_mean_ratio(same("abcde", [-1.0]), 0.95, 7),
+        Missing("a ratio is not a positive finite number", 5),
+    ),
+    "too few sums": (
+        lambda: intervals.ratio_of_sums(same("abcd", ALIKE), 0.95, 7),
+        Missing("too few canaries in both arms: 4, need 5", 4),
+    ),
+    "a sum of nothing": (
+        lambda: intervals.ratio_of_sums(same("abcde", ((0.0, 2.0), (1.0, 2.0))), 0.95, 7),
+        Missing("a sum is not a positive finite number", 5),
+    ),
+    "too few medians": (
+        lambda: intervals.relative_change_of_medians(pairs(*[(1.0, 1.0)] * 4), 0.95, 7),
+        Missing("too few canaries in both arms: 4, need 5", 4),
+    ),
+    "no time at all": (
+        lambda: intervals.relative_change_of_medians(pairs(*[(0.0, 1.0)] * 5), 0.95, 7),
+        Missing("a time is not a positive finite number", 5),
+    ),
+    "too few clusters": (
+        lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(58)} | {"none": []}, 0.95, 0.95),
+        Missing("too few independent answers: 58, need 59 for a bound at 0.95", 58),
+    ),
+    "a gap that is none": (
+        lambda: intervals.pooled_quantile(same("abcde", [(math.inf, 1)]), 0.5, 0.95),
+        Missing("a gap is not a finite number", 5),
+    ),
+    "no marks": (
+        lambda: intervals.paired_pass_delta({}, 0.95),
+        Missing("no canary of this kind was answered in both arms", 0),
+    ),
+    "a mark that is none": (
+        lambda: intervals.paired_pass_delta(pairs((math.nan, 1.0)), 0.95),
+        Missing("a pass rate is not a finite number", 1),
+    ),
+    "too few slopes": (
+        lambda: intervals.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 7 + [[(5.0, 1.0)]], 0.95),
+        Missing("too few points for a slope: 7 pairs of the same canary, need 8", 14),
+    ),
+    "a slope that is none": (
+        lambda: intervals.seasonal_slope([[(0.0, 1.0), (1.0, math.inf)]] * 8, 0.95),
+        Missing("the points have no finite slope", 16),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
+    """
+    What cannot be estimated is refused in words a report prints, with the count that was seen.
+    """
+    found, said = REFUSED[case]
+
+    assert said == found()
+
+
+@pytest.mark.parametrize(
+    ("find", "n"),
+    [
+        (lambda: intervals.quantile([1.0] * 59, 0.95, 0.95), 59),
+        (lambda: intervals.geometric_mean_ratio(same("abcde", [1.0]), 0.95, 7), 5),
+        (lambda: intervals.ratio_of_sums(same("abcde", ALIKE), 0.95, 7), 5),
+        (lambda: intervals.relative_change_of_medians(pairs(*[(1.0, 1.0)] * 5), 0.95, 7), 5),
+        (lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(59)}, 0.95, 0.95), 59),
+        (lambda: intervals.paired_pass_delta(pairs((1.0, 1.0)), 0.95), 1),
+        (lambda: intervals.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 8 + [[(5.0, 1.0)]], 0.95), 16),
+    ],
+    ids=["quantile", "ratio", "sums", "medians", "pooled", "marks", "slope"],
+)
+def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
+    """
+    With exactly as many units as are needed there is an estimate, and it says how many there were.
+    """
+    found = find()
+
+    assert isinstance(found, Estimate)
+    assert n == found.n
+
+
+FROZEN = canaries(10, expect={"equals": "right"})
+FAULTY = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
+LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, more than 5%", 8)
+UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
+    "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
+    "no pairs": (
+        "throughput_ratio",
+        lambda: evidence(FAULTY[0]),
+        Missing("no answer of this workload was paired with a plain one", 0),
+    ),
+    "no canary of the kind": (
+        "tool_call_pass_delta",
+        lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),
+        Missing("no canary of this workload expects anything of this kind", 0),
+    ),
+    "no plain answer": (
+        "task_pass_delta",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), FROZEN),
+        Missing("1 of 10 canaries were not answered in both arms", 9),
+    ),
+    "no answer of the candidate": (
+        "task_pass_delta",
+        lambda: evidence(marked([True] * 8, "candidate"), marked([True] * 10, "plain"), FROZEN),
+        Missing("2 of 10 canaries were not answered in both arms", 8),
+    ),
+    "no plain tokens": (
+        "token_agreement",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), FROZEN),
+        Missing("1 of 10 canaries were not answered in both arms", 9),
+    ),
+    "drawn tokens": (
+        "token_agreement",
+        lambda: evidence(marked([True], "candidate"), marked([True], "plain"), greedy=False),
+        Missing("tokens can be compared one by one at temperature 0 only", 0),
+    ),
+    "no engagement": (
+        "speculation_engaged",
+        lambda: evidence(spread(5, lambda _: answer())),
+        Missing(
+            "nothing shows whether the draft was used: no counters, and 0 of 0 answers came in bursts, "
+            "0 of 0 plain ones did",
+            0,
+        ),
+    ),
+    "no twin": (
+        "truncation_rate",
+        lambda: evidence(spread(5, lambda _: answer())),
+        Missing("no canary was answered in both arms", 0),
+    ),
+    "no warm pass": (
+        "warm_cache_agreement",
+        lambda: evidence(spread(5, lambda _: answer()), warm="warm-1.jsonl: damaged"),
+        Missing("warm-1.jsonl: damaged", 0),
+    ),
+    "no draws": (
+        "first_tokens_p_value",
+        lambda: evidence(spread(5, lambda _: answer()), draws="draws-1.jsonl: damaged"),
+        Missing("draws-1.jsonl: damaged", 0),
+    ),
+    "no records": ("ttft", lambda: evidence([]), Missing("nothing was recorded", 0)),
+    "no value": (
+        "ttft",
+        lambda: evidence(spread(5, lambda _: answer([], ended_s=1.0))),
+        Missing("no answer shows it", 0),
+    ),
+    "uncounted chunks": (
+        "itl_p50",
+        lambda: evidence(spread(60, lambda _: answer([0.1, 0.2], tokens=[None] * 2, output_tokens=9))),
+        Missing("this backend does not count the tokens of a chunk", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNGIVEN)
+def test_a_metric_that_is_not_given_says_why_and_how_much_there_was(case: str) -> None:
+    """
+    A check that is unproven prints its reason, and the count that was seen stands in the verdict.
+    """
+    metric, seen, said = UNGIVEN[case]
+
+    assert said == estimate(metric, seen())

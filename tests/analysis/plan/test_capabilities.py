@@ -1,0 +1,125 @@
+"""Two short answers before a run, and what they take from a forecast."""
+
+from dataclasses import replace
+
+import pytest
+
+from gatekeeper.analysis.plan.capabilities import Glance, canary_for, findings, shown
+from gatekeeper.analysis.plan.preflight import Kind, unshown
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer, Arrival, Claims, Rounds
+from tests.builders.slo import canary, objective, slo
+
+SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.PLAIN
+EVERYTHING = SPEED | Sight.ROUNDS | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.MEMORY
+PLAIN = Answer(0, 9, tuple(Arrival(at, 1) for at in range(8)), "text", output_tokens=8, claims=Claims(cached_tokens=0))
+DRAFTED = replace(PLAIN, rounds=Rounds(2, 8, 6), claims=Claims(drafted=8, accepted=6, cached_tokens=0))
+
+
+def test_what_is_shown_is_believed() -> None:
+    """
+    Two whole answers with everything in them take nothing from the forecast.
+    """
+    seen = shown(Glance(PLAIN, DRAFTED), EVERYTHING, uncached=False)
+
+    assert EVERYTHING == seen
+    assert [] == findings(Glance(PLAIN, DRAFTED), EVERYTHING, "")
+
+
+@pytest.mark.parametrize(
+    ("plain", "drafted", "lost"),
+    [
+        ({"output_tokens": None}, {}, Sight.TOKEN_COUNT),
+        ({"arrivals": (Arrival(8, None),)}, {}, Sight.ARRIVALS),
+        ({}, {"rounds": None}, Sight.ROUNDS),
+        ({}, {"claims": Claims(cached_tokens=0)}, Sight.CLAIMED_ROUNDS),
+        ({}, {"claims": Claims(drafted=8, cached_tokens=0)}, Sight.CLAIMED_ROUNDS),
+        ({"claims": Claims()}, {}, Sight.COLD),
+    ],
+)
+def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[str, object], lost: Sight) -> None:
+    """
+    Whatever two answers lack of a forecast is taken from it, and nothing else.
+    """
+    glance = Glance(replace(PLAIN, **plain), replace(DRAFTED, **drafted))  # type: ignore[arg-type]
+
+    assert EVERYTHING & ~lost == shown(glance, EVERYTHING, uncached=False)
+
+
+def test_a_failure_is_the_runs_to_record() -> None:
+    """
+    An answer that failed takes nothing from the forecast, and is a finding of its arm.
+    """
+    glance = Glance(replace(PLAIN, fault="HTTP 500: no", output_tokens=None), None)
+
+    assert EVERYTHING == shown(glance, EVERYTHING, uncached=False)
+    assert [("first_answer_failed", "glance, plain")] == [
+        (one.kind, one.about) for one in findings(glance, EVERYTHING, "")
+    ]
+
+
+def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
+    """
+    Where the prompt cache is off by our own doing, an answer's silence on it is no loss.
+    """
+    quiet = replace(PLAIN, claims=Claims())
+
+    assert Sight.COLD in shown(Glance(quiet, None), EVERYTHING, uncached=True)
+
+
+@pytest.mark.parametrize("drafted", [replace(DRAFTED, rounds=Rounds(8, 0, 0)), replace(PLAIN, claims=Claims(0, 0))])
+def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
+    """
+    A draft that proposes nothing is a finding before the run, and the advice is this system's own.
+    """
+    found = findings(Glance(PLAIN, drafted), EVERYTHING, "pass --spec-type")
+
+    assert [("silent_speculation", "pass --spec-type")] == [(one.kind, one.advice) for one in found]
+
+
+@pytest.mark.parametrize(("forecast", "found"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
+def test_a_draft_nobody_tells_of_is_named(forecast: Sight, found: list[str]) -> None:
+    """
+    Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is none.
+    """
+    seen = findings(Glance(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
+
+    assert found == [one.kind for one in seen]
+
+
+def test_two_names_are_two_models() -> None:
+    """
+    Arms that answer under different names may be different targets.
+    """
+    named = [replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))]
+
+    assert ["other_model"] == [one.kind for one in findings(Glance(*named), SPEED, "")]
+
+
+def test_promises_that_need_more_are_refused_here() -> None:
+    """
+    What this server does not show, though its kind can, is refused as this host's lack, with what to look at.
+    """
+    promised = slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"}), objective("ttft", at_most=1.0))
+    kind = Kind("server", EVERYTHING & ~Sight.ROUNDS, 8, frozenset())
+
+    found = unshown(promised, kind, SPEED, "pass --spec-type")
+
+    told = {(one.about.split(",")[0], one.weight, one.hint) for one in found}
+    assert {
+        ("objective acceptance_rate", "not-here", "pass --spec-type"),
+        ("objective ttft", "not-here", "look at its settings and version"),
+    } == told
+    assert [] == unshown(promised, kind, kind.sight, "")
+
+
+def test_the_shortest_prompt_without_tools_is_asked() -> None:
+    """
+    A glance costs little, and a tool call that comes in one piece does not pass for a server that does not stream.
+    """
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    short = canary("a-short", tools=tools)
+    long = canary("b-rather-long-a-name")
+
+    assert long == canary_for([short, long])
+    assert short == canary_for([short])

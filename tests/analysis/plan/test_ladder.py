@@ -1,0 +1,133 @@
+"""The graded fallback, rung by rung."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.plan import ladder
+from gatekeeper.core.records import Setting, setting
+from gatekeeper.core.slo import Slo
+from tests.builders.slo import slo
+
+LENGTHS = {"num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
+
+
+def heavy(length: int) -> Setting:
+    return setting(draft="heavy", num_draft_tokens=length)
+
+
+def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
+    """Fail on every rung, and return the way down."""
+    taken: list[tuple[str, Setting]] = []
+    used: tuple[str, ...] = ()
+    at = start
+    while (down := ladder.step(written, at, used)) is not None:
+        rung, at = down
+        rungs: tuple[str, ...] = written.fallback.ladder
+        used = (*used, *rungs[: rungs.index(rung) + 1])
+        taken.append(down)
+    return taken
+
+
+def test_each_rung_once_in_order() -> None:
+    """
+    From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then nothing.
+    """
+    found = path(slo(sweep=LENGTHS), heavy(4))
+
+    assert [
+        ("shrink-draft", heavy(3)),
+        ("lighter-draft", setting(draft="light", num_draft_tokens=3)),
+        ("autoregressive", ladder.PLAIN),
+    ] == found
+
+
+def test_a_rung_that_leads_nowhere_is_passed_over() -> None:
+    """
+    The shortest length cannot shrink, and the last draft has no lighter one.
+    """
+    written = slo(sweep=LENGTHS)
+
+    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.step(written, heavy(2), ())
+    last = setting(draft="light", num_draft_tokens=2)
+    assert ("autoregressive", ladder.PLAIN) == ladder.step(written, last, ())
+
+
+@pytest.mark.parametrize(
+    ("rungs", "names"),
+    [
+        (["autoregressive"], ["autoregressive"]),
+        (["lighter-draft", "autoregressive"], ["lighter-draft", "autoregressive"]),
+        (["shrink-draft"], ["shrink-draft"]),
+        ([], []),
+    ],
+)
+def test_the_slo_decides_the_ladder(rungs: list[str], names: list[str]) -> None:
+    """
+    Only the rungs the SLO names are taken, in its order; without `autoregressive` the way ends while speculating.
+    """
+    assert names == [rung for rung, _ in path(slo(sweep=LENGTHS, fallback={"ladder": rungs}), heavy(4))]
+
+
+def test_plain_decoding_is_the_foot() -> None:
+    """
+    Below plain decoding there is nothing.
+    """
+    assert ladder.step(slo(), ladder.PLAIN, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("sweep", "drafts", "rungs", "count"),
+    [
+        (LENGTHS, ["heavy", "light"], None, 3),
+        (LENGTHS, ["heavy"], None, 2),
+        ({"num_draft_tokens": [4]}, ["heavy", "light"], None, 2),
+        ({"num_draft_tokens": [4]}, ["heavy"], None, 1),
+        (LENGTHS, ["heavy", "light"], ["autoregressive"], 1),
+    ],
+)
+def test_the_error_is_split_over_the_speculating_rungs(
+    sweep: dict[str, object], drafts: list[str], rungs: list[str] | None, count: int
+) -> None:
+    """
+    A run that may soak three speculating settings tests each at a third of the allowed error.
+    """
+    subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
+    more = {} if rungs is None else {"fallback": {"ladder": rungs}}
+    written = slo(subject=subject, sweep=sweep, **more)
+
+    assert count == ladder.rungs(written)
+    assert pytest.approx(1 - 0.05 / count) == ladder.level(written)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5, unique=True),
+    st.permutations(["shrink-draft", "lighter-draft"]),
+    st.integers(0, 2),
+    st.data(),
+)
+def test_no_run_soaks_more_settings_than_the_error_is_split_over(
+    lengths: list[int], order: list[str], keep: int, data: st.DataObject
+) -> None:
+    """
+    However the SLO orders the rungs, and wherever the descent starts, the levels cover every speculating soak.
+    """
+    start = data.draw(st.sampled_from(lengths))
+    written = slo(
+        sweep={"num_draft_tokens": lengths, "default": {"num_draft_tokens": lengths[0]}},
+        fallback={"ladder": [*order[:keep], "autoregressive"]},
+    )
+
+    speculating = [knobs for _, knobs in path(written, heavy(start)) if ladder.speculates(knobs)]
+
+    assert 1 + len(speculating) <= ladder.rungs(written)
+
+
+def test_shown_leaves_out_conditions() -> None:
+    """
+    verdict.json writes the chosen knobs of a setting; a plain one is {"draft": null} alone.
+    """
+    assert {"draft": "heavy", "num_draft_tokens": 4} == ladder.shown(
+        setting(draft="heavy", num_draft_tokens=4, temperature=0.7, window=None)
+    )
+    assert {"draft": None} == ladder.shown(setting(draft=None, temperature=0.7))

@@ -1,0 +1,190 @@
+"""The memory fit: weights, caches, allowance, load and headroom against what a machine has."""
+
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.plan import memory_fit, preflight
+from gatekeeper.backends.models.artifacts import cache_shape
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.manifest import Model, Shape
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.units import show_bytes
+
+GIB = 2.0**30
+DENSE = Shape(layers=36, kv_heads=8, head_dim=128, value_bytes=2, every_layer=True)
+
+
+def model(name: str, size: float, shape: Shape | None = DENSE) -> Model:
+    return Model(
+        name=name,
+        digest="",
+        files={},
+        bytes=round(size),
+        quantisation="4-bit g64",
+        vocabulary=151936,
+        tokens_sha256=None,
+        template_sha256=None,
+        shape=shape,
+    )
+
+
+def slo(**changes: Any) -> Slo:
+    return Slo.model_validate(
+        {
+            "schema": 1,
+            "name": "s",
+            "subject": {"backend": "mlx", "target": "t", "drafts": ["d"]},
+            "workload": [{"name": "w", "canaries": "w.jsonl"}],
+            "objective": [{"metric": "memory_headroom", "at_least": "10 GB", "why": "w"}],
+            **changes,
+        }
+    )
+
+
+CANARIES = {"w": (Canary(id="a", messages=({"role": "user", "content": "x" * 2958},), max_tokens=256),)}
+CACHE = 2 * 36 * 8 * 128 * 2 * (round((2958 + 33) / 3) + 64 + 256)
+"""Bytes of one model's keys and values for the one canary and its answer."""
+
+
+def fitted(
+    promised: Slo, target: Model, *drafts: Model, memory: float | None = 24 * GIB, **more: Any
+) -> memory_fit.Fit:
+    more = {"background": 4e9, "shares_process": True, **more}
+    found = memory_fit.fit(promised, CANARIES, target, drafts, memory=memory, **more)
+    assert found is not None
+    return found
+
+
+def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
+    """
+    Every part stands in the sum: weights, caches, allowance, background and the promised headroom.
+    """
+    found = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
+
+    assert 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 == pytest.approx(found.needed, rel=1e-3)
+    assert [] == memory_fit.complaints(found)
+
+
+def test_streams_multiply_the_cache() -> None:
+    """
+    The cache is needed once for each answer under way at the promised concurrency.
+    """
+    alone = fitted(slo(), model("t", 1e9))
+    crowd = fitted(slo(soak={"concurrency": 8}), model("t", 1e9))
+
+    cache = next(part.bytes or 0.0 for part in alone.parts if part.name == "target cache")
+    assert 7 * cache == pytest.approx(crowd.needed - alone.needed)
+
+
+def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
+    """
+    A pair that does not fit the SLO's own [host] is a promise no run could prove, and the parts are shown.
+    """
+    (found,) = memory_fit.complaints(
+        fitted(slo(host={"memory_gb": 16}), model("t", 4.6e9), model("d", 0.6e9), memory=64 * GIB)
+    )
+
+    assert "never" == found.weight
+    assert "target weights 4.6 GB" in found.message
+    assert "headroom 10 GB" in found.message
+    assert "17.2 GB (sold as 16 GB) of [host]" in found.message
+    short = 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 - 16 * GIB
+    assert f"save {show_bytes(short)}: take a smaller" in found.hint
+
+
+def test_what_only_this_host_can_not_hold_is_not_here() -> None:
+    """
+    Where the named host is large enough, or none is named, this host alone is too small.
+    """
+    (named,) = memory_fit.complaints(fitted(slo(host={"memory_gb": 24}), model("t", 4.6e9), memory=16 * GIB))
+    (unnamed,) = memory_fit.complaints(fitted(slo(), model("t", 4.6e9), memory=16 * GIB))
+
+    assert ["not-here", "not-here"] == [named.weight, unnamed.weight]
+
+
+def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
+    """
+    A host that does not tell its memory, and a config that does not tell its cache, are said.
+    """
+    (host,) = memory_fit.complaints(fitted(slo(), model("t", 1e9), memory=None))
+    (cache,) = memory_fit.complaints(fitted(slo(), model("t", 1e9, None)))
+
+    assert ("weak", "weak") == (host.weight, cache.weight)
+    assert "does not tell" in host.message
+    assert "target cache unknown" in cache.message
+
+
+def test_two_processes_hold_the_target_twice() -> None:
+    """
+    Where the arms can not share a process the target is loaded twice, unless the headroom promised is larger anyway.
+    """
+    twice = fitted(slo(), model("t", 12e9), shares_process=False)
+    once = fitted(slo(), model("t", 4e9), shares_process=False)
+
+    assert "target weights again" in [part.name for part in twice.parts]
+    assert "headroom" in [part.name for part in once.parts]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
+            DENSE,
+        ),
+        (
+            {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "torch_dtype": "float32"},
+            Shape(layers=2, kv_heads=4, head_dim=16, value_bytes=4, every_layer=True),
+        ),
+        (
+            {"text_config": {"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8, "sliding_window": 512}},
+            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=False),
+        ),
+        (
+            {
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "head_dim": 8,
+                "layer_types": ["linear_attention", "full_attention"],
+            },
+            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=False),
+        ),
+        (
+            {
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "head_dim": 8,
+                "sliding_window": 512,
+                "use_sliding_window": False,
+            },
+            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=True),
+        ),
+        ({"model_type": "mamba"}, None),
+        ({"num_hidden_layers": 2, "num_attention_heads": 0, "hidden_size": 64}, None),
+    ],
+)
+def test_the_cache_is_read_from_the_config(config: dict[str, Any], expected: Shape | None) -> None:
+    """
+    Layers, heads and their size come from config.json; windows and hybrid layers make it an upper estimate.
+    """
+    assert expected == cache_shape(config)
+
+
+def test_a_latency_bound_says_its_tokens_per_second() -> None:
+    """
+    45 ms at the 95 % quantile is at least 22.2 tok/s there, and 44 tok/s is a token every 22.7 ms: notes, not refusals.
+    """
+    promises = [
+        {"metric": "itl_p95", "at_most": "45 ms", "why": "w"},
+        {"metric": "decode_throughput", "at_least": "44 tok/s", "why": "w"},
+        {"metric": "tpot_p95", "at_most": "400 ms", "why": "w"},
+        {"metric": "ttft", "at_most": "1 s", "why": "w"},
+    ]
+
+    latency, speed, mean = preflight.latency_complaints(slo(objective=promises))
+
+    assert ("weak", "weak") == (latency.weight, speed.weight)
+    assert "at least 22.2 tok/s at that quantile" in latency.message
+    assert "at least 2.5 tok/s" in mean.message
+    assert "every 22.7 ms" in speed.message

@@ -1,0 +1,397 @@
+"""What a plan can not prove, each with the number that would make it provable."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.plan.preflight import Complaint, Kind, complaints
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import ALL, Sight
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, Objective, Slo
+from gatekeeper.core.verdict import Outcome
+from tests.builders.slo import canaries, objective, slo
+
+EVERYTHING = Sight.ARRIVALS
+for _flag in Sight:
+    EVERYTHING |= _flag
+SEES_ALL = Kind("all-seeing", EVERYTHING, 8, frozenset({*CHOSEN, *CONDITIONS}))
+ONE_DRAFT = {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "s.json"}
+ONE_RUNG = {"subject": ONE_DRAFT, "sweep": {"num_draft_tokens": [4]}}
+
+
+def found(
+    written: Slo,
+    frozen: Sequence[Canary] | int = 400,
+    kind: Kind = SEES_ALL,
+    lacks: Mapping[str, str] | None = None,
+) -> list[Complaint]:
+    own = canaries(frozen) if isinstance(frozen, int) else frozen
+    return complaints(written, {one.name: own for one in written.workload}, kind, lacks or {})
+
+
+def only(seen: list[Complaint]) -> Complaint:
+    assert 1 == len(seen), seen
+    return seen[0]
+
+
+def test_a_provable_plan_has_no_complaint() -> None:
+    """
+    Enough canaries, a backend that sees all and a full soak: silence.
+    """
+    assert [] == found(slo(objective("throughput_ratio"), objective("itl_p99", at_most=0.1)), 408)
+
+
+@pytest.mark.parametrize(("metric", "need"), [("ttft", 5), ("itl_p95", 59), ("stall_p95", 59), ("itl_p99", 299)])
+def test_too_few_canaries_for_a_quantile(metric: str, need: int) -> None:
+    """
+    One canary fewer than the order statistic needs is refused, with how many to add; enough is not.
+    """
+    written = slo(objective(metric, at_most=1.0), **ONE_RUNG)
+
+    complaint = only(found(written, need - 1)) if need > 5 else found(written, need - 1)[0]
+
+    assert "never" == complaint.weight
+    assert f"needs {need} distinct canaries; there are {need - 1}" in complaint.message
+    assert "add 1 canaries" in complaint.hint
+    assert [] == found(written, need)
+
+
+def test_the_split_error_asks_for_more() -> None:
+    """
+    Over three rungs p95 needs 80.
+    """
+    complaint = only(found(slo(objective("itl_p95", at_most=1.0)), 79))
+
+    assert "split over 3 rungs, needs 80 distinct" in complaint.message
+
+
+def test_the_hint_names_the_highest_quantile_that_is_provable() -> None:
+    """
+    A hundred canaries prove no p99; the hint names p95 and what it needs. Where only a higher one exists, none.
+    """
+    seen = found(slo(objective("itl_p99", at_most=1.0)), 100)
+    nothing = found(slo(objective("stall_p95", at_most=1.0)), 60)
+
+    assert "add 308 canaries, or promise itl_p95, which needs 80" == only(seen).hint
+    assert "add 20 canaries" == only(nothing).hint
+
+
+def test_a_ratio_needs_five_canaries() -> None:
+    """
+    Four pairs are nothing to resample.
+    """
+    assert "needs 5 distinct canaries; there are 4" in only(found(slo(), 4)).message
+
+
+def test_a_budget_too_small_to_choose_is_refused() -> None:
+    """
+    Four canaries a setting leave the sweep without a choice, however many the file has.
+    """
+    complaint = found(slo(sweep={"num_draft_tokens": [4], "budget": 4}))[0]
+
+    assert ("never", True) == (complaint.weight, "budget = 4" in complaint.message)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [one for one in ALL if one.needs and not one.host and one.name != "warm_cache_agreement"],
+    ids=lambda m: m.name,
+)
+def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
+    """
+    Every metric that needs sight is refused on a blind backend, with what is missing.
+    """
+    blind = Kind("blind", Sight.NOTHING, 1, SEES_ALL.knobs)
+    written = slo(objective(metric.name, at_least=0.5))
+
+    seen = [one for one in found(written, kind=blind) if one.about.startswith(f"objective {metric.name},")]
+
+    flags = [str(flag.name).lower() for flag in metric.needs]
+    assert "never" == only(seen).weight
+    assert all(name in only(seen).message for name in flags)
+
+
+def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
+    """
+    A server that only claims its acceptance is refused, unless the objective says `from = "claims"`.
+    """
+    claims = Kind("server", EVERYTHING & ~Sight.ROUNDS, 8, SEES_ALL.knobs)
+
+    refused = found(slo(objective("acceptance_rate", at_least=0.5)), kind=claims)
+    allowed = found(slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"})), kind=claims)
+
+    assert (["never"], []) == ([one.weight for one in refused], allowed)
+
+
+def test_windows_that_do_not_fit_the_soak() -> None:
+    """
+    Three five-minute windows never fit into ten minutes: the rule could not fire.
+    """
+    written = slo(objective("acceptance_window_min", at_least=0.4), soak={"duration": "600 s", "window": "300 s"})
+
+    complaint = only(found(written))
+
+    assert ("never", True) == (complaint.weight, "three windows of 300 s" in complaint.message)
+    assert ('"200 s"' in complaint.hint, '"900 s"' in complaint.hint) == (True, True)
+
+
+def test_bounds_that_exclude_each_other() -> None:
+    """
+    At least 2 and at most 1.5 can not both hold; within ± x can.
+    """
+    wrong = slo(objective("throughput_ratio", at_least=2.0), objective("throughput_ratio", at_most=1.5))
+    right = slo(objective("ttft_delta", at_least=-0.1), objective("ttft_delta", at_most=0.1))
+
+    assert "2 and at_most 1.5 exclude" in only(found(wrong)).message
+    assert [] == found(right)
+
+
+def test_bounds_that_exclude_each_other_are_named_in_their_unit() -> None:
+    """
+    A contradiction in seconds is told in what a person would write, with the bound that would do.
+    """
+    complaint = only(found(slo(objective("ttft", at_least="900 ms"), objective("ttft", at_most="500 ms"))))
+
+    assert "at_least 900 ms and at_most 500 ms exclude each other" == complaint.message
+    assert "at_least 500 ms or less" in complaint.hint
+
+
+def test_contradictions_of_different_workloads_are_none() -> None:
+    """
+    Two workloads may be promised different things.
+    """
+    written = slo(
+        objective("throughput_ratio", at_least=2.0, workloads=["easy"]),
+        objective("throughput_ratio", at_most=1.5, workloads=["hard"]),
+        workload=[{"name": "easy", "canaries": "e"}, {"name": "hard", "canaries": "h"}],
+    )
+
+    assert [] == found(written)
+
+
+def test_an_unknown_knob_and_too_many_streams() -> None:
+    """
+    What a backend can not turn or serve is refused, with what it has.
+    """
+    narrow = Kind("narrow", EVERYTHING, 1, frozenset({"draft", "num_draft_tokens"}))
+    written = slo(sweep={"num_draft_tokens": [4], "window": [256]}, soak={"concurrency": 4})
+
+    seen = {one.about: one for one in found(written, kind=narrow) if one.weight == "never"}
+
+    assert {"sweep.window", "soak.concurrency"} == seen.keys()
+    assert "draft, num_draft_tokens" in seen["sweep.window"].hint
+    assert "answers 1 at once, the SLO asks for 4" in seen["soak.concurrency"].message
+
+
+def test_required_speculation_without_a_draft() -> None:
+    """
+    A workload that requires speculation can never be promoted without one; an optional one can do without.
+    """
+    subject = {"backend": "scripted", "target": "t", "script": "s.json"}
+    optional = [{"name": "easy", "canaries": "e", "speculation": "optional"}]
+
+    assert "subject.drafts" == only(found(slo(subject=subject, sweep={}))).about
+    assert [] == found(slo(subject=subject, sweep={}, workload=optional))
+
+
+def test_agreement_above_temperature_zero() -> None:
+    """
+    Token agreement at temperature 0.7 could never be shown.
+    """
+    written = slo(objective("token_agreement"), sampling={"temperature": 0.7})
+
+    assert "temperature 0 only" in only(found(written)).message
+
+
+def test_a_pass_delta_without_an_expectation() -> None:
+    """
+    Named for a workload whose canaries expect nothing it is refused; meant for all, it only has to be narrowed.
+    """
+    named = slo(objective("json_pass_delta", at_least=0, workloads=["easy"]))
+
+    assert "no canary has a json expectation" in only(found(named)).message
+    assert "workloads = [...]" in only(found(slo(objective("task_pass_delta", at_least=0)))).hint
+
+
+@pytest.mark.parametrize(("count", "least"), [(40, -0.005), (597, -0.005), (100, 0.0)])
+def test_a_population_pass_delta_is_underpowered(count: int, least: float) -> None:
+    """
+    ±0.5 % of a population is refused on few canaries, with the bound that even no flip would leave.
+    """
+    promise = objective("task_pass_delta", at_least=least, scope="population")
+    frozen = canaries(count, expect={"equals": "x"})
+
+    complaint = only(found(slo(promise, **ONE_RUNG), frozen))
+
+    assert f"even with no flip in {count} canaries the bound at 95% confidence is" in complaint.message
+    assert 'scope = "frozen"' in complaint.hint
+
+
+def test_the_number_of_canaries_a_population_needs_is_enough() -> None:
+    """
+    The hint's own number is accepted, and one canary fewer is not.
+    """
+    promise = objective("task_pass_delta", at_least=-0.05, scope="population")
+    written = slo(promise, **ONE_RUNG)
+    marked = canaries(200, expect={"equals": "x"})
+
+    need = int(only(found(written, marked[:20])).hint.split("about ")[1].split()[0])
+
+    assert [] == found(written, marked[:need])
+    assert "never" == only(found(written, marked[: need - 1])).weight
+
+
+SHARES = [
+    objective("error_rate", at_most=0.05),
+    objective("truncation_rate", at_most=0.05),
+    objective("speculation_engaged", at_least=0.95),
+    objective("token_agreement", at_least=0.95),
+    objective("warm_cache_agreement", at_least=0.95),
+]
+WARM_TOO = {**ONE_DRAFT, "prompt_cache": "as-deployed"}
+CACHES = replace(SEES_ALL, caches=True)
+
+
+@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
+    """
+    5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as 59 are
+    not, and of the frozen set a few are enough.
+    """
+    plan = {"subject": WARM_TOO, "sweep": {"num_draft_tokens": [4]}}
+    beyond = slo({**promise, "scope": "population"}, **plan)
+
+    complaint = only(found(beyond, 58, CACHES))
+
+    assert ("never", True) == (complaint.weight, complaint.about.startswith(f"objective {promise['metric']}"))
+    assert "even if all 58 canaries keep it, 5.034% of all prompts like them may not, at 95% conf" in complaint.message
+    assert "the promise leaves 5.000%" in complaint.message
+    assert complaint.hint.startswith("needs 59 canaries")
+    assert [] == found(beyond, 59, CACHES)
+    assert [] == found(slo(promise, **plan), 8, CACHES)
+
+
+@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+@pytest.mark.parametrize("count", [58, 59])
+def test_what_is_refused_could_not_have_passed(promise: dict[str, Any], count: int) -> None:
+    """
+    The best that so many canaries can show is judged as the refusal says: unproven one canary before it passes.
+    """
+    made = Objective.model_validate(promise)
+    best = 0.0 if made.bound == "at_most" else 1.0
+    seen = intervals.clustered_share({str(at): [best == 1.0] for at in range(count)}, 0.95)
+
+    assert (Outcome.PASS if count == 59 else Outcome.UNPROVEN) == check(made, seen).outcome
+
+
+@pytest.mark.parametrize(
+    "promise", [objective("error_rate", at_most=0), objective("token_agreement", at_least=1)], ids=str
+)
+def test_no_number_of_canaries_shows_all_prompts(promise: dict[str, Any]) -> None:
+    """
+    That no prompt in the world fails is nothing a sample could show.
+    """
+    complaint = only(found(slo({**promise, "scope": "population"}, **ONE_RUNG), 10_000))
+
+    assert ("never", True) == (complaint.weight, "no number of canaries" in complaint.message)
+    assert 'scope = "frozen"' in complaint.hint
+
+
+def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
+    """
+    Over three rungs the same share needs 80 canaries.
+    """
+    promise = objective("error_rate", at_most=0.05, scope="population")
+
+    assert only(found(slo(promise), 79)).hint.startswith("needs 80 canaries")
+    assert [] == found(slo(promise), 80)
+
+
+def test_an_interval_over_canaries_needs_no_more_of_them_for_a_population() -> None:
+    """
+    Ratios and quantiles are bounded over canaries in either scope, so the same plan proves them.
+    """
+    promises = [objective("throughput_ratio", at_least=1.16), objective("ttft", at_most=1.0)]
+
+    assert [] == found(slo(*({**one, "scope": "population"} for one in promises), **ONE_RUNG), 12)
+
+
+def test_a_share_that_promises_nothing_is_provable() -> None:
+    """
+    At most all prompts, or at least none, is kept by a single canary.
+    """
+    written = slo(
+        objective("error_rate", at_most=1, scope="population"),
+        objective("speculation_engaged", at_least=0, scope="population"),
+        **ONE_RUNG,
+    )
+
+    assert [] == found(written, 1)
+
+
+@pytest.mark.parametrize("counter", [Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.NOTHING])
+def test_engagement_beyond_the_run_wants_a_counter(counter: Sight) -> None:
+    """
+    Where neither we nor the server counts drafted tokens, only the run as a whole shows that a draft was used.
+    """
+    kind = replace(SEES_ALL, sight=(EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS)) | counter)
+    promise = objective("speculation_engaged", at_least=0.9)
+
+    refused = found(slo({**promise, "scope": "population"}), 400, kind)
+
+    assert [] == found(slo(promise), 400, kind)
+    assert (["never"] if counter is Sight.NOTHING else []) == [one.weight for one in refused]
+
+
+def test_a_frozen_pass_delta_is_a_census() -> None:
+    """
+    On the frozen set at temperature 0 a few canaries are enough: the set itself is what is promised.
+    """
+    promise = objective("task_pass_delta", at_least=0)
+
+    assert [] == found(slo(promise), canaries(6, expect={"equals": "x"}))
+
+
+def test_what_only_this_host_lacks() -> None:
+    """
+    A promise this host can not show is `not-here`, with the reason: exit code 3, not 2.
+    """
+    written = slo(objective("throughput_ratio"), objective("throttle_time", at_most=0))
+
+    complaint = only(found(written, lacks={"throttle_time": "no thermal level", "power_mean": "no sensor"}))
+
+    assert ("not-here", True) == (complaint.weight, "no thermal level" in complaint.message)
+
+
+def test_weak_points_are_notes() -> None:
+    """
+    A short soak is a demo, an empty ladder can not grade back, per-answer speed hides a queue: said, not refused.
+    """
+    written = slo(objective("throughput_ratio"), soak={"duration": "60 s", "concurrency": 4}, fallback={"ladder": []})
+
+    assert {("weak", "soak.duration"), ("weak", "fallback.ladder")} <= {
+        (one.weight, one.about) for one in found(written)
+    }
+    assert {"weak"} == {one.weight for one in found(written)}
+    assert any("queueing" in one.message for one in found(written))
+
+
+def test_the_hopeless_come_first_and_none_twice() -> None:
+    """
+    Complaints are sorted by weight, and the same one is made once.
+    """
+    written = slo(
+        objective("itl_p99", at_most=1.0),
+        objective("itl_p99", at_most=2.0),
+        objective("throttle_time", at_most=0),
+        soak={"duration": "60 s"},
+    )
+
+    seen = found(written, 50, lacks={"throttle_time": "no thermal level"})
+
+    assert ["never", "not-here", "weak"] == [one.weight for one in seen]
+    assert all(one.hint for one in seen)

@@ -1,0 +1,175 @@
+"""What a soak asks next."""
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.plan.soak_schedule import Needs, Turn, closing, lacking, needs, plain_block, turns
+from gatekeeper.core.records import Role, Setting
+from tests.builders.slo import FAST, PLAIN, answer, canaries, generation, objective, slo
+
+EASY: dict[str, Setting] = {"easy": FAST}
+TWO: dict[str, Setting] = {"easy": FAST, "hard": PLAIN}
+FROZEN = {"easy": canaries(10, "easy"), "hard": canaries(10, "hard")}
+
+
+def asked(knobs: dict[str, Setting], count: int, share: float = 0.2, seed: int = 7, **weights: float) -> list[Turn]:
+    every = {name: weights.get(name, 1.0) for name in knobs}
+    groups = islice(turns(knobs, FROZEN, every, sentinel_share=share, seed=seed), count)
+    return [turn for group in groups for turn in group]
+
+
+@given(st.floats(0.01, 0.5), st.integers(0, 2**40))
+@settings(max_examples=30, deadline=None)
+def test_sentinels_approach_their_share(share: float, seed: int) -> None:
+    """
+    Of a thousand turns' answers the promised share is plain, but for the one that comes first of all.
+    """
+    found = asked(EASY, 1000, share, seed)
+
+    plain = sum(turn.role is Role.SENTINEL for turn in found)
+    assert abs(plain - share * len(found)) <= 2
+
+
+def test_a_short_soak_has_a_sentinel() -> None:
+    """
+    The first answer already has its twin: same canary, same pair, next to it.
+    """
+    first, second = asked(EASY, 1)
+
+    assert {"candidate", "plain"} == {first.arm, second.arm}
+    assert (first.canary, first.pair) == (second.canary, second.pair)
+
+
+def test_twins_come_in_random_order() -> None:
+    """
+    Neither arm always goes first.
+    """
+    groups = [
+        group for group in islice(turns(EASY, FROZEN, {"easy": 1.0}, sentinel_share=0.5, seed=7), 60) if len(group) == 2
+    ]
+
+    assert {"candidate", "plain"} == {group[0].arm for group in groups}
+
+
+def test_no_share_weaves_nothing_in() -> None:
+    """
+    Where the arms cannot share a process, the soak's own answers are all the candidate's.
+    """
+    assert {"candidate"} == {turn.arm for turn in asked(EASY, 50, share=0.0)}
+
+
+def test_plain_workloads_have_no_sentinel() -> None:
+    """
+    A workload that decodes plainly is measured, not woven.
+    """
+    found = asked(TWO, 100)
+
+    assert {("plain", Role.MEASURED)} == {(turn.arm, turn.role) for turn in found if turn.workload == "hard"}
+
+
+def test_workloads_come_by_their_weight() -> None:
+    """
+    Three to one in every stretch, not only in the long run; a weight of zero is never asked.
+    """
+    found = [
+        group[0].workload for group in islice(turns(TWO, FROZEN, {"easy": 3, "hard": 1}, sentinel_share=0, seed=1), 80)
+    ]
+
+    assert all(3 == Counter(found[at : at + 4])["easy"] for at in range(0, 80, 4))
+    assert {"easy"} == {turn.workload for turn in asked(TWO, 50, hard=0.0)}
+
+
+def test_canaries_rotate() -> None:
+    """
+    Every canary is asked once before any is asked again.
+    """
+    names = [turn.canary.id for turn in asked(EASY, 30, share=0.0)]
+
+    assert all(10 == len(set(names[at : at + 10])) for at in (0, 10, 20))
+
+
+def test_the_seed_decides_the_turns() -> None:
+    """
+    The same seed asks the same, so that a run can be described by its manifest.
+    """
+    assert asked(TWO, 40) == asked(TWO, 40)
+    assert asked(TWO, 40) != asked(TWO, 40, seed=8)
+
+
+@pytest.mark.parametrize(
+    ("promise", "expected"),
+    [
+        (objective("throughput_ratio"), Needs(1, 12)),
+        (objective("ttft", at_most=1), Needs(6, 12)),
+        (objective("itl_p95", at_most=1), Needs(80, 12)),
+        (objective("itl_p99", at_most=1), Needs(100, 12)),
+        (objective("token_agreement"), Needs(1, 100)),
+        (objective("json_pass_delta", at_least=0), Needs(1, 100)),
+        (objective("error_rate", at_most=0.1), Needs(1, 12)),
+        (objective("error_rate", at_most=0.1, scope="population"), Needs(100, 12)),
+        (objective("speculation_engaged", at_least=0.9, scope="population"), Needs(100, 12)),
+        (objective("truncation_rate", at_most=0.1, scope="population"), Needs(1, 100)),
+        (objective("throughput_ratio", scope="population"), Needs(1, 12)),
+        (objective("ttft", at_most=1, scope="population"), Needs(6, 12)),
+    ],
+    ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
+)
+def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: Needs) -> None:
+    """
+    A quantile wants its samples, a census every canary in both arms, a ratio a dozen pairs; never more than there are.
+    """
+    assert expected == needs(slo(promise), "easy", FAST, canaries(100))
+
+
+def test_needs_of_plain_decoding() -> None:
+    """
+    Promises about speculation ask nothing of a plain workload.
+    """
+    written = slo(objective("token_agreement"), objective("ttft", at_most=1))
+
+    assert Needs(6, 0) == needs(written, "easy", PLAIN, canaries(100))
+
+
+def test_lacking_counts_distinct_canaries_in_each_arm() -> None:
+    """
+    Repeats and warm-ups do not count, a pair wants both arms, and enough is enough.
+    """
+    mine = [generation(answer(), name) for name in ("a", "a", "b")]
+    warm = [generation(answer(), "c", role=Role.WARMUP)]
+    plain = [generation(answer(), name, arm="plain", role=Role.SENTINEL) for name in ("a", "x", "y", "z")]
+    every = [*mine, *warm, *plain]
+
+    assert [] == lacking({"easy": Needs(2, 1)}, every)
+    assert ["easy"] == lacking({"easy": Needs(3, 1)}, every)
+    assert ["easy"] == lacking({"easy": Needs(2, 2)}, every)
+    assert ["easy"] == lacking({"easy": Needs(1, 0)}, [])
+    assert [] == lacking({"easy": Needs(4, 0)}, plain)
+
+
+def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
+    """
+    A small set is asked in every block, so that each canary is compared with itself; a large one is split over them.
+    """
+    large = canaries(96)
+    small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number, 3)} for number in range(3)]
+    split = [{turn.canary.id for turn in plain_block(EASY, {"easy": large}, number, 3)} for number in range(3)]
+
+    assert [{one.id for one in FROZEN["easy"]}] * 3 == small
+    assert {one.id for one in large} == set().union(*split)
+    assert 96 == sum(len(block) for block in split)
+
+
+def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:
+    """
+    At most two dozen canaries that expect something are asked again, spread over the set.
+    """
+    marked = canaries(60, expect={"equals": "x"})
+    found = closing(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
+
+    assert {("easy", "candidate", Role.CLOSING)} == {(turn.workload, turn.arm, turn.role) for turn in found}
+    assert 20 == len(found)
+    assert {"c-000", "c-057"} <= {turn.canary.id for turn in found}

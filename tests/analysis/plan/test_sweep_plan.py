@@ -1,0 +1,265 @@
+"""The sweep's trials and their order."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.plan import sweep_plan as planning
+from gatekeeper.analysis.plan import sweep_plan as stretches
+from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import setting
+from gatekeeper.core.slo import Slo
+from tests.builders.slo import canaries, canary, slo
+
+SWEEP = {"repeats": 2, "num_draft_tokens": [2, 4, 6], "temperature": [0.0, 0.7], "default": {"num_draft_tokens": 4}}
+
+
+def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) -> Plan:
+    frozen = {one.name: canaries(count, one.name) for one in written.workload}
+    restart = () if shares else ("draft", "num_draft_tokens")
+    return sweep_plan(written, frozen, shares_process=shares, residence=residence_by(restart), seed=seed)
+
+
+def test_one_at_a_time_moves_each_knob_alone() -> None:
+    """
+    Every candidate differs from the default in one knob, the default comes first, and no setting comes twice.
+    """
+    found = {name: (changed, dict(knobs)) for name, changed, knobs in planning.settings(slo(sweep=SWEEP))}
+
+    default = {"draft": "heavy", "num_draft_tokens": 4, "temperature": 0.0}
+    assert {
+        "default": (None, default),
+        "num_draft_tokens-2": ("num_draft_tokens", {**default, "num_draft_tokens": 2}),
+        "num_draft_tokens-6": ("num_draft_tokens", {**default, "num_draft_tokens": 6}),
+        "temperature-0.7": ("temperature", {**default, "temperature": 0.7}),
+    } == found
+    assert "default" == next(iter(found))
+
+
+def test_a_grid_moves_all_knobs_together() -> None:
+    """
+    Three lengths by two temperatures are six settings, the default among them.
+    """
+    found = planning.settings(slo(sweep={**SWEEP, "design": "grid"}))
+
+    assert 6 == len({knobs for _, _, knobs in found})
+    assert "default" == found[0][0]
+
+
+def test_conditions_have_their_own_plain_twin() -> None:
+    """
+    A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline.
+    """
+    trials = {one.name: one for one in planning.trials(slo(sweep=SWEEP))}
+
+    assert "baseline" == trials["num_draft_tokens-6"].twin
+    twin = trials[trials["temperature-0.7"].twin]
+    assert ("plain", {"draft": None, "temperature": 0.7}) == (twin.arm, dict(twin.setting))
+
+
+@pytest.mark.parametrize(
+    "drafts", [["a/pair", "b/pair", "c/pair"], ["m/Draft", "n/draft", "o/DRAFT"], ["x", "a b", "a-b"]]
+)
+def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
+    """
+    Drafts whose names end alike, or differ in case alone on a Mac's disk, do not share a record file.
+    """
+    subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
+
+    trials = planning.trials(slo(subject=subject, sweep={"draft": drafts}))
+
+    # Plain decoding, its null arm, and a candidate for each of three drafts.
+    assert 5 == len(trials) == len({one.file.lower() for one in trials}) == len({one.name for one in trials})
+
+
+def test_more_runs_than_allowed_are_refused() -> None:
+    """
+    A grid that explodes is refused with both numbers and a way out, before anything runs.
+    """
+    sweep = {"design": "grid", "num_draft_tokens": [1, 2, 3, 4], "max_tokens": [8, 16, 32], "max_runs": 11}
+
+    with pytest.raises(InputError) as refused:
+        planning.trials(slo(sweep=sweep))
+
+    assert ("12 runs" in refused.value.message, "max_runs = 11" in refused.value.message) == (True, True)
+    assert "one-at-a-time" in refused.value.hint
+    assert planning.trials(slo(sweep={**sweep, "max_runs": 12}))
+
+
+def test_without_drafts_there_is_plain_decoding_alone() -> None:
+    """
+    No draft, no candidate: the baseline is still measured.
+    """
+    subject = {"backend": "scripted", "target": "t", "script": "s.json"}
+
+    found = laid(slo(subject=subject, sweep={"repeats": 1}))
+
+    assert ["plain"] == [one.arm for one in found.trials]
+    assert 6 == sum(len(block.steps) for block in found.blocks)
+
+
+def test_arms_are_interleaved_where_one_process_serves_both() -> None:
+    """
+    All arms answer a canary before the next one is asked, in random order, so that a drift falls on all alike.
+    """
+    found = laid(slo(sweep=SWEEP))
+
+    assert 1 == len(found.blocks)
+    steps = found.blocks[0].steps
+    arms = len(found.blocks[0].trials)
+    groups = [steps[at : at + arms] for at in range(0, len(steps), arms)]
+    assert all(1 == len({(one.canary.id, one.repeat) for one in group}) for group in groups)
+    assert all(arms == len({one.trial.name for one in group}) for group in groups)
+    assert len({tuple(one.trial.name for one in group) for group in groups}) > 1
+
+
+def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
+    """
+    Plain, candidate, candidate, plain: a host that warms up steadily weighs on both arms alike.
+    """
+    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}), shares=False)
+
+    assert [("1.1a", "plain"), ("1.1b", "candidate"), ("1.1c", "candidate"), ("1.1d", "plain")] == [
+        (block.name, block.trials[0].arm) for block in found.blocks
+    ]
+
+
+def test_every_restart_setting_gets_its_own_blocks() -> None:
+    """
+    Settings that need another process never share a block.
+    """
+    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
+
+    residence = residence_by(("draft", "num_draft_tokens"))
+    assert 8 == len(found.blocks)
+    assert all(1 == len({residence(trial.setting) for trial in block.trials}) for block in found.blocks)
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_each_canary_is_in_both_halves(repeats: int) -> None:
+    """
+    With two repeats or more, both plain blocks ask the same canaries, and so do both candidate blocks.
+    """
+    found = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
+
+    asked = [{step.canary.id for step in block.steps} for block in found.blocks]
+
+    assert 4 == len(asked)
+    assert all(asked[0] == one for one in asked)
+
+
+def test_concurrent_arms_are_not_mixed() -> None:
+    """
+    Answers under way together disturb each other: with many streams one trial is asked at a time, ABBA.
+    """
+    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
+
+    assert [8] * 4 == [block.concurrency for block in found.blocks]
+    for block in found.blocks:
+        order = [step.trial.name for step in block.steps]
+        assert len(block.trials) == sum(one != before for before, one in pairwise(["", *order]))
+
+
+@given(st.integers(0, 2**60), st.booleans(), st.integers(1, 3), st.integers(2, 7), st.integers(1, 30))
+@settings(max_examples=25, deadline=None)
+def test_every_step_comes_once_and_within_budget(
+    seed: int, shares: bool, repeats: int, count: int, budget: int
+) -> None:
+    """
+    Whatever the order, each trial asks each canary of its budget once per repeat, under a key of its own.
+    """
+    found = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
+
+    for block in found.blocks:
+        assert len(block.steps) == len({(one.trial.name, one.key) for one in block.steps})
+    for trial in found.trials:
+        if trial.arm == "candidate":
+            asked = sorted(
+                (one.canary.id, one.repeat) for block in found.blocks for one in block.steps if one.trial is trial
+            )
+            assert len(asked) == len(set(asked)) <= budget
+            assert {name for name, _ in asked} == {f"easy-{at:03}" for at in range(min(count, budget))}
+
+
+@pytest.mark.parametrize(
+    ("budget", "repeats", "share"), [(400, 3, (6, 3)), (12, 3, (6, 2)), (6, 3, (6, 1)), (4, 3, (4, 1)), (1, 1, (1, 1))]
+)
+def test_budget_gives_up_repeats_before_canaries(budget: int, repeats: int, share: tuple[int, int]) -> None:
+    """
+    Canaries are the independent units: repeats go first when the budget is short.
+    """
+    written = slo(sweep={"repeats": repeats, "budget": budget})
+
+    assert share == stretches.share_of_budget(written, canaries(6))
+
+
+def test_the_seed_decides_the_order() -> None:
+    """
+    The same frozen inputs give the same plan, so that a resumed run and the judge see the one that was run.
+    """
+
+    def document(seed: int) -> str:
+        written = slo(sweep=SWEEP)
+        return json.dumps(planning.document(written, laid(written, seed=seed)))
+
+    assert document(7) == document(7)
+    assert document(7) != document(8)
+
+
+def test_plan_json_names_trials_files_and_order() -> None:
+    """
+    plan.json lists each trial with its file and its answers, and the order in which they are asked.
+    """
+    written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
+
+    document = planning.document(written, laid(written))
+
+    expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
+    assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]
+    assert 24 == sum(len(block["answers"]) for block in document["order"])
+
+
+@pytest.mark.parametrize(
+    ("knobs", "own", "tokens"),
+    [({"max_tokens": 32}, 64, 32), ({}, 64, 64), ({}, None, 256)],
+    ids=["the knob", "the canary's own", "the SLO's"],
+)
+def test_max_tokens_precedence(knobs: dict[str, Any], own: int | None, tokens: int) -> None:
+    """
+    The knob goes before the canary's own limit, and that before the SLO's.
+    """
+    found = planning.sampling_for(slo(), canary(max_tokens=own), setting(draft="heavy", **knobs), 1)
+
+    assert tokens == found.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("temperature", "streams", "seed"), [(0.0, 1, None), (0.7, 1, 7), (0.7, 8, None), (0.0, 8, None)]
+)
+def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
+    temperature: float, streams: int, seed: int | None
+) -> None:
+    """
+    A seed switches a server's batching off: none at temperature 0, none beside other streams.
+    """
+    found = planning.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
+
+    assert seed == found.seed
+
+
+def test_residence_names_a_process() -> None:
+    """
+    Plain decoding has its own; settings that differ in a restart knob do not share one.
+    """
+    residence = residence_by(("draft", "num_draft_tokens"))
+    two, four, hot = (
+        setting(draft="heavy", num_draft_tokens=length, temperature=heat) for length, heat in ((2, 0), (4, 0), (4, 1))
+    )
+
+    assert "plain" == residence(setting(draft=None, temperature=1))
+    assert (False, True) == (residence(two) == residence(four), residence(four) == residence(hot))

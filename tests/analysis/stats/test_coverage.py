@@ -1,0 +1,184 @@
+"""How often each interval holds what is true, by simulation with fixed seeds: each side at least nearly as promised.
+
+The floors lie three standard errors of the simulation below 95 %, so that another numpy's random numbers pass too; a
+swapped bound covers 5 %. `below` and `above` are values that every useful interval mostly excludes.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.verdict import Estimate, Missing
+
+LEVEL = 0.95
+Draw = Callable[[np.random.Generator, int], Estimate | Missing]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    draw: Draw
+    true: float
+    below: float
+    """So far under the truth that `lo` mostly lies above it."""
+    above: float
+    runs: int
+    side: float = LEVEL
+    """How often each bound holds."""
+
+
+def _quantile(random: np.random.Generator, _: int) -> Estimate | Missing:
+    return intervals.quantile(random.exponential(size=80).tolist(), 0.95, LEVEL)
+
+
+def _geometric(random: np.random.Generator, seed: int) -> Estimate | Missing:
+    canaries = random.normal(0.2, 0.3, size=12)
+    return intervals.geometric_mean_ratio(
+        {str(at): np.exp(mean + random.normal(0, 0.1, size=3)).tolist() for at, mean in enumerate(canaries)},
+        LEVEL,
+        seed,
+    )
+
+
+def _sums(random: np.random.Generator, seed: int) -> Estimate | Missing:
+    pairs = {}
+    for at in range(16):
+        tokens = float(random.lognormal(4, 0.5))
+        pairs[str(at)] = ((tokens, tokens / 1.3 / math.exp(random.normal(0, 0.2))), (tokens, tokens))
+    return intervals.ratio_of_sums(pairs, LEVEL, seed)
+
+
+def _medians(random: np.random.Generator, seed: int) -> Estimate | Missing:
+    plain = random.lognormal(-2, 0.1, size=25)
+    mine = 1.05 * random.lognormal(-2, 0.1, size=25)
+    return intervals.relative_change_of_medians(
+        {str(at): (float(mine[at]), float(plain[at])) for at in range(25)}, LEVEL, seed
+    )
+
+
+def _pooled(random: np.random.Generator, _: int) -> Estimate | Missing:
+    clusters = {str(at): np.exp(random.normal(0, 0.3) + random.normal(0, 0.5, size=20)) for at in range(20)}
+    return intervals.pooled_quantile(
+        {name: [(float(value), 1) for value in values] for name, values in clusters.items()}, 0.5, LEVEL
+    )
+
+
+def _pooled_tail(random: np.random.Generator, _: int) -> Estimate | Missing:
+    clusters = {str(at): np.exp(random.normal(0, 0.3) + random.normal(0, 0.5, size=10)) for at in range(80)}
+    return intervals.pooled_quantile(
+        {name: [(float(value), 1) for value in values] for name, values in clusters.items()}, 0.95, LEVEL
+    )
+
+
+def _pooled_apart(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """The fewest answers a p95 may rest on, long and each with a speed of its own."""
+    clusters = {str(at): np.exp(random.normal(0, 0.6) + random.normal(0, 0.3, size=100)) for at in range(59)}
+    return intervals.pooled_quantile(
+        {name: [(float(value), 1) for value in values] for name, values in clusters.items()}, 0.95, LEVEL
+    )
+
+
+def _pooled_stalls(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """A tenth of the answers stall in two gaps of five, the others in one of fifty: the p95 is just a stall."""
+    clusters = {}
+    for at in range(80):
+        stalls = random.random(60) < (0.4 if random.random() < 0.1 else 0.02)
+        clusters[str(at)] = np.where(stalls, 0.2 + random.exponential(0.5, 60), 0.05 + 0.01 * random.random(60))
+    return intervals.pooled_quantile(
+        {name: [(float(value), 1) for value in values] for name, values in clusters.items()}, 0.95, LEVEL
+    )
+
+
+def _deltas(random: np.random.Generator, _: int) -> Estimate | Missing:
+    chance = random.random(80)
+    marks = {
+        str(at): (1.0, 0.0) if one < 0.10 else (0.0, 1.0) if one < 0.15 else (1.0, 1.0) for at, one in enumerate(chance)
+    }
+    return intervals.paired_pass_delta(marks, LEVEL)
+
+
+def _flickering(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """A tenth of the canaries fail in every third answer, a tenth always: 2 in 15 of all answers."""
+    hard = random.random(60)
+    chance = np.where(hard < 0.1, 1.0, np.where(hard < 0.2, 1 / 3, 0.0))
+    return intervals.clustered_share(
+        {str(at): (random.random(4) < one).tolist() for at, one in enumerate(chance)}, LEVEL
+    )
+
+
+def _unsteady(random: np.random.Generator, _: int) -> Estimate | Missing:
+    """Where repeats disagree: every second canary gains a little, every fifth loses all, -0.15 on the whole."""
+    kind = random.random(200)
+    marks = {
+        str(at): (0.1, 0.0) if one < 0.5 else (0.0, 1.0) if one < 0.7 else (1.0, 1.0) for at, one in enumerate(kind)
+    }
+    return intervals.paired_pass_delta(marks, LEVEL)
+
+
+def _groups(random: np.random.Generator, slope: float) -> list[list[tuple[float, float]]]:
+    """Twenty canaries at levels of their own, each seen three times."""
+    return [
+        [(time, level + slope * time + random.normal(0, 2)) for time in random.uniform(0, 30, size=3)]
+        for level in random.normal(0, 50, size=20)
+    ]
+
+
+def _slope(random: np.random.Generator, _: int) -> Estimate | Missing:
+    return intervals.seasonal_slope(_groups(random, 0.5), LEVEL)
+
+
+_TAIL = math.exp(NormalDist(0, math.hypot(0.3, 0.5)).inv_cdf(0.95))
+_APART = math.exp(NormalDist(0, math.hypot(0.6, 0.3)).inv_cdf(0.95))
+_STALL = 0.2 + 0.5 * math.log((0.1 * 0.4 + 0.9 * 0.02) / 0.05)
+SIMULATIONS = {
+    "quantile": Simulation(_quantile, -math.log(0.05), 1.5, 9.0, 400),
+    "geometric_mean_ratio": Simulation(_geometric, math.exp(0.2), 0.9, 1.6, 300),
+    "ratio_of_sums": Simulation(_sums, 1.3 / math.exp(0.02), 1.0, 1.6, 300),
+    "relative_change_of_medians": Simulation(_medians, 0.05, -0.1, 0.2, 300),
+    "pooled_quantile": Simulation(_pooled, 1.0, 0.7, 1.4, 400),
+    "pooled_quantile_tail": Simulation(_pooled_tail, _TAIL, 0.7 * _TAIL, 1.6 * _TAIL, 400),
+    "pooled_quantile_apart": Simulation(_pooled_apart, _APART, 0.4 * _APART, 3.0 * _APART, 400),
+    # Where the share of late gaps is itself uncertain, few answers that stall make it look surer than it is.
+    "pooled_quantile_stalls": Simulation(_pooled_stalls, _STALL, 0.04, 4 * _STALL, 400, side=0.93),
+    "paired_pass_delta": Simulation(_deltas, 0.05, -0.25, 0.35, 400),
+    "paired_pass_delta_unsteady": Simulation(_unsteady, -0.15, -0.35, 0.5, 400),
+    "clustered_share": Simulation(_flickering, 2 / 15, 0.01, 0.4, 400),
+    "seasonal_slope": Simulation(_slope, 0.5, 0.2, 0.8, 150),
+}
+
+
+@pytest.mark.parametrize("name", SIMULATIONS)
+def test_each_bound_holds_as_often_as_promised(name: str) -> None:
+    """
+    The truth lies above `lo` and below `hi` in about 95 of 100 runs each, and the interval is no wider than useful.
+    """
+    simulation = SIMULATIONS[name]
+    above_lo = below_hi = useful_lo = useful_hi = 0
+
+    for seed in range(simulation.runs):
+        found = simulation.draw(np.random.default_rng(seed), seed)
+        assert isinstance(found, Estimate)
+        above_lo += found.lo <= simulation.true
+        below_hi += simulation.true <= found.hi
+        useful_lo += found.lo > simulation.below
+        useful_hi += found.hi < simulation.above
+
+    least = simulation.side - 3 * math.sqrt(simulation.side * (1 - simulation.side) / simulation.runs)
+    assert min(above_lo, below_hi) >= least * simulation.runs
+    assert min(useful_lo, useful_hi) >= 0.8 * simulation.runs
+
+
+def test_a_slope_within_the_noise_is_not_called_a_slope() -> None:
+    """
+    Where nothing changes, zero lies inside both bounds in about nine runs of ten.
+    """
+    random = np.random.default_rng(3)
+    runs = [intervals.seasonal_slope(_groups(random, 0.0), LEVEL) for _ in range(150)]
+
+    inside = sum(isinstance(one, Estimate) and one.lo <= 0 <= one.hi for one in runs)
+
+    assert inside >= 0.85 * len(runs)

@@ -1,0 +1,740 @@
+"""The arithmetic of proof against scipy, known numbers, and properties."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.verdict import Estimate, Missing
+
+SEEDS = st.integers(0, 2**40)
+LEVELS = st.sampled_from([0.8, 0.9, 0.95, 1 - 0.05 / 3, 0.99])
+RATIOS = st.floats(0.05, 20.0)
+BROKEN = [math.nan, math.inf, -math.inf]
+few = settings(max_examples=12, deadline=None)
+
+
+@pytest.mark.parametrize(("quantile", "samples"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.05, 59)])
+def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
+    """
+    The published numbers: p50 needs 5 answers, p90 29, p95 59, p99 299; a low quantile as many as its mirror.
+    """
+    assert samples == intervals.samples_needed(quantile, 0.95)
+
+
+def test_samples_needed_when_the_error_is_split() -> None:
+    """
+    With the allowed error split over three rungs p95 needs 80.
+    """
+    assert 80 == intervals.samples_needed(0.95, 1 - 0.05 / 3)
+
+
+@given(st.floats(0.01, 0.99), LEVELS)
+def test_samples_needed_is_the_least_that_suffices(quantile: float, level: float) -> None:
+    """
+    One sample fewer leaves all of them on the near side more often than the allowed error; so many do not.
+    """
+    far = max(quantile, 1 - quantile)
+    need = intervals.samples_needed(quantile, level)
+
+    assert far**need <= (1 - level) * (1 + 1e-6)
+    assert far ** (need - 1) >= (1 - level) * (1 - 1e-6)
+
+
+@given(st.integers(1, 400), st.floats(0.001, 0.999), st.data())
+def test_binomial_cdf_is_scipys(trials: int, chance: float, data: Any) -> None:
+    """
+    The binomial distribution function agrees with scipy, one at a time and as a list.
+    """
+    successes = data.draw(st.integers(-1, trials))
+
+    single, listed = intervals.binomial_cdf(successes, trials, chance), intervals.binomial_cdfs(trials, chance)
+
+    assert pytest.approx(oracle.binom.cdf(successes, trials, chance), abs=1e-9) == single
+    assert pytest.approx(oracle.binom.cdf(np.arange(trials + 1), trials, chance), abs=1e-9) == listed
+
+
+@given(st.floats(-50, 50), st.integers(1, 300))
+def test_student_cdf_is_scipys(t: float, degrees: int) -> None:
+    """
+    The finite sums for Student's t agree with scipy for odd and even degrees.
+    """
+    assert pytest.approx(oracle.t.cdf(t, degrees), abs=1e-9) == intervals.student_cdf(t, degrees)
+
+
+@given(st.floats(0.51, 0.999), st.integers(1, 300))
+def test_student_quantile_is_scipys(level: float, degrees: int) -> None:
+    """
+    Bisection finds the quantile that scipy finds.
+    """
+    assert pytest.approx(oracle.t.ppf(level, degrees), rel=1e-6, abs=1e-9) == intervals.student_quantile(level, degrees)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), LEVELS)
+@settings(max_examples=40)
+def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: float) -> None:
+    """
+    The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each.
+    """
+    trials = gains + others
+    assume(trials > 0)
+
+    lo, hi = intervals.proportion_bounds(gains, trials, level)
+
+    low = oracle.beta.ppf(1 - level, gains, others + 1) if gains else 0.0
+    high = oracle.beta.ppf(level, gains + 1, others) if others else 1.0
+    assert pytest.approx((low, high), abs=1e-7) == (lo, hi)
+
+
+def test_one_trial_has_one_open_side() -> None:
+    """
+    One success of one is at least 5 %, one failure of one at most 95 %.
+    """
+    assert pytest.approx((0.05, 1.0)) == intervals.proportion_bounds(1, 1, 0.95)
+    assert pytest.approx((0.0, 0.95)) == intervals.proportion_bounds(0, 1, 0.95)
+
+
+def test_a_proportion_of_nothing_is_unknown() -> None:
+    """
+    No trial at all leaves the whole range open.
+    """
+    assert (0.0, 1.0) == intervals.proportion_bounds(0, 0, 0.95)
+
+
+@given(st.floats(0.05, 0.95), LEVELS, st.integers(0, 120))
+def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, more: int) -> None:
+    """
+    Each bound is the order statistic that scipy's quantile test would give, one-sided; its rank is read off the value.
+    """
+    n = intervals.samples_needed(q, level) + more
+    assume(n <= 400)
+    ranks = [float(rank) for rank in range(1, n + 1)]
+
+    found = intervals.quantile(ranks, q, level)
+
+    assert isinstance(found, Estimate)
+    # Lower: the largest k with P(B >= k) >= level. Upper: the smallest k with P(B <= k - 1) >= level.
+    below = oracle.binom.cdf(np.arange(n + 1), n, q)
+    assume(np.abs(below - level).min() > 1e-9)
+    assume(np.abs(1 - below - level).min() > 1e-9)
+    lower = [float(k) for k in range(1, n + 1) if 1 - below[k - 1] >= level]
+    upper = [float(k) for k in range(1, n + 1) if below[k - 1] >= level]
+    assert (lower[-1] if lower else -math.inf, upper[0] if upper else math.inf) == (found.lo, found.hi)
+
+
+@pytest.mark.parametrize("side", ["less", "greater"])
+def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
+    """
+    `scipy.stats.quantile_test` draws the same one-sided bounds from sixty answer times.
+    """
+    times = np.random.default_rng(5).lognormal(size=60).tolist()
+
+    found = intervals.quantile(times, 0.95, 0.95)
+
+    interval = oracle.quantile_test(times, q=0.0, p=0.95, alternative=side).confidence_interval(0.95)
+    assert isinstance(found, Estimate)
+    assert (interval.high == found.hi) if side == "less" else (interval.low == found.lo)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=60), LEVELS)
+def test_quantile_is_between_its_bounds(values: list[float], level: float) -> None:
+    """
+    Whatever the sample, lo <= center <= hi, or it is said how many are needed.
+    """
+    found = intervals.quantile(values, 0.5, level)
+
+    if isinstance(found, Estimate):
+        assert found.lo <= found.center <= found.hi
+    else:
+        assert "need" in found.because
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=59, max_size=80), st.floats(0.001, 1000))
+def test_quantile_scales(values: list[float], factor: float) -> None:
+    """
+    Milliseconds instead of seconds change the figures, never the ranks.
+    """
+    plain, scaled = (intervals.quantile([by * one for one in values], 0.95, 0.95) for by in (1.0, factor))
+
+    assert isinstance(plain, Estimate)
+    assert isinstance(scaled, Estimate)
+    assert pytest.approx((factor * plain.center, factor * plain.lo, factor * plain.hi), abs=1e-6) == (
+        scaled.center,
+        scaled.lo,
+        scaled.hi,
+    )
+
+
+def test_fifty_eight_answers_bound_no_p95() -> None:
+    """
+    One answer too few for p95 is Missing, with both numbers.
+    """
+    found = intervals.quantile([1.0] * 58, 0.95, 0.95)
+
+    assert isinstance(found, Missing)
+    assert ("58" in found.because, "59" in found.because, 58) == (True, True, found.n)
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.lists(RATIOS, min_size=1, max_size=3), min_size=5))
+@few
+def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) -> None:
+    """
+    The mean of log ratios, each canary counting once, lies inside its interval.
+    """
+    found = intervals.geometric_mean_ratio(ratios, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios.values()])))
+    assert pytest.approx(by_hand) == found.center
+    assert found.lo <= found.center * (1 + 1e-9)
+    assert found.center <= found.hi * (1 + 1e-9)
+
+
+@given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12), SEEDS)
+@few
+def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]], seed: int) -> None:
+    """
+    Plain over candidate is one over candidate over plain, and the bounds change places.
+    """
+    forth = {str(number): values for number, values in enumerate(ratios)}
+    back = {name: [1 / value for value in values] for name, values in forth.items()}
+
+    there, here = (intervals.geometric_mean_ratio(one, 0.95, seed) for one in (forth, back))
+
+    assert isinstance(there, Estimate)
+    assert isinstance(here, Estimate)
+    assert pytest.approx((1 / there.center, 1 / there.hi, 1 / there.lo), rel=1e-6) == (here.center, here.lo, here.hi)
+
+
+@given(st.lists(RATIOS, min_size=5, max_size=12), st.floats(0.1, 10), SEEDS)
+@few
+def test_geometric_mean_scales(values: list[float], factor: float, seed: int) -> None:
+    """
+    Twice as fast everywhere is twice the ratio and twice both bounds.
+    """
+    one, many = (
+        intervals.geometric_mean_ratio({str(at): [by * value] for at, value in enumerate(values)}, 0.95, seed)
+        for by in (1.0, factor)
+    )
+
+    assert isinstance(one, Estimate)
+    assert isinstance(many, Estimate)
+    assert pytest.approx((one.center * factor, one.lo * factor, one.hi * factor)) == (many.center, many.lo, many.hi)
+
+
+def test_equal_ratios_have_no_spread() -> None:
+    """
+    Where every canary says 1.3 there is nothing to doubt.
+    """
+    found = intervals.geometric_mean_ratio({str(at): [1.3, 1.3] for at in range(6)}, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((1.3, 1.3, 1.3)) == (found.center, found.lo, found.hi)
+
+
+def test_uneven_repeats_are_resampled_inside_their_canary() -> None:
+    """
+    A canary asked once and one asked three times weigh the same, and padding never enters the mean.
+    """
+    ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
+
+    found = intervals.geometric_mean_ratio(ratios, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((2.0, 2.0, 2.0)) == (found.lo, found.center, found.hi)
+
+
+Interval = Callable[[Sequence[float], int], Estimate | Missing]
+"""An interval from a list of numbers and a seed, so that all kinds share their properties."""
+
+
+def _geometric(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return intervals.geometric_mean_ratio({str(at): [value] for at, value in enumerate(values)}, 0.95, seed)
+
+
+def _sums(values: Sequence[float], seed: int) -> Estimate | Missing:
+    pairs = {str(at): ((value, 1.0), (1.0, 1.0)) for at, value in enumerate(values)}
+    return intervals.ratio_of_sums(pairs, 0.95, seed)
+
+
+def _medians(values: Sequence[float], seed: int) -> Estimate | Missing:
+    return intervals.relative_change_of_medians({str(at): (value, 1.0) for at, value in enumerate(values)}, 0.95, seed)
+
+
+def _pooled(values: Sequence[float], _: int) -> Estimate | Missing:
+    return intervals.pooled_quantile({str(at): [(value, 1)] for at, value in enumerate(values)}, 0.5, 0.95)
+
+
+def _order(values: Sequence[float], _: int) -> Estimate | Missing:
+    return intervals.quantile(values, 0.5, 0.95)
+
+
+def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
+    return intervals.paired_pass_delta({str(at): (value, 0.0) for at, value in enumerate(values)}, 0.95)
+
+
+def _slope(values: Sequence[float], _: int) -> Estimate | Missing:
+    return intervals.seasonal_slope([[(0.0, 1.0), (1.0, value)] for value in values], 0.95)
+
+
+def shifted(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """Five groups of the same points, each at a level of its own."""
+    return [[(x, y + 100 * level) for x, y in points] for level in range(5)]
+
+
+ALL_KINDS: list[Interval] = [_geometric, _sums, _medians, _pooled, _order, _deltas, _slope]
+DRAWN: list[Interval] = [_geometric, _sums, _medians, _pooled]
+
+
+@pytest.mark.parametrize("interval", ALL_KINDS)
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_not_finite_is_missing(interval: Interval, broken: float) -> None:
+    """
+    One sample that is no finite number leaves no estimate at all.
+    """
+    assert isinstance(interval([1.0] * 11 + [broken], 7), Missing)
+
+
+@pytest.mark.parametrize("interval", ALL_KINDS)
+def test_nothing_is_missing(interval: Interval) -> None:
+    """
+    No sample gives no estimate, with the count that says so.
+    """
+    found = interval([], 7)
+
+    assert isinstance(found, Missing)
+    assert 0 == found.n
+
+
+@pytest.mark.parametrize("interval", DRAWN)
+@given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
+@few
+def test_the_seed_decides_the_interval(interval: Interval, values: list[float], seed: int) -> None:
+    """
+    The same records and the same seed give the same bytes.
+    """
+    assert interval(values, seed) == interval(list(values), seed)
+
+
+@pytest.mark.parametrize("interval", [_geometric, _sums, _medians, _pooled, _order])
+@given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
+@few
+def test_center_lies_inside(interval: Interval, values: list[float], seed: int) -> None:
+    """
+    For every interval lo <= center <= hi.
+    """
+    found = interval(values, seed)
+
+    assert isinstance(found, Estimate)
+    assert found.lo <= found.center + 1e-9
+    assert found.center <= found.hi + 1e-9
+
+
+@pytest.mark.parametrize("interval", [_geometric, _sums, _medians, _pooled, _order])
+def test_order_of_the_samples_does_not_matter_to_the_center(interval: Interval) -> None:
+    """
+    Records may come in any order.
+    """
+    values = [0.4, 2.0, 1.1, 0.9, 3.0, 1.7, 0.6, 1.3, 1.9]
+
+    forth, back = interval(values, 7), interval(values[::-1], 7)
+
+    assert isinstance(forth, Estimate)
+    assert isinstance(back, Estimate)
+    assert pytest.approx(forth.center) == back.center
+
+
+def test_ratio_of_sums_is_no_mean_of_ratios() -> None:
+    """
+    A long answer counts by its tokens: 550 tokens in 15 s against 550 in 55 s, whatever five short ones say.
+    """
+    pairs = {str(at): ((10.0, 1.0), (10.0, 1.0)) for at in range(5)} | {"long": ((500.0, 10.0), (500.0, 50.0))}
+
+    found = intervals.ratio_of_sums(pairs, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((550 / 15) / (550 / 55)) == found.center
+
+
+def test_relative_change_of_medians_by_hand() -> None:
+    """
+    A median of 108 ms against 100 ms is +8 %.
+    """
+    found = intervals.relative_change_of_medians({str(at): (0.108, 0.100) for at in range(7)}, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((0.08, 0.08, 0.08)) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_quantile_counts_tokens() -> None:
+    """
+    A gap that carries four tokens weighs four times: nine gaps of one token and one of ninety-one make that gap p50.
+    """
+    clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
+
+    found = intervals.pooled_quantile(clusters, 0.5, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (0.5, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_pooled_bounds_by_hand() -> None:
+    """
+    101 answers of one token: the share up to the median has the error sqrt(51 * 50 / 101**2 / 100) = 0.05, and
+    Student's 1.66 of it reach from 0.417 to 0.583 of 101 values; a hundred tokens an answer, all alike, change nothing.
+    """
+    for weight in (1, 100):
+        clusters = {f"c-{at:03}": [(float(at), weight)] for at in range(1, 102)}
+
+        assert Estimate(51.0, 43.0, 59.0, 101) == intervals.pooled_quantile(clusters, 0.5, 0.95)
+
+
+def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: float) -> tuple[float, float, float]:
+    """Return lo, center and hi, answer by answer, with scipy's quantile of Student's t."""
+    total = sum(weight for values in clusters.values() for _, weight in values)
+    pooled = sorted(pair for values in clusters.values() for pair in values)
+
+    def at(share: float) -> float:
+        heap = 0
+        return next(value for value, weight in pooled if (heap := heap + weight) >= share * total)
+
+    def error(counts: Callable[[float], bool]) -> float:
+        inside = [sum(weight for value, weight in values if counts(value)) for values in clusters.values()]
+        sizes = [sum(weight for _, weight in values) for values in clusters.values()]
+        squares = [(part - size * sum(inside) / total) ** 2 for part, size in zip(inside, sizes, strict=True)]
+        return math.sqrt(len(clusters) / (len(clusters) - 1) * sum(squares)) / total
+
+    middle, far = at(q), oracle.t.ppf(level, len(clusters) - 1)
+    near = max(error(lambda value: value <= middle), error(lambda value: value < middle))
+    below, above = at(q - far * near), at(q + far * near)
+    widest = max(near, error(lambda value: value <= below), error(lambda value: value <= above))
+    return at(q - far * widest), middle, at(q + far * widest)
+
+
+@pytest.mark.parametrize(("q", "answers", "gaps", "digits"), [(0.5, 6, 200, 9), (0.95, 60, 20, 2), (0.05, 60, 20, 2)])
+@pytest.mark.parametrize("seed", range(8))
+def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: int, digits: int) -> None:
+    """
+    Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of many.
+    """
+    chance = np.random.default_rng(seed)
+    clusters = {
+        f"c-{at}": [
+            (round(float(gap), digits), int(chance.integers(1, 6)))
+            for gap in chance.lognormal(chance.normal(0, 0.05 if q == 0.5 else 0.4), 0.5, gaps)
+        ]
+        for at in range(answers)
+    }
+    clusters["c-5"].append((99.0, 300 if q == 0.5 else 30))
+
+    found = intervals.pooled_quantile(clusters, q, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert woodruff(clusters, q, 0.95) == (found.lo, found.center, found.hi)
+
+
+def test_a_quantile_on_a_step_is_no_certainty() -> None:
+    """
+    Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.
+    """
+    clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
+
+    found = intervals.pooled_quantile(clusters, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (0.05, 0.5, 0.5) == (found.lo, found.center, found.hi)
+
+
+def test_the_outermost_values_bound_a_tail() -> None:
+    """
+    With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never infinity.
+    """
+    found = intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert (56.0, 58.0) == (found.center, found.hi)
+
+
+def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
+    """
+    A thousand tokens of five answers are five answers: no p95.
+    """
+    clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
+
+    assert isinstance(intervals.pooled_quantile(clusters, 0.95, 0.95), Missing)
+
+
+@pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])
+def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
+    """
+    With no flip in n canaries the pass rate may still have moved by -ln(0.025) / n either way.
+    """
+    found = intervals.paired_pass_delta({str(at): (1.0, 1.0) for at in range(canaries)}, 0.95)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (found.lo, found.center, found.hi)
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=80),
+    st.sampled_from([0.9, 0.95, 0.99]),
+)
+def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) -> None:
+    """
+    Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many.
+    """
+    found = intervals.clustered_share({str(at): seen for at, seen in enumerate(units)}, level)
+
+    assert isinstance(found, Estimate)
+    whole, some = (sum(map(of, units)) for of in (all, any))
+    lo = oracle.binomtest(whole, len(units), alternative="greater").proportion_ci(level).low
+    hi = oracle.binomtest(some, len(units), alternative="less").proportion_ci(level).high
+    assert pytest.approx((lo, hi), abs=1e-9) == (found.lo, found.hi)
+    assert len(units) == found.n
+    assert pytest.approx(np.mean([np.mean(seen) for seen in units])) == found.center
+    assert found.lo <= found.center <= found.hi
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.integers(1, 10), st.sampled_from([0.9, 0.95]))
+def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: float) -> None:
+    """
+    Whatever units there are, and however their marks depend on each other: over every sample of n units, weighted by
+    its chance, the mean share lies above `lo` and below `hi` at least as often as the level says.
+    """
+    kinds = data.draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
+    weights = data.draw(st.lists(st.integers(1, 50), min_size=len(kinds), max_size=len(kinds)))
+    chances = [weight / sum(weights) for weight in weights]
+    truth = sum(chance * sum(kind) / len(kind) for chance, kind in zip(chances, kinds, strict=True))
+    above = below = 0.0
+
+    for counts in product(range(n + 1), repeat=len(kinds)):
+        if sum(counts) != n:
+            continue
+        sample = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        found = intervals.clustered_share({str(at): kind for at, kind in enumerate(sample)}, level)
+        assert isinstance(found, Estimate)
+        likely = float(oracle.multinomial.pmf(counts, n, chances))
+        above += likely * (found.lo <= truth + 1e-9)
+        below += likely * (truth <= found.hi + 1e-9)
+
+    assert min(above, below) >= level - 1e-6
+
+
+def test_no_unit_is_no_share() -> None:
+    """
+    Units without a mark are none, and of none there is no share.
+    """
+    assert Missing("no canary shows it") == intervals.clustered_share({}, 0.95)
+    assert Missing("no canary shows it") == intervals.clustered_share({"a": []}, 0.95)
+    assert intervals.clustered_share({"a": [True]}, 0.95) == intervals.clustered_share({"a": [True], "b": []}, 0.95)
+
+
+@given(st.floats(0.001, 0.9999), st.sampled_from([0.9, 0.95, 0.99]))
+def test_so_many_units_are_enough(share: float, level: float) -> None:
+    """
+    With as many units as are said to be needed, all alike, the lower bound reaches the share; one fewer falls short.
+    """
+    need = intervals.units_needed(share, level)
+
+    lower = oracle.binomtest(need, need, alternative="greater").proportion_ci(level).low
+    assert lower >= share - 1e-9
+    if need > 1:
+        assert oracle.binomtest(need - 1, need - 1, alternative="greater").proportion_ci(level).low < share + 1e-9
+
+
+@pytest.mark.parametrize("units", [1, 2, 59, 299, 4093])
+def test_units_that_just_reach_a_share_are_enough(units: int) -> None:
+    """
+    The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds.
+    """
+    assert units == intervals.units_needed(0.05 ** (1 / units), 0.95)
+
+
+def test_a_share_of_nothing_needs_one_unit() -> None:
+    """
+    One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %.
+    """
+    assert [1, 1, 59] == [intervals.units_needed(share, 0.95) for share in (0.0, 1e-9, 0.95)]
+
+
+def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
+    """
+    Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would be.
+    """
+    seen = intervals.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95)
+
+    assert isinstance(seen, Estimate)
+    none = oracle.binomtest(0, 40, alternative="less").proportion_ci(0.975).high
+    half = oracle.binomtest(20, 40, alternative="less").proportion_ci(0.975).high
+    assert pytest.approx((-none, 0.05, half)) == (seen.lo, seen.center, seen.hi)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=60))
+def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float, float]]) -> None:
+    """
+    What the candidate gains over plain, plain loses against the candidate; the interval is the exact mirror.
+    """
+    forth = intervals.paired_pass_delta({str(at): pair for at, pair in enumerate(marks)}, 0.95)
+    back = intervals.paired_pass_delta({str(at): (b, a) for at, (a, b) in enumerate(marks)}, 0.95)
+
+    assert isinstance(forth, Estimate)
+    assert isinstance(back, Estimate)
+    assert pytest.approx((-forth.center, -forth.hi, -forth.lo), abs=1e-9) == (back.center, back.lo, back.hi)
+    assert forth.lo <= forth.center <= forth.hi
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.integers(-1000, 1000)), min_size=8, max_size=30, unique_by=lambda p: p[0]
+    )
+)
+@settings(deadline=None)
+def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> None:
+    """
+    Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
+    """
+    found = intervals.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95)
+
+    assert isinstance(found, Estimate)
+    slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
+    assert pytest.approx(slope, abs=1e-9) == found.center
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=25), st.floats(0.01, 100))
+@settings(deadline=None, max_examples=25)
+def test_the_slope_within_groups_scales_and_turns_round(values: list[float], factor: float) -> None:
+    """
+    Values times a factor are a slope times that factor; values upside down are the slope upside down.
+    """
+    plain, scaled, turned = (
+        intervals.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95)
+        for by in (1.0, factor, -1.0)
+    )
+
+    assert isinstance(plain, Estimate)
+    assert isinstance(scaled, Estimate)
+    assert isinstance(turned, Estimate)
+    assert pytest.approx(plain.center * factor, abs=1e-6) == scaled.center
+    assert plain.lo - 1e-9 <= plain.center <= plain.hi + 1e-9
+    assert pytest.approx(-plain.center, abs=1e-6) == turned.center
+
+
+def test_points_of_one_instant_have_no_slope() -> None:
+    """
+    Eight readings at the same time say nothing about change.
+    """
+    assert isinstance(intervals.seasonal_slope([[(3.0, 1.0), (3.0, 2.0)]] * 8, 0.95), Missing)
+
+
+def test_expanded_is_wider_for_fewer_units() -> None:
+    """
+    The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015, 5.3).
+    """
+    widths = [intervals.expanded(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
+
+    assert sorted(widths, reverse=True) == widths
+    assert pytest.approx(0.95, abs=0.001) == widths[-1]
+
+
+def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(both)}
+
+
+def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
+    """
+    Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples.
+    """
+    found = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
+
+    assert Estimate(3.0, 1.0, 5.0, 5) == found
+
+
+def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
+    """Return groups of points whose slopes all differ, and those slopes in order."""
+    chance = np.random.default_rng(3)
+    groups = [[(float(x), float(y)) for x, y in enumerate(chance.normal(size=size))] for size in sizes]
+    slopes = [
+        (then[1] - one[1]) / (then[0] - one[0])
+        for group in groups
+        for at, one in enumerate(group)
+        for then in group[at + 1 :]
+    ]
+    return groups, sorted(slopes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "level", "below", "above"),
+    [
+        ([12] * 10, 0.95, 291, 368),  # Kendall's variance 10 * 12 * 11 * 29 / 18 = 2126.7: 660 slopes -+ 75.9, halved
+        ([6] * 3, 0.95, 13, 31),
+        ([5], 0.95, 0, 9),
+        ([2] * 8, 0.999, 0, 7),  # fewer slopes than the interval would need: the outermost are read
+    ],
+)
+def test_the_bounds_of_a_slope_are_its_order_statistics(
+    sizes: Sequence[int], level: float, below: int, above: int
+) -> None:
+    """
+    The bounds are the slopes that Kendall's variance, added over the groups, reaches from the middle.
+    """
+    groups, slopes = slopes_of(sizes)
+
+    found = intervals.seasonal_slope(groups, level)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((slopes[below], slopes[above])) == (found.lo, found.hi)
+
+
+def test_repeats_are_resampled_inside_their_canary() -> None:
+    """
+    Means of draws from one canary's four values scatter as means of four do: by their deviation over two; a shorter
+    canary beside it is not padded with anything.
+    """
+    one = intervals.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0])], 7, 4000)
+    two = intervals.hierarchical_means([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0])], 7, 4000)
+
+    assert pytest.approx(math.sqrt(1.25) / 2, rel=0.05) == one.std()
+    assert pytest.approx(1.5, abs=0.03) == one.mean()
+    assert {0.0, 3.0} <= set(one)
+    assert 100.0 == two.max()
+    assert pytest.approx(50.75, abs=3.0) == two.mean()
+
+
+@pytest.mark.parametrize("odd", range(5))
+def test_every_canary_is_resampled(odd: int) -> None:
+    """
+    One canary of five is ten times slower: three draws of it among five move the median, whichever it is.
+    """
+    both = pairs(*[(10.0 if at == odd else 1.0, 1.0) for at in range(5)])
+
+    found = intervals.relative_change_of_medians(both, 0.95, 7)
+
+    assert isinstance(found, Estimate)
+    assert pytest.approx((0.0, 0.0, 9.0)) == (found.center, found.lo, found.hi)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12, 300])
+def test_expanded_is_hesterbergs_percentile(n: int) -> None:
+    """
+    Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is taken.
+    """
+    wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
+
+    assert pytest.approx(wide, abs=1e-9) == intervals.expanded(0.95, n)
+    assert 1.0 == intervals.expanded(0.95, 1)
+
+
+def test_fewer_than_no_success_never_happen() -> None:
+    """
+    P(X <= -1) is 0 and P(X <= n) is 1.
+    """
+    assert (0.0, 1.0) == (intervals.binomial_cdf(-1, 5, 0.5), intervals.binomial_cdf(5, 5, 0.5))

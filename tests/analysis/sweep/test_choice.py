@@ -1,0 +1,242 @@
+"""Which setting the sweep chooses."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
+from gatekeeper.analysis.sweep.choice import Choice, Seen, choose, look, measure_of
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import answer, canaries, canary, counted, generation, slo, steady
+
+LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
+FROZEN = canaries(16)
+
+
+def laid(written: Slo) -> Plan:
+    return sweep_plan(written, {"easy": FROZEN}, shares_process=True, residence=residence_by(()), seed=7)
+
+
+def swept(plan: Plan, ratios: Mapping[str, float], noise: float = 0.01) -> dict[str, list[Generation]]:
+    """Answer every step: plain decoding at 0.1 s a token, each candidate trial faster by its ratio."""
+    shuffle = random.Random(3)
+    records: dict[str, list[Generation]] = {}
+    for step in (step for block in plan.blocks for step in block.steps):
+        plain = step.trial.arm == "plain"
+        gap = 0.1 / ratios.get(step.trial.name, 1.0) * (1 + shuffle.gauss(0, noise))
+        made = steady(gap, 16, rounds=None if plain else counted(4, 16, 12))
+        one = generation(made, step.canary.id, arm=step.trial.arm, pair=step.pair, setting=step.trial.setting)
+        records.setdefault(step.trial.name, []).append(one)
+    return records
+
+
+def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01) -> Choice:
+    plan = laid(written)
+    seen = look(written, plan, swept(plan, ratios, noise), "easy", {one.id: one for one in FROZEN})
+    return choose(written, plan, seen)
+
+
+def test_the_best_is_chosen_where_it_is_clear() -> None:
+    """
+    Length 3 wins by a margin no noise explains.
+    """
+    found = chosen(
+        slo(sweep=LENGTHS),
+        {"default": 1.3, "num_draft_tokens-2": 1.2, "num_draft_tokens-3": 1.6, "num_draft_tokens-6": 1.1},
+    )
+
+    assert {"draft": "heavy", "num_draft_tokens": 3} == dict(found.setting)
+
+
+def test_the_shortest_within_noise_is_chosen() -> None:
+    """
+    Length 6 reads a little better than length 2, but not beyond noise: the shorter one costs less.
+    """
+    found = chosen(
+        slo(sweep=LENGTHS),
+        {"default": 1.30, "num_draft_tokens-2": 1.30, "num_draft_tokens-3": 1.2, "num_draft_tokens-6": 1.305},
+        noise=0.08,
+    )
+
+    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(found.setting)
+
+
+@pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
+def test_nothing_beats_plain(ratio: float, noise: float) -> None:
+    """
+    Where no setting is proven faster than plain decoding, plain decoding is chosen.
+    """
+    found = chosen(
+        slo(sweep=LENGTHS), dict.fromkeys(["default", *(f"num_draft_tokens-{n}" for n in (2, 3, 6))], ratio), noise
+    )
+
+    assert {"draft": None} == dict(found.setting)
+    assert "plain" in found.because
+
+
+def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
+    """
+    Plain answers that all failed leave nothing to compare with; speculation is not assumed to win.
+    """
+    written = slo(sweep=LENGTHS)
+    plan = laid(written)
+    records = swept(plan, {"default": 2.0})
+    records["baseline"] = [
+        generation(answer([], ended_s=1.0, fault="died"), one.canary, arm="plain", pair=one.pair)
+        for one in records["baseline"]
+    ]
+
+    found = choose(written, plan, look(written, plan, records, "easy", {one.id: one for one in FROZEN}))
+
+    assert {"draft": None} == dict(found.setting)
+    assert "proves nothing" in found.because
+
+
+def test_no_draft_is_no_choice() -> None:
+    """
+    Without a draft there is plain decoding, and the reason says so.
+    """
+    subject = {"backend": "scripted", "target": "t", "script": "s.json"}
+
+    assert "no draft" in chosen(slo(subject=subject, sweep={"repeats": 1}), {}).because
+
+
+def test_winners_of_several_knobs_are_combined() -> None:
+    """
+    Length 2 and the light draft each win alone: together they are what the soak tests, and the reason says it.
+    """
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "default": {"num_draft_tokens": 4}}
+
+    found = chosen(slo(sweep=sweep), {"default": 1.2, "num_draft_tokens-2": 1.5, "draft-light": 1.4})
+
+    assert {"draft": "light", "num_draft_tokens": 2} == dict(found.setting)
+    assert "combined" in found.because
+
+
+def test_a_grid_is_not_combined() -> None:
+    """
+    A grid measured every combination: the best cell is taken as it is.
+    """
+    sweep = {
+        "design": "grid",
+        "repeats": 1,
+        "num_draft_tokens": [2, 4],
+        "draft": ["heavy", "light"],
+        "default": {"num_draft_tokens": 4},
+    }
+    cells = {"default": 1.2, "draft-heavy_num_draft_tokens-2": 1.5, "draft-light_num_draft_tokens-4": 1.4}
+
+    found = chosen(slo(sweep=sweep), {**cells, "draft-light_num_draft_tokens-2": 0.8})
+
+    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(found.setting)
+
+
+def test_conditions_are_reported_and_never_chosen() -> None:
+    """
+    A temperature that happens to be fast is seen in the report; the choice keeps the promised one, unnamed.
+    """
+    sweep: dict[str, Any] = {
+        "repeats": 1,
+        "num_draft_tokens": [2, 4],
+        "temperature": [0.0, 0.7],
+        "default": {"num_draft_tokens": 4},
+    }
+
+    found = chosen(slo(sweep=sweep), {"default": 1.5, "num_draft_tokens-2": 1.1, "temperature-0.7": 3.0})
+
+    assert {"draft": "heavy", "num_draft_tokens": 4} == dict(found.setting)
+    assert "temperature-0.7" in {one.trial.name for one in found.seen}
+
+
+def test_what_the_sweep_saw_is_reported() -> None:
+    """
+    Every setting is listed with its ratio, interval, count and acceptance, also the losers.
+    """
+    found = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
+
+    by_name = {one["trial"]: one for one in found["settings"]}
+    assert {"default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6"} == by_name.keys()
+    assert by_name["num_draft_tokens-6"]["hi"] < 1 < by_name["default"]["lo"] < by_name["default"]["ratio"]
+    assert (16, 0.75) == (by_name["default"]["n"], by_name["default"]["acceptance_rate"])
+
+
+def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
+    """
+    A tool call sent in one piece has no decode speed; the whole answer's is used, and named.
+    """
+    written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
+    plan = laid(written)
+    records = {
+        name: [
+            generation(answer([second], tokens=[20]), one.id, arm=arm, pair="1.0", role=Role.MEASURED) for one in FROZEN
+        ]
+        for name, arm, second in (("baseline", "plain", 1.0), ("default", "candidate", 0.5))
+    }
+
+    (seen,) = look(written, plan, records, "easy", {one.id: one for one in FROZEN})
+
+    assert isinstance(seen.ratio, Estimate)
+    assert "answer_throughput_ratio" == seen.measure
+    assert pytest.approx(2.0) == seen.ratio.center
+
+
+@pytest.mark.parametrize(("streams", "measure"), [(1, "throughput_ratio"), (8, "system_throughput_ratio")])
+def test_above_one_stream_the_system_decides(streams: int, measure: str) -> None:
+    """
+    Per answer a queue looks fast: with eight clients only tokens over wall time count.
+    """
+    written = slo(sweep=LENGTHS, soak={"concurrency": streams})
+
+    assert {measure} == {measure_of(written, trial) for trial in laid(written).trials}
+
+
+def test_a_missing_ratio_is_written_with_its_reason() -> None:
+    """
+    A setting that was not measured has no figure and says why.
+    """
+    trial = laid(slo(sweep=LENGTHS)).trials[1]
+
+    found = Seen(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
+
+    assert (None, None, None, 3, "too few canaries") == (
+        found["ratio"],
+        found["lo"],
+        found["hi"],
+        found["n"],
+        found["because"],
+    )
+
+
+def test_other_workloads_answers_are_not_mixed_in() -> None:
+    """
+    A workload is chosen for by its own answers: another that loses does not drag it down.
+    """
+    written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
+    plan = laid(written)
+    records = swept(plan, {"default": 1.5})
+    other = [
+        generation(steady(9.0), canary().id, arm="candidate", workload="hard", pair="1.0", key=str(at))
+        for at in range(9)
+    ]
+
+    found = look(written, plan, {**records, "default": [*other, *records["default"]]}, "easy", {})
+
+    assert isinstance(found[0].ratio, Estimate)
+    assert pytest.approx(1.5, rel=0.05) == found[0].ratio.center
+
+
+@pytest.mark.parametrize(("lo", "draft"), [(0.99, None), (1.0, None), (1.01, "heavy")])
+def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> None:
+    """
+    Without a null arm, a center of 1.2 beats plain decoding only if its lower bound does.
+    """
+    written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
+    plan = laid(written)
+    trial = next(one for one in plan.trials if one.arm == "candidate")
+    seen = Seen(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
+
+    assert draft == dict(choose(written, plan, [seen]).setting)["draft"]

@@ -1,0 +1,262 @@
+"""Where a sweep stops early, and that a resumed and a re-judged sweep stop where the first one did."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bench.rehearsal import canaries, slo
+from gatekeeper.analysis.metrics.comparability import HEAP_ANSWERS
+from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
+from gatekeeper.analysis.sweep.choice import Choice, choose, look
+from gatekeeper.analysis.sweep.early_stop import contenders, contests, standing
+from gatekeeper.backends.scripted.backend import ScriptedBackend
+from gatekeeper.backends.scripted.script import Script
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import Slo
+from gatekeeper.run.requests import Desk
+from gatekeeper.run.stages.sweep import sweep
+
+PROMPTS = {"work": canaries("work", 24)}
+LENGTHS = [2, 4, 6]
+# Costs and acceptance such that length 2 is clearly the best, 6 clearly the worst and slower than plain decoding.
+STEEP: Mapping[str, Any] = {
+    "seed": 3,
+    "tokens": 60,
+    "token": 0.02,
+    "acceptance": 0.6,
+    "verify": 0.022,
+    "draft_token": 0.006,
+    "noise": {"answer": 0.02},
+}
+Records = dict[str, list[Generation]]
+
+
+class CutError(Exception):
+    """The run is interrupted."""
+
+
+def promised(bound: float = 1.0, subject: dict[str, Any] | None = None, **sweep: Any) -> Slo:
+    return slo(
+        **({"subject": subject} if subject else {}),
+        workload=[{"name": "work", "canaries": "work.jsonl"}],
+        sweep={"repeats": 3, "num_draft_tokens": LENGTHS, "default": {"num_draft_tokens": 4}, **sweep},
+        objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "it must pay"}],
+    )
+
+
+def laid(written: Slo, truth: Mapping[str, Any], restart: Sequence[str] = ()) -> tuple[Plan, ScriptedBackend]:
+    backend = ScriptedBackend(Script.model_validate(dict(truth)))
+    residence = residence_by(restart or backend.restart_knobs)
+    return sweep_plan(written, PROMPTS, shares_process=backend.shares_process, residence=residence, seed=5), backend
+
+
+def run(
+    written: Slo,
+    truth: Mapping[str, Any],
+    *,
+    before: Mapping[str, Sequence[Generation]] | None = None,
+    most: int | None = None,
+    events: list[tuple[str, dict[str, object]]] | None = None,
+) -> tuple[Plan, Records]:
+    """Sweep, or go on with a sweep; interrupted after *most* new answers."""
+    plan, backend = laid(written, truth)
+    records: Records = {trial.name: list((before or {}).get(trial.name, ())) for trial in plan.trials}
+    room = [most]
+
+    def record(made: Generation) -> None:
+        if room[0] is not None:
+            room[0] -= 1
+            if room[0] < 0:
+                raise CutError
+        records[made.trial].append(made)
+
+    def observe(kind: str, detail: dict[str, object]) -> None:
+        if events is not None:
+            events.append((kind, detail))
+
+    with Desk(backend, observe) as desk:
+        given = {name: tuple(many) for name, many in records.items()}
+        with suppress(CutError):
+            sweep(written, plan, desk, record=record, before=given, observe=observe)
+    return plan, records
+
+
+def asked(records: Mapping[str, Sequence[Generation]]) -> dict[str, set[str]]:
+    return {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in records.items()}
+
+
+def wanted(written: Slo, plan: Plan, records: Records) -> dict[str, set[str]]:
+    """Return what a replay of the looks over the records says had to be asked."""
+    found: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
+    for block in plan.blocks:
+        stood = standing(written, plan, records, "work", block.stretch)
+        for step in block.steps:
+            if stood.wants(block, step.trial):
+                found[step.trial.name].add(step.key)
+    return found
+
+
+def chosen(written: Slo, plan: Plan, records: Records) -> Choice:
+    seen = look(written, plan, records, "work", {one.id: one for one in PROMPTS["work"]})
+    return choose(written, plan, seen)
+
+
+def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
+    """
+    The loser is asked on few canaries, the winner is chosen as from a whole sweep, and the reason names what was left
+    out; nothing is asked that is not needed, and no arm more often than another within a round.
+    """
+    early, never = promised(), promised(stop="never")
+    (plan, some), (whole, every) = run(early, STEEP), run(never, STEEP)
+
+    stops = standing(early, plan, some, "work").stops
+    assert "slower-than-plain" == stops["num_draft_tokens-6"].kind
+    assert sum(map(len, asked(some).values())) < 0.5 * sum(map(len, asked(every).values()))
+    assert chosen(early, plan, some).setting == chosen(never, whole, every).setting
+    assert "settings were decided early" in chosen(early, plan, some).because
+    assert "early" not in chosen(never, whole, every).because
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_what_was_asked_is_what_the_records_ask_for(shares: bool) -> None:
+    """
+    A replay over the finished records wants exactly the answers that were taken, interleaved or in ABBA blocks.
+    """
+    written, truth = promised(), {**STEEP, "shares_process": shares}
+    plan, records = run(written, truth)
+
+    assert asked(records) == wanted(written, plan, records)
+    assert asked(records) != {
+        trial.name: {s.key for b in plan.blocks for s in b.steps if s.trial is trial} for trial in plan.trials
+    }
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("most", [1, 30, 47, 80])
+def test_a_resumed_sweep_leaves_out_what_its_records_say(shares: bool, most: int) -> None:
+    """
+    Interrupted anywhere and gone on with, a sweep takes what a replay over all its records wants, each answer once.
+    """
+    written, truth = promised(), {**STEEP, "shares_process": shares}
+    _, half = run(written, truth, most=most)
+    plan, records = run(written, truth, before=half)
+
+    measured = [one.key for many in records.values() for one in many if one.role is not Role.WARMUP]
+    assert asked(records) == wanted(written, plan, records)
+    assert sum(map(len, asked(records).values())) == len(measured)
+
+
+def test_later_answers_change_no_earlier_look() -> None:
+    """
+    What a look decides rests on the stretches before it alone.
+    """
+    written = promised(stop="early")
+    plan, _ = run(written, STEEP)
+    _, every = run(promised(stop="never"), STEEP)
+    at = {(s.trial.name, s.key): b.stretch for b in plan.blocks for s in b.steps}
+
+    for stretch in (1, 2, 3):
+        first = {name: [one for one in many if at[name, one.key] < stretch] for name, many in measured(every).items()}
+        some, all_of_it = (standing(written, plan, seen, "work", stretch) for seen in (first, measured(every)))
+        assert (some.stops, some.against_plain) == (all_of_it.stops, all_of_it.against_plain)
+
+
+def measured(records: Records) -> Records:
+    return {name: [one for one in many if one.role is not Role.WARMUP] for name, many in records.items()}
+
+
+def test_every_stop_is_an_event_and_in_the_account() -> None:
+    """
+    Which setting was asked no further, since which look and why: told when it happens, and written to verdict.json.
+    """
+    events: list[tuple[str, dict[str, object]]] = []
+    written = promised()
+    plan, records = run(written, STEEP, events=events)
+
+    told = {detail["trial"]: detail["because"] for kind, detail in events if kind == "stopped"}
+    written_down = {
+        one["trial"]: one["stopped"]["because"]
+        for one in chosen(written, plan, records).document()["settings"]
+        if "stopped" in one
+    }
+    assert told == written_down
+    assert "x plain decoding [" in str(told["num_draft_tokens-6"])
+
+
+def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> None:
+    """
+    No setting can keep a promise of 3x: measuring ends, and the soak is left to prove it on the best of them.
+    """
+    written = promised(bound=3.0)
+    plan, records = run(written, STEEP)
+
+    stops = standing(written, plan, records, "work").stops
+    assert "below-the-bound" == stops["num_draft_tokens-2"].kind
+    assert 2 == dict(chosen(written, plan, records).setting)["num_draft_tokens"]
+
+
+def test_a_restless_plain_arm_is_asked_until_its_heaps_would_show() -> None:
+    """
+    Settings stop, but where plain decoding scatters its own arms go on until the finding has the answers it needs.
+    """
+    written = promised()
+    truth = {**STEEP, "draft_token": 0.02, "noise": {"answer": 0.12}}
+    plan, records = run(written, truth)
+
+    plain = len(measured(records)["baseline"]) + len(measured(records)["null"])
+    assert {"slower-than-plain"} == {stop.kind for stop in standing(written, plan, records, "work").stops.values()}
+    assert HEAP_ANSWERS <= plain
+    assert len(measured(records)["default"]) < plain / 4
+
+
+def test_answers_that_fail_decide_nothing_early() -> None:
+    """
+    With too many lost pairs there is no early stop, for or against: absence is never good news.
+    """
+    written = promised()
+    plan, records = run(written, {**STEEP, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]})
+
+    assert {} == standing(written, plan, records, "work").stops
+
+
+def test_each_knob_is_its_own_contest() -> None:
+    """
+    One knob at a time, the default races in every knob, and a value only against the values of its own.
+    """
+    subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
+    written = promised(subject=subject, draft=["heavy", "light"])
+    plan, _ = laid(written, STEEP)
+
+    races = contests(written, contenders(plan, written))
+
+    assert [{"default", "draft-light"}, {"default", "num_draft_tokens-2", "num_draft_tokens-6"}] == [
+        {one.name for one in race} for race in races
+    ]
+
+
+def test_conditions_and_many_streams_are_asked_in_full() -> None:
+    """
+    What is reported and never chosen does not compete, and above one stream nothing is looked at before the end.
+    """
+    warm, _ = laid(promised(temperature=[0.0, 0.7]), STEEP)
+    crowd = promised(concurrency=[1, 4])
+
+    assert "temperature-0.7" not in {one.name for one in contenders(warm, promised(temperature=[0.0, 0.7]))}
+    assert "concurrency-4" not in {one.name for one in contenders(laid(crowd, STEEP)[0], crowd)}
+
+
+def test_repeats_that_narrow_nothing_are_not_asked_for() -> None:
+    """
+    On a quiet host, where canaries differ and answers do not, one round over all of them says what three would; on a
+    noisy one the repeats are taken. Before every canary was asked this stops nothing.
+    """
+    written = promised(num_draft_tokens=[4])
+    near = {**STEEP, "draft_token": 0.0072}
+    (plan, quiet), (_, noisy) = (run(written, {**near, "noise": {"answer": noise}}) for noise in (0.005, 0.06))
+
+    stop = standing(written, plan, quiet, "work").stops["default"]
+    assert ("repeats-add-nothing", 24) == (stop.kind, len(measured(quiet)["default"]))
+    assert 24 < len(measured(noisy)["default"])
+    assert {} == standing(written, plan, quiet, "work", before=3).stops

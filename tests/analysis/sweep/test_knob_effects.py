@@ -1,0 +1,195 @@
+"""What a sweep says beyond its choice: main effects, the turning point of concurrency, and what routing wins."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gatekeeper.analysis.plan.ladder import PLAIN
+from gatekeeper.analysis.plan.sweep_plan import Plan, Trial
+from gatekeeper.analysis.sweep.knob_effects import Arm, main_effects, turning
+from gatekeeper.analysis.sweep.routing import routing
+from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Missing
+
+HEAVY = setting(draft="heavy", num_draft_tokens=4)
+LIGHT = setting(draft="heavy", num_draft_tokens=2)
+
+
+def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> Arm:
+    """A setting on twenty canaries whose ratios scatter a little about *ratio*, each setting in its own way."""
+    logs = {
+        f"c{number}": math.log(ratio) + spread * math.sin(7 * number + 100 * ratio + sum(map(ord, str(knobs))))
+        for number in range(20)
+    }
+    return Arm(knobs, measure, logs)
+
+
+def test_effects_are_ranked_and_told_from_none() -> None:
+    """
+    The knob that halves the speed stands first, and one whose interval lies inside five percent has no effect.
+    """
+    base = setting(num_draft_tokens=4, window=128)
+    arms = [
+        arm(base, 1.5),
+        arm(setting(num_draft_tokens=4, window=256), 1.5),
+        arm(setting(num_draft_tokens=16, window=128), 0.75),
+    ]
+
+    found = main_effects(arms, base, 0.95, 1)
+
+    assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
+        (one["knob"], one["says"]) for one in found
+    ]
+    assert 0.45 < found[0]["values"][0]["factor"] < 0.55
+
+
+def test_a_wide_interval_is_not_called_no_effect() -> None:
+    """
+    Where the interval reaches beyond five percent on both sides of 1, the effect is not known.
+    """
+    base = setting(window=128)
+
+    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], base, 0.95, 1)
+
+    assert "not known" == found[0]["says"]
+
+
+def test_other_measures_are_not_compared() -> None:
+    """
+    A decode ratio and a whole-answer ratio are two things: their quotient is no effect.
+    """
+    base = setting(window=128)
+    other = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
+
+    found = main_effects([arm(base, 1.0), other], base, 0.95, 1)
+
+    assert ("not known", None) == (found[0]["says"], found[0]["size"])
+
+
+def test_a_grid_averages_over_the_other_knobs() -> None:
+    """
+    In a grid a knob's effect is the mean over the values of the others, not one corner's.
+    """
+    base = setting(draft="a", num_draft_tokens=2)
+    corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
+    arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
+
+    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, base, 0.95, 1)}
+
+    assert math.isclose(1.2 * 1.1, found["num_draft_tokens"], rel_tol=0.01)
+
+
+def known(ratio: float) -> Estimate:
+    return Estimate(ratio, ratio - 0.05, ratio + 0.05, 20)
+
+
+def test_the_turning_point_lies_between_proven_signs() -> None:
+    """
+    Speculation that wins at 1, is unclear at 4 and loses at 8 turns between 1 and 8.
+    """
+    found = turning({8: known(0.7), 1: known(1.5), 4: known(1.0)})
+
+    assert [[1, 8]] == found["turns"]
+    assert "speculation wins at 1, plain decoding wins at 8" in found["says"]
+
+
+def test_no_turning_point_is_made_up() -> None:
+    """
+    One sign throughout, or none that is proven, is said as such.
+    """
+    steady = turning({1: known(1.5), 8: known(1.2)})
+    unproven = turning({1: known(1.0), 8: Missing("no pairs")})
+
+    assert ([], "speculation wins at 1, 8") == (steady["turns"], steady["says"])
+    assert ([], "at no concurrency is either proven faster") == (unproven["turns"], unproven["says"])
+
+
+def slo() -> Slo:
+    return Slo.model_validate(
+        {
+            "schema": 1,
+            "name": "s",
+            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "x.json"},
+            "workload": [{"name": "good", "canaries": "a"}, {"name": "bad", "canaries": "b"}],
+            "objective": [{"metric": "throughput_ratio", "at_least": 1, "why": "w"}],
+        }
+    )
+
+
+TRIALS = (
+    Trial("baseline", "plain", PLAIN),
+    Trial("default", "candidate", HEAVY),
+    Trial("num_draft_tokens-2", "candidate", LIGHT, "num_draft_tokens"),
+)
+
+
+def answers(seconds: Mapping[tuple[str, str], float], fault: str | None = None) -> dict[str, Sequence[Generation]]:
+    """Ten canaries a workload, each of 100 tokens in the given seconds, by trial and workload."""
+    found: dict[str, list[Generation]] = {trial.name: [] for trial in TRIALS}
+    for trial in TRIALS:
+        for workload in ("good", "bad"):
+            for number in range(10):
+                took = seconds[trial.name, workload] * (1 + 0.01 * math.sin(number))
+                broken = fault if trial.name == fault and number == 3 else None
+                answer = Answer(0, round(took * 1e9), output_tokens=100, fault=broken)
+                canary = f"{workload}-{number}"
+                made = Generation(
+                    trial.name, canary, workload, canary, trial.arm, trial.setting, Role.MEASURED, 0, "", 1, answer
+                )
+                found[trial.name].append(made)
+    return {name: tuple(made) for name, made in found.items()}
+
+
+SECONDS = {
+    ("baseline", "good"): 4.0,
+    ("baseline", "bad"): 4.0,
+    ("default", "good"): 2.0,
+    ("default", "bad"): 6.0,
+    ("num_draft_tokens-2", "good"): 3.0,
+    ("num_draft_tokens-2", "bad"): 5.0,
+}
+ROUTES = {"good": HEAVY, "bad": PLAIN}
+EVEN = {"good": 1.0, "bad": 1.0}
+
+
+def test_routing_wins_over_every_static_setting() -> None:
+    """
+    Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
+    """
+    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES, 1)
+
+    assert math.isclose(8 / 6, found["gain"]["center"], rel_tol=0.01)
+    assert found["gain"]["lo"] > 1.25
+    assert "routing wins over the best single setting" == found["says"]
+
+
+def test_the_mix_decides_the_best_static_setting() -> None:
+    """
+    When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
+    """
+    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES, 1)
+
+    assert "default" == found["best_static"]["trial"]
+    assert 1 < found["gain"]["center"] < 1.02
+
+
+def test_one_setting_for_all_wins_nothing_by_routing() -> None:
+    """
+    A policy that routes everything alike is that static setting.
+    """
+    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}, 1)
+
+    assert 1 == found["gain"]["center"]
+    assert "wins nothing" in found["says"]
+
+
+def test_a_route_that_was_not_swept_has_no_number() -> None:
+    """
+    Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a gain.
+    """
+    plan, mine = Plan(TRIALS, (), 1), answers(SECONDS)
+    unswept = routing(slo(), plan, mine, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN}, 1)
+    broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES, 1)
+    single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES, 1)
+
+    assert [{"because"}] * 3 == [set(unswept), set(broken), set(single)]

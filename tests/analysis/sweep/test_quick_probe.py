@@ -1,0 +1,36 @@
+"""What a probe tells a person to do next."""
+
+import pytest
+
+from gatekeeper.analysis.plan.sweep_plan import Trial
+from gatekeeper.analysis.sweep.choice import Seen
+from gatekeeper.analysis.sweep.quick_probe import Answer, next_step
+from gatekeeper.core.records import setting
+from gatekeeper.core.verdict import Estimate, Missing
+
+TRIAL = Trial("default", "candidate", setting(draft="heavy"))
+
+
+@pytest.mark.parametrize(
+    ("word", "ratio", "asked", "most", "expected"),
+    [
+        ("helps", Estimate(1.5, 1.2, 1.8, 8), 8, 24, "certify it"),
+        ("hurts", Estimate(0.6, 0.5, 0.7, 8), 8, 24, "decode this workload plainly"),
+        ("unclear", Missing("too few", 4), 4, 24, "again --seconds 70"),
+        ("unclear", Estimate(1.4, 0.95, 2.1, 8), 8, 24, "again --seconds 100"),
+        ("unclear", Missing("too few", 5), 5, 5, "8 canaries or more"),
+        ("unclear", Missing("3 of 24 pairs are lost", 21), 24, 24, "the records"),
+        ("unclear", Estimate(1.01, 0.95, 1.05, 24), 24, 24, "the effect is small"),
+        ("unclear", Estimate(1.4, 0.95, 2.1, 24), 24, 24, "scatter"),
+    ],
+)
+def test_the_next_step_fits_the_answer(
+    word: str, ratio: Estimate | Missing, asked: int, most: int, expected: str
+) -> None:
+    """
+    More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
+    """
+    seen = Seen(TRIAL, ratio, "throughput_ratio", {}, None)
+    found = Answer(word, seen, {}, "", (asked,), most)  # type: ignore[arg-type]
+
+    assert expected in next_step(found, 30.0, "again")

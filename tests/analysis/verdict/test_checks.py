@@ -1,0 +1,292 @@
+"""One promise against one estimate, by properties: no gap in the evidence is ever good news."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.plan.objectives import implicit, promises
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.slo import Objective
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, fact, worst
+from tests.builders.slo import objective, slo
+
+FIGURES = st.floats(-1e6, 1e6)
+BOUNDS = st.sampled_from(["at_least", "at_most"])
+GOODNESS = {Outcome.PASS: 2, Outcome.UNPROVEN: 1, Outcome.FAIL: 0}
+
+
+def promised(bound: str, threshold: float) -> Objective:
+    return Objective.model_validate(objective("ttft_delta", **{bound: threshold}))
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    lo, center, hi = sorted(draw(st.tuples(FIGURES, FIGURES, FIGURES)))
+    return Estimate(center, lo, hi, 9)
+
+
+@given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_wider_bounds_never_improve(bound: str, threshold: float, seen: Estimate, down: float, up: float) -> None:
+    """
+    Less certainty turns a pass or a fail into unproven, and never an unproven into anything.
+    """
+    wider = Estimate(seen.center, seen.lo - down, seen.hi + up, seen.n)
+
+    sharp, vague = (check(promised(bound, threshold), one).outcome for one in (seen, wider))
+
+    assert vague in {sharp, Outcome.UNPROVEN}
+
+
+@given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6))
+def test_a_stricter_promise_never_improves(bound: str, threshold: float, seen: Estimate, stricter: float) -> None:
+    """
+    Asking for more can not turn a fail into a pass.
+    """
+    harder = threshold + stricter if bound == "at_least" else threshold - stricter
+
+    easy, hard = (check(promised(bound, at), seen).outcome for at in (threshold, harder))
+
+    assert GOODNESS[hard] <= GOODNESS[easy]
+
+
+@given(FIGURES, estimates())
+def test_the_two_bounds_mirror_each_other(threshold: float, seen: Estimate) -> None:
+    """
+    At least x of a value is at most -x of its negative.
+    """
+    mirrored = Estimate(-seen.center, -seen.hi, -seen.lo, seen.n)
+
+    one = check(promised("at_least", threshold), seen).outcome
+    other = check(promised("at_most", -threshold), mirrored).outcome
+
+    assert one is other
+
+
+@given(BOUNDS, FIGURES, st.text(max_size=20), st.integers(0, 99))
+def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int) -> None:
+    """
+    No estimate is unproven, with its reason and its count, and no figure at all.
+    """
+    seen = check(promised(bound, threshold), Missing(because, n))
+
+    assert (Outcome.UNPROVEN, because, n) == (seen.outcome, seen.because, seen.n)
+    assert (None, None, None) == (seen.center, seen.lo, seen.hi)
+
+
+@given(
+    BOUNDS,
+    FIGURES,
+    st.tuples(*[st.sampled_from([math.nan, 1.0, -1.0])] * 3).filter(lambda one: any(math.isnan(x) for x in one)),
+)
+def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
+    """
+    One NaN among center, lo and hi leaves the promise unproven.
+    """
+    seen = check(promised(bound, threshold), Estimate(*broken, 9))
+
+    assert Outcome.UNPROVEN is seen.outcome
+
+
+@given(BOUNDS, FIGURES, st.sampled_from([math.inf, -math.inf]))
+def test_an_infinite_value_is_not_a_measurement(bound: str, threshold: float, value: float) -> None:
+    """
+    A value that overflowed proves nothing in either direction.
+    """
+    assert Outcome.UNPROVEN is check(promised(bound, threshold), fact(value, 9)).outcome
+
+
+@pytest.mark.parametrize("bound", ["at_least", "at_most"])
+def test_an_open_interval_is_judged_by_its_other_end(bound: str) -> None:
+    """
+    A bound without a far side (too few samples) still proves or breaks by the near one, and is written as null.
+    """
+    open_end = Estimate(1.3, 1.2, math.inf, 9) if bound == "at_least" else Estimate(1.3, -math.inf, 1.4, 9)
+
+    kept, doubted = (
+        check(promised(bound, at), open_end) for at in ((1.2, 1.25) if bound == "at_least" else (1.4, 1.35))
+    )
+
+    assert (Outcome.PASS, Outcome.UNPROVEN) == (kept.outcome, doubted.outcome)
+    assert None in {kept.lo, kept.hi}
+
+
+@pytest.mark.parametrize(
+    ("bound", "lo", "hi", "outcome"),
+    [
+        ("at_least", 1.16, 1.4, Outcome.PASS),
+        ("at_least", 1.1599, 1.4, Outcome.UNPROVEN),
+        ("at_least", 1.0, 1.16, Outcome.UNPROVEN),
+        ("at_least", 1.0, 1.1599, Outcome.FAIL),
+        ("at_most", 1.0, 1.16, Outcome.PASS),
+        ("at_most", 1.0, 1.1601, Outcome.UNPROVEN),
+        ("at_most", 1.16, 1.4, Outcome.UNPROVEN),
+        ("at_most", 1.1601, 1.4, Outcome.FAIL),
+    ],
+)
+def test_exactly_at_the_threshold(bound: str, lo: float, hi: float, outcome: Outcome) -> None:
+    """
+    The threshold itself keeps the promise; only what lies wholly beyond it breaks it.
+    """
+    assert outcome is check(promised(bound, 1.16), Estimate((lo + hi) / 2, lo, hi, 9)).outcome
+
+
+def test_bounds_are_rounded_before_they_are_compared() -> None:
+    """
+    What differs after the sixth significant digit differs by the machine, not by the subject.
+    """
+    seen = check(promised("at_least", 1.16), Estimate(1.2, 1.1599999, 1.3, 9))
+
+    assert (Outcome.PASS, 1.16) == (seen.outcome, seen.lo)
+
+
+def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
+    """
+    The reason a promise was made and the notes of the estimate travel with its outcome.
+    """
+    seen = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
+
+    assert ("ttft_delta", "at_most", 0.08, Outcome.FAIL, 24) == (
+        seen.metric,
+        seen.bound,
+        seen.threshold,
+        seen.outcome,
+        seen.n,
+    )
+    assert "one note" in seen.because
+    assert "a test promises it" == seen.why
+
+
+@pytest.mark.parametrize(("one", "two", "three"), [*itertools.product(Outcome, repeat=3)])
+def test_worst_is_a_semilattice(one: Outcome, two: Outcome, three: Outcome) -> None:
+    """
+    Folding outcomes does not depend on order, grouping or repeats, and never improves on a part.
+    """
+    assert worst([one, two]) is worst([two, one])
+    assert worst([worst([one, two]), three]) is worst([one, worst([two, three])])
+    assert worst([one, one]) is one
+    assert GOODNESS[worst([one, two])] <= GOODNESS[one]
+
+
+def test_nothing_at_all_proves_nothing() -> None:
+    """
+    No check is unproven, never a pass.
+    """
+    assert Outcome.UNPROVEN is worst(())
+
+
+def test_speculating_brings_implicit_promises() -> None:
+    """
+    A speculating setting must answer, engage its draft and cut nothing short, though the SLO is silent about it.
+    """
+    names = [one.metric for one in promises(slo(), "easy", speculating=True)]
+
+    assert ["throughput_ratio", "error_rate", "speculation_engaged", "truncation_rate"] == names
+
+
+def test_naming_the_metric_relaxes_an_implicit_promise() -> None:
+    """
+    An SLO that speaks of error_rate itself is taken at its word.
+    """
+    written = slo(objective("error_rate", at_most=0.02))
+
+    assert {"speculation_engaged", "truncation_rate"} == {one.metric for one in implicit(written)}
+    assert [0.02] == [
+        one.threshold for one in promises(written, "easy", speculating=True) if one.metric == "error_rate"
+    ]
+
+
+def test_plain_decoding_is_held_to_what_applies_to_it() -> None:
+    """
+    Ratios, deltas, acceptance and the implicit promises do not apply to plain decoding; latencies do.
+    """
+    written = slo(
+        objective("throughput_ratio"),
+        objective("acceptance_rate", at_least=0.5),
+        objective("ttft", at_most=0.5),
+        objective("itl_p95", at_most=0.05, when="speculating"),
+    )
+
+    assert ["ttft"] == [one.metric for one in promises(written, "easy", speculating=False)]
+
+
+def test_host_promises_belong_to_the_run() -> None:
+    """
+    A promise about memory is not checked once per workload.
+    """
+    written = slo(objective("throughput_ratio"), objective("memory_headroom", at_least=1e9))
+
+    assert "memory_headroom" not in {one.metric for one in promises(written, "easy", speculating=True)}
+    assert ["memory_headroom"] == [one.metric for one in written.host_objectives]
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+def test_every_metric_can_be_checked(metric: object) -> None:
+    """
+    Every name of the vocabulary can be promised and judged.
+    """
+    name = str(getattr(metric, "name", ""))
+    promise = Objective.model_validate(objective(name, at_least=0.5))
+
+    assert Outcome.PASS is check(promise, fact(0.5, 9)).outcome
+
+
+def test_promises_of_other_workloads_are_theirs() -> None:
+    """
+    A promise that names its workloads is checked for those alone.
+    """
+    written = slo(
+        objective("ttft", at_most=0.5, workloads=["easy"]),
+        objective("ttft", at_most=0.9, workloads=["hard"]),
+        workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in ("easy", "hard")],
+    )
+
+    assert [0.5] == [one.threshold for one in promises(written, "easy", speculating=False)]
+    assert [0.9] == [one.threshold for one in promises(written, "hard", speculating=False)]
+
+
+def test_a_prompt_cache_and_drawn_tokens_bring_promises_of_their_own() -> None:
+    """
+    As deployed, a cache may not change answers; with a distribution check, a draft may not change what is drawn.
+    """
+    subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
+    cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
+    drawn = slo(sampling={"temperature": 0.7, "distribution_check": True})
+
+    assert ["warm_cache_agreement"] == [one.metric for one in implicit(cached)][3:]
+    assert ["first_tokens_p_value"] == [one.metric for one in implicit(drawn)][3:]
+    assert [] == [one.metric for one in implicit(slo())][3:]
+
+
+@pytest.mark.parametrize(
+    ("bound", "seen", "outcome", "because"),
+    [
+        ("at_least", fact(0.5, 9), Outcome.PASS, "0.5 is at least 0.2"),
+        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "[0.4, 0.6] is at least 0.2"),
+        ("at_most", fact(0.5, 9), Outcome.FAIL, "0.5 is not at most 0.2"),
+        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "[0.4, 0.6] is not at most 0.2"),
+        (
+            "at_least",
+            Estimate(0.5, 0.1, 0.6, 9),
+            Outcome.UNPROVEN,
+            "[0.1, 0.6] lies on both sides of at least 0.2; more canaries would narrow it",
+        ),
+        ("at_most", Estimate(math.inf, 0.1, math.inf, 9), Outcome.UNPROVEN, "not a finite number"),
+        ("at_least", fact(0.5, 9, "one note", "another"), Outcome.PASS, "0.5 is at least 0.2; one note; another"),
+    ],
+)
+def test_a_check_says_in_words_what_it_found(bound: str, seen: Estimate, outcome: Outcome, because: str) -> None:
+    """
+    The sentence of a check names the value or the interval, the promise, and what travelled with the number.
+    """
+    found = check(promised(bound, 0.2), seen)
+
+    assert (outcome, because) == (found.outcome, found.because)
+    assert tuple(value if math.isfinite(value) else None for value in (seen.center, seen.lo, seen.hi)) == (
+        found.center,
+        found.lo,
+        found.hi,
+    )

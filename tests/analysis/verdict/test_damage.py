@@ -1,0 +1,115 @@
+"""Records that are missing or damaged never improve an outcome, whatever is lost."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.core.records import Generation
+from gatekeeper.core.verdict import Verdict
+from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
+from tests.builders.slo import objective
+
+GOODNESS = {"promoted": 3, "graded_back": 2, "unproven": 1, "failed": 0}
+
+
+def _run(case: Case, made: Made, footprint: float = 0.0) -> Case:
+    while needs := conclude(case).needs:
+        for leg in needs:
+            case = with_soak(case, leg, made)
+            if footprint:
+                samples = tuple(sample(second, footprint, phase=leg.name) for second in range(0, 601, 10))
+                case = replace(case, interval=10.0, host_samples=(*case.host_samples, *samples))
+    return case
+
+
+HOST = (objective("throughput_ratio", at_least=1.1), objective("footprint_peak", at_most="4 GB"))
+CASES: dict[str, tuple[Callable[[], Case], str]] = {
+    "promoted": (lambda: _run(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)), WINNING), "promoted"),
+    "graded back": (lambda: _run(bare({"easy": WINNING}), FAILING), "graded_back"),
+    "failed": (
+        lambda: _run(bare({"hard": LOSING}, objectives=(objective("ttft", at_most=0.001),)), LOSING),
+        "failed",
+    ),
+    "host failed": (lambda: _run(bare({"easy": WINNING}, objectives=HOST), WINNING, 5e9), "failed"),
+    "apart": (
+        lambda: _run(bare({"easy": WINNING, "hard": LOSING}, shares=False, optional=("hard",)), WINNING),
+        "promoted",
+    ),
+}
+
+
+@cache
+def case_of(name: str) -> Case:
+    """Return the case of that name, made when it is first wanted."""
+    return CASES[name][0]()
+
+
+@cache
+def verdict_of(name: str) -> Verdict:
+    """Return what the undamaged case ends in."""
+    return conclude(case_of(name)).verdict
+
+
+def damaged(draw: st.DrawFn, files: Mapping[str, Recorded]) -> dict[str, Recorded]:
+    """Lose whole files, or records of them; the store tells of both."""
+    kept: dict[str, Recorded] = {}
+    for name, recorded in files.items():
+        fate = draw(st.sampled_from(["kept", "kept", "lost", "cut", "holed"]))
+        answers: tuple[Generation, ...] = recorded.answers
+        if fate == "kept":
+            kept[name] = recorded
+        elif fate == "cut":
+            kept[name] = Recorded(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
+        elif fate == "holed":
+            start = draw(st.integers(0, len(answers)))
+            stop = draw(st.integers(start, len(answers)))
+            kept[name] = Recorded((*answers[:start], *answers[stop:]), "its closing line says another number")
+    return kept
+
+
+@st.composite
+def losses(draw: st.DrawFn, case: Case) -> Case:
+    count = draw(st.integers(0, len(case.host_samples)))
+    lost_samples = bool(case.host_samples) and draw(st.booleans())
+    return replace(
+        case,
+        sweep=damaged(draw, case.sweep),
+        soaks=damaged(draw, case.soaks),
+        host_samples=case.host_samples[:count] if lost_samples else case.host_samples,
+        host_trouble="cut off" if lost_samples else None,
+        doubts=("host.jsonl: cut off",) if lost_samples else (),  # as the judge of a stored run says it
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cases_end_as_they_should(name: str) -> None:
+    """
+    Undamaged, each case ends in the outcome it stands for.
+    """
+    assert CASES[name][1] == verdict_of(name).outcome
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -> None:
+    """
+    Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become unproven.
+    """
+    case, before = case_of(name), verdict_of(name)
+
+    hurt = data.draw(losses(case))
+    after = conclude(hurt).verdict
+
+    lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
+    pairs = [(before.outcome, after.outcome)]
+    pairs += [(one.outcome, two.outcome) for one, two in zip(before.workloads, after.workloads, strict=True)]
+    for was, now in pairs:
+        assert GOODNESS[now] <= max(GOODNESS[was], GOODNESS["unproven"])
+    assert not lost or after.exit_code != 0

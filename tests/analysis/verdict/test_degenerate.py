@@ -1,0 +1,153 @@
+"""Soaks that are not what a soak should be: empty, silent, lying, of two minds, or against the clock."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.core.records import Claims, Generation, Rounds
+from gatekeeper.core.verdict import Verdict
+from tests.builders.case import WINNING, Made, bare, concluded, with_soak
+from tests.builders.slo import objective
+
+Answers = Sequence[Generation]
+
+
+def soaked_whole(case: Case) -> tuple[Case, str]:
+    """Return the case with its first soak as it should be, and that soak's name."""
+    (leg,) = conclude(case).needs
+    return with_soak(case, leg, WINNING), leg.name
+
+
+def changed(change: Callable[[Answers], Answers], case: Case | None = None) -> Verdict:
+    """Judge a run that would be promoted, its soak's answers changed."""
+    whole, name = soaked_whole(case or bare({"easy": WINNING}))
+    assert 0 == conclude(whole).verdict.exit_code
+    soaks = {name: Recorded(tuple(change(whole.soaks[name].answers)))}
+    return conclude(replace(whole, soaks=soaks)).verdict
+
+
+def each(arm: str, **fields: Any) -> Callable[[Answers], Answers]:
+    """Change the answers of one arm."""
+    return lambda answers: [
+        replace(one, answer=replace(one.answer, **fields)) if one.arm == arm else one for one in answers
+    ]
+
+
+def without(arm: str) -> Callable[[Answers], Answers]:
+    return lambda answers: [one for one in answers if one.arm != arm]
+
+
+def first_of_each_arm(answers: Answers) -> Answers:
+    return [next(one for one in answers if one.arm == arm) for arm in ("candidate", "plain")]
+
+
+def half(answers: Answers) -> Answers:
+    return answers[: len(answers) // 2]
+
+
+def of_two_minds(answers: Answers) -> Answers:
+    """Let every other plain answer to a canary take three times as long."""
+    return [_slowed(one) if one.arm == "plain" and int(one.pair.split("-")[1]) // 8 % 2 else one for one in answers]
+
+
+def _slowed(one: Generation) -> Generation:
+    sent = one.answer.sent_ns
+    late = tuple(arrival._replace(at_ns=sent + 3 * (arrival.at_ns - sent)) for arrival in one.answer.arrivals)
+    return replace(one, answer=replace(one.answer, arrivals=late, ended_ns=late[-1].at_ns))
+
+
+def before_it_was_sent(answers: Answers) -> Answers:
+    """Let the first answer arrive an hour before it was asked for."""
+    first = answers[0].answer
+    early = tuple(arrival._replace(at_ns=arrival.at_ns - 3600 * 10**9) for arrival in first.arrivals)
+    return [replace(answers[0], answer=replace(first, arrivals=early)), *answers[1:]]
+
+
+def over_before_it_began(answers: Answers) -> Answers:
+    return [replace(answers[0], answer=replace(answers[0].answer, ended_ns=-1)), *answers[1:]]
+
+
+UNPROVEN: dict[str, Callable[[Answers], Answers]] = {
+    "nothing": lambda _: (),
+    "no candidate": without("candidate"),
+    "no plain twin": without("plain"),
+    "one answer an arm": first_of_each_arm,
+    "half a soak": half,
+    "a baseline of two minds": of_two_minds,
+    "arrivals before the request": before_it_was_sent,
+    "an end before the beginning": over_before_it_began,
+    "plain decoding says nothing": each("plain", output_tokens=0, arrivals=(), text=""),
+    "plain decoding dies": each("plain", fault="died"),
+    "an uncounted draft": each("candidate", rounds=None),
+    "an acceptance above 1": each("candidate", rounds=Rounds(4, 16, 17)),
+    "a claimed acceptance above 1": each("candidate", claims=Claims(drafted=16, accepted=17, rounds=4)),
+    "claims beside silence": each("candidate", rounds=Rounds(10, 0, 0), claims=Claims(drafted=16, accepted=9)),
+}
+BROKEN: dict[str, Callable[[Answers], Answers]] = {
+    "the candidate says nothing": each("candidate", output_tokens=0, arrivals=(), text=""),
+    "the candidate dies": each("candidate", fault="died"),
+    "the draft is silent": each("candidate", rounds=Rounds(10, 0, 0)),
+}
+COUNTED = bare(
+    {"easy": WINNING},
+    objectives=(objective("throughput_ratio", at_least=1.1), objective("acceptance_rate", at_least=0.1)),
+)
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
+    """
+    A run that was about to be promoted is unproven, code 3, once its soak is empty, halved, unclocked or unbelievable.
+    """
+    verdict = changed(UNPROVEN[name], COUNTED)
+
+    assert (3, "unproven") == (verdict.exit_code, verdict.outcome)
+    assert all(one.outcome != "promoted" for one in verdict.workloads)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
+    """
+    No tokens, no answers, no proposals: an implicit promise is broken, and the next rung is asked for.
+    """
+    verdict = changed(BROKEN[name])
+
+    assert 0 != verdict.exit_code
+    assert ["easy"] == [one.workload for one in verdict.transitions]
+
+
+def test_a_clock_that_ran_backwards_is_said() -> None:
+    """
+    The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep.
+    """
+    soak = changed(before_it_was_sent)
+    whole, _ = soaked_whole(bare({"easy": WINNING}))
+    baseline = Recorded(tuple(before_it_was_sent(whole.sweep["baseline"].answers)))
+    sweep = conclude(replace(whole, sweep={**whole.sweep, "baseline": baseline})).verdict
+
+    for file, verdict in (("soak-1", soak), ("baseline", sweep)):
+        assert f"{file}.jsonl: the clock ran backwards in 1 answers, the first is easy/" in str(verdict.incomplete)
+        assert 3 == verdict.exit_code
+
+
+def test_answers_that_are_all_alike_have_no_spread() -> None:
+    """
+    Without any noise the ratio is one number, and it is judged like any other.
+    """
+    verdict = concluded(bare({"easy": Made(1.5, 0.0)}), Made(1.5, 0.0)).verdict
+
+    (ratio,) = (one for one in verdict.workloads[0].checks if one.metric == "throughput_ratio")
+    assert (0, 1.5, 1.5, 1.5) == (verdict.exit_code, ratio.lo, ratio.center, ratio.hi)
+
+
+def test_a_draft_that_changes_nothing_at_all_is_not_chosen() -> None:
+    """
+    Both arms alike to the nanosecond: there is nothing to gain, and plain decoding is soaked.
+    """
+    found = conclude(bare({"easy": Made(1.0, 0.0)}))
+
+    assert [{"draft": None}] == [dict(leg.settings["easy"]) for leg in found.needs]

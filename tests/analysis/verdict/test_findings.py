@@ -1,0 +1,240 @@
+"""What the records give away about a subject."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.rehearsal import Rehearsed, canaries, rehearse, slo
+from gatekeeper.analysis.metrics import comparability
+from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.verdict import findings
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Rounds, setting
+
+HEAVY = setting(draft="heavy", num_draft_tokens=4)
+
+
+def answered(
+    canary: str,
+    *,
+    seconds: float = 1.0,
+    tokens: int = 20,
+    arm: str = "candidate",
+    rounds: Rounds | None = None,
+    claims: Claims | None = None,
+    pair: str = "1",
+) -> Generation:
+    """An answer of evenly spaced tokens."""
+    step = round(seconds * 1e9 / tokens)
+    arrivals = tuple(Arrival(step * (index + 1), 1) for index in range(tokens))
+    answer = Answer(
+        0, step * tokens, arrivals, output_tokens=tokens, finish="stop", rounds=rounds, claims=claims or Claims()
+    )
+    knobs = HEAVY if arm == "candidate" else setting(draft=None)
+    return Generation("t", f"{pair}{canary}", "w", canary, arm, knobs, Role.MEASURED, 0, pair, 1, answer)
+
+
+def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> Evidence:
+    given = Evidence("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
+    return gather(given)
+
+
+def kinds(mine: list[Generation], plain: list[Generation] | None = None) -> set[str]:
+    return {flaw.finding.kind for flaw in findings.examine(evidence(mine, plain), HEAVY, "w")}
+
+
+HONEST = Rounds(5, 20, 15)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "claims"),
+    [
+        pytest.param(Rounds(5, 12, 15), None, id="acceptance above 1"),
+        pytest.param(HONEST, Claims(20, 24, 5), id="acceptance above 1, claimed"),
+        pytest.param(Rounds(5, 20, 2), None, id="fewer emitted than accepted and rounds say"),
+        pytest.param(None, Claims(40, 1, 10), id="rounds that do not add up, claimed"),
+        pytest.param(HONEST, Claims(20, 8, 5), id="claims of another count than ours"),
+    ],
+)
+def test_counters_that_can_not_be_true_are_lies(rounds: Rounds | None, claims: Claims | None) -> None:
+    """
+    Arithmetic alone convicts a counter, ours or claimed.
+    """
+    mine = [answered(f"c-{number}", rounds=rounds, claims=claims) for number in range(10)]
+
+    found = kinds(mine)
+
+    assert {"counter_lie"} == found
+
+
+def test_counters_that_stand_still_are_lies() -> None:
+    """
+    The same claim after every answer, long or short, is not counted at all.
+    """
+    mine = [answered(f"c-{number}", tokens=10 + 3 * number, claims=Claims(20, 12)) for number in range(10)]
+
+    found = kinds(mine)
+
+    assert {"counter_lie"} == found
+
+
+def test_all_accepted_for_nothing_is_a_lie_and_all_accepted_for_speed_is_not() -> None:
+    """
+    Every proposal accepted and no faster than plain decoding does not go together.
+    """
+    full = Rounds(4, 16, 16)
+    plain = [answered(f"c-{number}", arm="plain") for number in range(10)]
+    slow, fast = ([answered(f"c-{n}", rounds=full, seconds=seconds) for n in range(10)] for seconds in (1.0, 0.3))
+
+    found = (kinds(slow, plain), kinds(fast, plain))
+
+    assert ({"counter_lie"}, set()) == found
+
+
+def test_a_draft_that_proposes_nothing_is_found() -> None:
+    """
+    Speculation that is silently off is said, not only unproven.
+    """
+    mine = [answered(f"c-{number}", rounds=Rounds(20, 0, 0)) for number in range(10)]
+
+    found = kinds(mine)
+
+    assert {"silent_speculation"} == found
+
+
+def test_honest_counters_raise_nothing() -> None:
+    """
+    Counters that add up up to the cut last round are believed.
+    """
+    mine = [answered(f"c-{number}", rounds=HONEST, claims=Claims(20, 15, 5)) for number in range(10)]
+
+    found = kinds(mine)
+
+    assert set() == found
+
+
+def test_a_truncated_answer_is_no_speed() -> None:
+    """
+    13 tokens instead of 200 are a finding, and the pair is lost to every ratio.
+    """
+    mine = [answered("c-1", tokens=13, seconds=0.1, rounds=Rounds(4, 16, 9))]
+    plain = [answered("c-1", tokens=200, arm="plain")]
+
+    flaws = findings.examine(evidence(mine, plain), HEAVY, "w")
+
+    assert ["length_mismatch"] == [flaw.finding.kind for flaw in flaws]
+    assert "13 tokens against 200" in flaws[0].finding.detail
+
+
+@given(st.integers(0, 1000), st.sampled_from([(6, 2), (12, 3), (24, 2)]), st.floats(0.0, 0.12))
+def test_noise_is_no_unstable_arm(seed: int, shape: tuple[int, int], sigma: float) -> None:
+    """
+    An arm that merely scatters is left to the interval, however few answers there are to look at.
+    """
+    draw, (prompts, repeats) = random.Random(seed), shape
+    plain = [
+        answered(f"c-{number % prompts}", seconds=math.exp(draw.gauss(0, sigma)), arm="plain", pair=f"{number}")
+        for number in range(prompts * repeats)
+    ]
+
+    assert None is comparability.instability(plain)
+
+
+def test_two_close_heaps_are_seen_with_enough_answers() -> None:
+    """
+    Four answers in ten that take half as long again are a second mode, once each canary was asked often enough.
+    """
+    draw = random.Random(1)
+    plain = [
+        answered(
+            f"c-{number % 24}",
+            seconds=math.exp(draw.gauss(0, 0.05)) * (1.5 if draw.random() < 0.4 else 1),
+            arm="plain",
+            pair=f"{number}",
+        )
+        for number in range(144)
+    ]
+
+    wild = comparability.instability(plain)
+
+    assert wild is not None
+
+
+def test_one_stalled_answer_is_no_unstable_arm() -> None:
+    """
+    A single answer that hung for a while is a stall, even where few answers stand beside it.
+    """
+    plain = [
+        answered(f"c-{number // 2}", seconds=4.0 if number == 3 else 1.0, arm="plain", pair=f"{number}")
+        for number in range(12)
+    ]
+
+    assert None is comparability.instability(plain)
+
+
+@given(st.integers(10, 40))
+def test_an_arm_of_two_speeds_is_unstable(count: int) -> None:
+    """
+    4.44 and 30.5 tok/s in turn are no speed.
+    """
+    speeds = (4.44, 30.5)
+    plain = [
+        answered(f"c-{number // 2}", seconds=20 / speeds[number % 2], arm="plain", pair=f"{number}")
+        for number in range(count)
+    ]
+
+    wild = comparability.instability(plain)
+
+    assert wild is not None
+    assert "4.4" in wild
+
+
+def run(truth: dict[str, Any], promise: dict[str, Any], *, unforeseen: float | None = None) -> Rehearsed:
+    names = ["work"] if unforeseen is None else ["work", "random"]
+    promised = slo(
+        workload=[{"name": name, "canaries": "x", "speculation": "optional"} for name in names],
+        sweep={"repeats": 1, "num_draft_tokens": [4]},
+        soak={"duration": 60.0, "sentinel_share": 0.5},
+        objective=[{**promise, "why": "w"}],
+    )
+    script = {"tokens": 40, "acceptance": 0.8, "noise": {"answer": 0.02}, **truth}
+    if unforeseen is not None:
+        script["canaries"] = {"random": {"acceptance": unforeseen, "ratio": 1.5}}
+    return rehearse(promised, {name: canaries(name, 12, category=name) for name in names}, script, 1)
+
+
+def test_a_lie_makes_its_checks_unproven() -> None:
+    """
+    A bound on acceptance that claims of 1.3 times the truth would pass is not passed.
+    """
+    promise = {"metric": "acceptance_rate", "at_least": 0.3}
+
+    honest, lying = (run({"claims": {"accepted": factor}}, promise) for factor in (1.0, 1.3))
+
+    assert ("promoted", "unproven") == (honest.verdict.workloads[0].outcome, lying.verdict.workloads[0].outcome)
+    assert {"counter_lie"} == {one.kind for one in lying.verdict.findings}
+
+
+@pytest.mark.parametrize(("unforeseen", "found"), [(0.1, set()), (0.95, {"counter_lie"})])
+def test_the_unpredictable_is_the_negative_control(unforeseen: float, found: set[str]) -> None:
+    """
+    What no draft can foresee must be accepted less often than what it can.
+    """
+    ran = run({}, {"metric": "acceptance_rate", "at_least": 0.05}, unforeseen=unforeseen)
+
+    assert found == {one.kind for one in ran.verdict.findings}
+
+
+def test_findings_are_the_same_when_judged_again() -> None:
+    """
+    A verdict with findings is derived from the records alone.
+    """
+    ran = run({"claims": {"accepted": 1.3}}, {"metric": "acceptance_rate", "at_least": 0.3})
+
+    again = conclude(ran.case).verdict
+
+    assert ran.verdict.document() == again.document()

@@ -1,0 +1,259 @@
+"""What may be deployed."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.core.policy import parse
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.policy_toml import render
+from tests.builders.slo import near, objective, slo
+
+GOLDEN = Path(__file__).parent / "golden"
+SETTING = {"draft": "heavy", "num_draft_tokens": 4}
+DATES = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
+SOAKED = {
+    "answers": 120,
+    "throughput_ratio": {"center": 1.48, "lo": 1.41, "hi": 1.62, "n": 24},
+    "decode_throughput": {"center": 55.0, "lo": 53.0, "hi": 58.0, "n": 24},
+    "acceptance_rate": {"center": 0.95, "lo": 0.93, "hi": 0.97, "n": 24, "from": "claims"},
+    "canary_pass_rate": {"center": 1.0, "lo": 0.97, "hi": 1.0, "n": 120},
+}
+
+
+def ended(name: str, outcome: str, **more: Any) -> WorkloadVerdict:
+    knobs = SETTING if outcome == "promoted" else {"draft": None}
+    return WorkloadVerdict(name, outcome, knobs, (), required=False, because=f"{name} is {outcome}", **more)
+
+
+def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> dict[str, Any]:
+    verdict = Verdict("made", "certification", "abc", workloads, host)
+    if any(one.name == "hard" for one in workloads):
+        changes |= {"workload": [{"name": one.name, "canaries": f"{one.name}.jsonl"} for one in workloads]}
+    return policy(slo(**changes), verdict, verdict_sha256="def", issued="now", expires="later")
+
+
+def test_only_promoted_workloads_speculate() -> None:
+    """
+    A route per workload; one that was graded back decodes plainly, and so does everything unknown.
+    """
+    found = written(ended("easy", "promoted"), ended("hard", "graded_back"))
+
+    assert [("easy", True, SETTING), ("hard", False, {})] == [
+        (one["workload"], one["speculation"], one["setting"]) for one in found["route"]
+    ]
+    assert {"speculation": False} == found["default"]
+
+
+@pytest.mark.parametrize("outcome", ["graded_back", "failed", "unproven"])
+def test_nothing_else_turns_speculation_on(outcome: str) -> None:
+    """
+    Every other outcome is off, with its reason and without a guard.
+    """
+    found = written(ended("easy", outcome))
+
+    assert [(False, f"easy is {outcome}")] == [(one["speculation"], one["because"]) for one in found["route"]]
+    assert [] == found["guard"]
+
+
+def test_a_host_that_failed_turns_every_route_off() -> None:
+    """
+    Memory that ran out does not ask which workload it was.
+    """
+    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, "B", "short", "it must fit")
+
+    found = written(ended("easy", "promoted"), host=(failed,))
+
+    assert [False] == [one["speculation"] for one in found["route"]]
+
+
+@pytest.mark.parametrize(("hi", "warm"), [(0.05, False), (0.08, False), (0.2, True)])
+def test_a_wider_ttft_asks_for_a_warm_up(hi: float, *, warm: bool) -> None:
+    """
+    More than 8 % on TTFT needs an explicit warm-up policy.
+    """
+    found = written(ended("easy", "promoted", measured={"ttft_delta": {"center": 0.0, "lo": 0.0, "hi": hi}}))
+
+    assert warm == found["route"][0].get("warm_up", False)
+
+
+def test_promises_become_guards() -> None:
+    """
+    What can be watched in production is guarded with its own bound and reason, over the acceptance window.
+    """
+    promises = [
+        objective("acceptance_window_min", at_least=0.4, workloads=["easy"]),
+        objective("decode_throughput", at_least=20),
+        objective("itl_p95", at_most=0.045),
+    ]
+
+    found = written(ended("easy", "promoted"), objective=promises)
+
+    why = "a test promises it"
+    assert [
+        {"metric": "acceptance_rate", "at_least": 0.4, "for": 120.0, "why": why, "workloads": ["easy"]},
+        {"metric": "decode_throughput", "at_least": 20.0, "for": 120.0, "why": why},
+    ] == found["guard"][:2]
+    assert ["error_rate"] == [one["metric"] for one in found["guard"][2:]]
+
+
+def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
+    """
+    Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
+    missed soon.
+    """
+    promises = [
+        objective("memory_headroom", at_least="10 GB"),
+        objective("memory_pressure_critical", at_most="10 s"),
+        objective("swap_growth", at_most="256 MB"),
+        objective("throttle_time", at_most=0),
+    ]
+
+    found = written(ended("easy", "promoted"), objective=promises)
+
+    assert [
+        ("memory_headroom", 1e10, None, 300.0),
+        ("memory_pressure_critical", 10.0, 80.0, 300.0),
+        ("swap_growth", 256e6, 600.0, 300.0),
+        ("throttle_time", 0.0, 600.0, 300.0),
+    ] == [
+        (one["metric"], one.get("at_least", one.get("at_most")), one.get("over"), one["missing_for"])
+        for one in found["guard"][:4]
+    ]
+
+
+def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
+    """
+    Speed 10 % and acceptance 25 % below the soak's lower bound, canaries 10 points below its share, errors at 5 %.
+    """
+    found = written(ended("easy", "promoted", measured=SOAKED), objective=[objective("itl_p95", at_most=0.045)])
+
+    assert {
+        "throughput_ratio": near(1.269),
+        "acceptance_rate": near(0.6975),
+        "canary_pass_rate": near(0.9),
+        "error_rate": near(0.05),
+    } == {one["metric"]: one.get("at_least", one.get("at_most")) for one in found["guard"]}
+
+
+def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
+    """
+    A soak that showed 1.05 leaves no room for its margin: slower than plain is never kept.
+    """
+    slow = {"answers": 120, "throughput_ratio": {"center": 1.08, "lo": 1.05, "hi": 1.11, "n": 24}}
+
+    found = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
+
+    assert [1.0] == [one["at_least"] for one in found["guard"] if one["metric"] == "throughput_ratio"]
+
+
+@pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
+def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: float) -> None:
+    """
+    No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); a promise of none is not crossed by one.
+    """
+    found = written(ended("easy", "promoted", measured={"answers": answers}))
+
+    assert [bound] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
+
+
+@pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
+def test_of_two_promises_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
+    """
+    Whichever of them the SLO names first.
+    """
+    promises = [objective("error_rate", at_most=one) for one in bounds]
+    floors = [objective("acceptance_rate", at_least=one) for one in bounds]
+
+    found = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
+
+    assert [0.05] == [one["at_most"] for one in found if one["metric"] == "error_rate"]
+    assert [0.2] == [one["at_least"] for one in found if one["metric"] == "acceptance_rate"]
+
+
+def test_a_promised_error_rate_is_guarded_as_promised() -> None:
+    """
+    Whoever allows one answer in a hundred to fail gets that bound, not ours.
+    """
+    found = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
+
+    assert [0.01] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
+
+
+def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
+    """
+    Where the soak's median acceptance lies below its pooled windows, the guard follows the median.
+    """
+    low = {"answers": 120, "acceptance_rate": {"center": 0.32, "lo": 0.3, "hi": 0.35, "n": 24}}
+
+    found = written(
+        ended("easy", "promoted", measured=low), objective=[objective("acceptance_window_min", at_least=0.4)]
+    )
+
+    assert [near(0.225)] == [one["at_least"] for one in found["guard"] if one["metric"] == "acceptance_rate"]
+
+
+def test_a_bound_of_the_other_side_guards_nothing() -> None:
+    """
+    "At most 3 times as fast" is half of a promise about precision, not something to turn a route off for.
+    """
+    found = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
+
+    assert ["error_rate"] == [one["metric"] for one in found["guard"]]
+
+
+def test_each_route_knows_the_rung_below_and_what_was_measured() -> None:
+    """
+    The next swept draft length stands between the certified setting and plain decoding, beside the soak's figures.
+    """
+    found = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
+
+    easy, hard = found["route"]
+    assert [{"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}] == easy["ladder"]
+    assert {"throughput_ratio", "decode_throughput", "acceptance_rate", "canary_pass_rate"} == easy["measured"].keys()
+    assert not {"ladder", "measured"} & hard.keys()
+
+
+def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
+    """
+    No route speculates, so no bound is watched.
+    """
+    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, "B", "short", "it must fit")
+
+    assert [] == written(ended("easy", "promoted"), host=(failed,))["guard"]
+
+
+@pytest.mark.parametrize("outcome", ["promoted", "graded_back"])
+def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
+    """
+    Comments and layout change nothing: the file parses to what was derived, and to a policy with the same rungs.
+    """
+    found = written(ended("easy", outcome, measured=SOAKED)) | DATES
+
+    text = render(found)
+
+    assert found == tomllib.loads(text)
+    assert (3 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").rungs)
+
+
+def test_the_text_is_laid_out_for_people() -> None:
+    """
+    What each block is stands above it, and sizes and durations are told beside their base units.
+    """
+    promises = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
+    found = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
+
+    assert (GOLDEN / "policy.toml").read_text() == render(found | DATES)
+
+
+def test_the_policy_says_what_it_rests_on() -> None:
+    """
+    The digests of the manifest and the verdict, the grade and both dates travel with it.
+    """
+    found = written(ended("easy", "promoted"))
+
+    names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
+    assert (1, "made", "certification", "abc", "def", "now", "later") == tuple(found[name] for name in names)

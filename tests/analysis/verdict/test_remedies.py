@@ -1,0 +1,84 @@
+"""What was not proven, and what would prove it."""
+
+from dataclasses import replace
+
+import pytest
+
+from gatekeeper.analysis.verdict.remedies import gaps, remedy
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from tests.builders.slo import slo
+
+
+def check(metric: str = "throughput_ratio", bound: str = "at_least", **seen: float) -> Check:
+    return Check(metric, bound, 1.16, Outcome.UNPROVEN, "1", "because", "why", **seen)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("unproven", "says"),
+    [
+        # The lower side is 0.2 wide, the room 0.1: half the width takes four times the canaries.
+        (check(center=1.26, lo=1.06, hi=1.5, n=12), "about 48 canaries instead of 12"),
+        (check("ttft_delta", "at_most", center=1.06, lo=0.9, hi=1.36, n=10), "about 90 canaries instead of 10"),
+        (check(center=1.1, lo=1.0, hi=1.2, n=12), "wrong side"),
+        (check(center=1.16, lo=1.0, hi=1.3, n=12), "too near the bound of 1.16"),
+        (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too near"),
+        (check("memory_headroom"), "gatekeeper host"),
+        (check("acceptance_window_min"), "three windows"),
+        (check("token_agreement"), "a longer soak"),
+        (check("ttft"), "more distinct canaries"),
+        (check("throughput_ratio"), "remove the cause"),
+    ],
+)
+def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
+    """
+    An interval across its bound names the canaries that would carry it off; a missing value says where to look.
+    """
+    assert says in remedy(unproven)
+
+
+def verdict(**changes: object) -> Verdict:
+    checks = (check(), replace(check(), outcome=Outcome.PASS), replace(check(), outcome=Outcome.FAIL))
+    workload = WorkloadVerdict("easy", "unproven", {}, checks, required=True, because="because of this")
+    return replace(Verdict("made", "certification", "abc", (workload,)), **changes)  # type: ignore[arg-type]
+
+
+def test_only_what_is_not_proven_is_a_gap() -> None:
+    """
+    Kept and broken promises are proven; what is open is named with its workload and its bound.
+    """
+    assert ["easy: throughput_ratio ≥ 1.16"] == [one.about for one in gaps(slo(), verdict(), resumable=False)]
+
+
+def test_the_runs_own_evidence_comes_first() -> None:
+    """
+    Records that do not suffice stand before all else, with the command that goes on where the run can.
+    """
+    made = verdict(incomplete="cut off", host_checks=(check("memory_headroom"),), grade="demo")
+
+    (run, promise, host, grade) = gaps(slo(), made, resumable=True)
+
+    assert ("the run", "cut off", True) == (run.about, run.because, "--resume" in run.remedy)
+    assert ("the rest of the run", "the rest of the run") == (promise.remedy, host.remedy)
+    assert "the grade" == grade.about
+    assert "certify again" == gaps(slo(), made, resumable=False)[0].remedy
+
+
+def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
+    """
+    A workload that is unproven without an open promise says why itself.
+    """
+    bare = replace(verdict().workloads[0], checks=())
+
+    (gap,) = gaps(slo(), verdict(workloads=(bare,)), resumable=False)
+
+    assert ("easy: its outcome", "because of this") == (gap.about, gap.because)
+
+
+def test_a_proven_run_has_no_gap() -> None:
+    """
+    Where all is proven there is nothing to list.
+    """
+    kept = replace(verdict().workloads[0], outcome="promoted", checks=())
+
+    assert () == gaps(slo(), verdict(workloads=(kept,)), resumable=False)
+    assert ["the run"] == [one.about for one in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]

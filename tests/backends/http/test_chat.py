@@ -1,0 +1,271 @@
+"""The chat: what a server says in any of its dialects becomes the same answer, and tokens are counted or unknown."""
+
+import json
+from itertools import accumulate
+from typing import Any
+
+from gatekeeper.backends.http.chat import Said, TokensOf, body, settle, understand
+from gatekeeper.backends.http.stream import Heard
+from gatekeeper.core.records import Answer
+from tests.backends.conftest import DRAFTING, ask
+
+SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+NDJSON = SSE.replace(b"text/event-stream", b"application/x-ndjson")
+DOCUMENT = SSE.replace(b"text/event-stream", b"application/json")
+DONE = b"data: [DONE]\n\n"
+
+
+def heard(*pieces: bytes) -> Heard:
+    """Return what was heard had these pieces come at 0, 1, 2, … ns."""
+    return Heard(0, 1000, b"".join(pieces), tuple(range(len(pieces))), tuple(accumulate(map(len, pieces))))
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"choices": [choice], **more}).encode() + b"\n\n"
+
+
+def usage(tokens: int) -> bytes:
+    return b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": tokens}}).encode() + b"\n\n"
+
+
+def streamed(*pieces: bytes, tokens_of: TokensOf | None = None) -> tuple[Answer, Said]:
+    return understand(heard(SSE, *pieces, DONE), tokens_of=tokens_of)
+
+
+def predicted(said: Any) -> int | None:
+    """Read the count llama-server puts into each chunk where it is asked to."""
+    count = (said.get("timings") or {}).get("predicted_n")
+    return count if isinstance(count, int) else None
+
+
+def counted(text: str, count: int, finish: str | None = None) -> bytes:
+    return chunk({"content": text} if text else {}, finish, timings={"predicted_n": count})
+
+
+def tokens(answer: Answer) -> list[int | None]:
+    return [arrival.tokens for arrival in answer.arrivals]
+
+
+def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
+    """
+    Each arrival is one token where chunks and usage agree, but for a stop token without text; else none carries a
+    number, and usage keeps the total.
+    """
+    two = chunk({"content": "a"}) + chunk({"content": "b"})
+    cases = [
+        ("length", usage(2), [1, 1], 2),
+        ("stop", usage(2), [1, 1], 2),
+        ("stop", usage(3), [1, 1], 3),
+        ("length", usage(3), [None, None], 3),
+        ("stop", usage(5), [None, None], 5),
+        ("stop", usage(1), [None, None], 1),
+        ("stop", b"", [None, None], None),
+    ]
+
+    answers = [streamed(two, chunk({}, finish), told)[0] for finish, told, _, _ in cases]
+
+    assert [case[2:] for case in cases] == [(tokens(answer), answer.output_tokens) for answer in answers]
+    assert {None} == {answer.fault for answer in answers}
+
+
+def test_usage_may_ride_on_a_chunk_with_choices() -> None:
+    """
+    Some servers repeat the last choice beside the usage; it is no further arrival.
+    """
+    last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
+
+    answer, _ = streamed(chunk({"content": "a"}), chunk({}, "stop"), last)
+
+    expected = (1, 1, "stop", None)
+    assert expected == (len(answer.arrivals), answer.output_tokens, answer.finish, answer.fault)
+
+
+def test_only_what_brings_something_arrives() -> None:
+    """
+    A role, an empty text, a comment and a chunk of counters are no arrivals.
+    """
+    nothing = [chunk({"role": "assistant"}), chunk({"role": "assistant", "content": None}), chunk({"content": ""})]
+    nothing += [b": keep-alive\r\n\r\n", b'data: {"choices": [], "prompt_progress": {"total": 9}}\n\n']
+
+    answer, _ = streamed(*nothing, chunk({"content": "a"}), *nothing, chunk({}, "stop"))
+
+    assert [1 + len(nothing)] == [arrival.at_ns for arrival in answer.arrivals]
+
+
+def test_tool_calls_are_put_together() -> None:
+    """
+    Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival.
+    """
+    parts = [
+        {"index": 0, "id": "a", "function": {"name": "look", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"at": '}},
+        {"index": 1, "id": "b", "function": {"name": "go", "arguments": "{}"}},
+        {"index": 0, "function": {"arguments": "1}"}},
+    ]
+
+    answer, _ = streamed(*(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "tool_calls"))
+
+    wanted = [("look", '{"at": 1}'), ("go", "{}")]
+    assert wanted == [(call["function"]["name"], call["function"]["arguments"]) for call in answer.tool_calls]
+    assert len(answer.arrivals) == len(parts)
+
+
+def test_reasoning_arrives_and_is_no_text() -> None:
+    """
+    Reasoning under any of its names is an arrival and is kept apart; under two names at once it is said once.
+    """
+    both = {"reasoning": "ah", "reasoning_content": "ah"}
+    pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(both), chunk({"content": "yes"})]
+
+    answer, _ = streamed(*pieces, chunk({}, "stop"))
+
+    expected = (4, "hm, ah", "yes")
+    assert expected == (len(answer.arrivals), answer.reasoning, answer.text)
+
+
+def test_a_character_in_two_halves_is_whole() -> None:
+    """
+    A character whose two halves are escaped in two chunks is joined, and a lone half does not spoil the record.
+    """
+    halves = [
+        b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % half for half in (rb"\ud83c", rb"\udfef", rb"\ud83c")
+    ]
+
+    answer, _ = streamed(*halves, chunk({}, "stop"))
+
+    assert answer.text == "🏯\ufffd"
+
+
+def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
+    """
+    A stream under a wrong content type is understood all the same.
+    """
+    pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
+
+    faults = [understand(heard(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
+
+    assert [None] * 3 == faults
+
+
+def test_impossible_claims_are_kept_for_the_verdict() -> None:
+    """
+    A server that accepts more than it drafted answers without a fault: what it claims is recorded as it is.
+    """
+    answer, said = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
+
+    assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, said.last)
+
+
+def test_no_seed_at_temperature_zero() -> None:
+    """
+    A seed takes some servers out of batching: none is sent where it draws nothing, and usage is always asked for.
+    """
+    greedy = body(settle(ask("json", DRAFTING, seed=7)))
+    drawn = body(settle(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
+
+    assert "seed" not in greedy
+    expected = (7, 0.7, 0.9, {"include_usage": True})
+    assert expected == (drawn["seed"], drawn["temperature"], drawn["top_p"], drawn["stream_options"])
+
+
+def test_lines_of_json_are_a_stream() -> None:
+    """
+    Ollama's dialect, one JSON object a line, gives text, thinking, calls, counts, and an arrival for each line that
+    brings something.
+    """
+    call = {"function": {"name": "look", "arguments": {"at": 1}}}
+    lines: list[dict[str, Any]] = [
+        {"model": "m", "message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False},
+        {"model": "m", "message": {"role": "assistant", "content": "ye"}, "done": False},
+        {"model": "m", "message": {"role": "assistant", "content": "s", "tool_calls": [call]}, "done": False},
+        {
+            "model": "m",
+            "done": True,
+            "done_reason": "length",
+            "prompt_eval_count": 7,
+            "eval_count": 3,
+            "eval_duration": 9,
+        },
+    ]
+
+    answer, said = understand(heard(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
+
+    expected = (None, "yes", "hm", "length", 7, 3, "m")
+    seen = (answer.fault, answer.text, answer.reasoning, answer.finish, answer.prompt_tokens, answer.output_tokens)
+    assert expected == (*seen, answer.claims.model)
+    assert [(1, 1), (2, 1), (3, 1)] == [(arrival.at_ns, arrival.tokens) for arrival in answer.arrivals]
+    assert answer.tool_calls[0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
+    assert said.last["eval_duration"] == 9
+
+
+def test_a_line_that_is_not_done_is_cut_off() -> None:
+    """
+    Lines that end before one says `done` are no whole answer.
+    """
+    answer, _ = understand(heard(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("cut off")
+
+
+def test_a_document_arrives_as_one() -> None:
+    """
+    An answer that is not streamed has one arrival, when its last byte came, and no pace of tokens.
+    """
+    said_whole = {
+        "model": "m",
+        "choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+        "ddtree_stats": {"cycles": 2},
+    }
+    for indent in (None, 2):
+        text = json.dumps(said_whole, indent=indent).encode()
+
+        answer, said = understand(heard(DOCUMENT, text[:20], text[20:]))
+
+        expected = (None, "yes", "stop", 3, {"ddtree_stats": {"cycles": 2}})
+        assert expected == (answer.fault, answer.text, answer.finish, answer.output_tokens, said.last)
+        assert [(2, None)] == [(arrival.at_ns, arrival.tokens) for arrival in answer.arrivals]
+
+
+def test_counts_in_the_chunks_give_exact_tokens() -> None:
+    """
+    Where chunks carry a running count, each arrival has its own tokens; those of a chunk without text belong to the
+    next arrival.
+    """
+    role = chunk({"role": "assistant", "content": None}, timings={"predicted_n": 0})
+    pieces = [role, counted("a", 1), counted("bcd", 4), counted("", 5), counted("e", 6), chunk({}, "length"), usage(6)]
+
+    answer, said = streamed(*pieces, tokens_of=predicted)
+
+    assert [1, 3, 2] == tokens(answer)
+    assert [(number, predicted(one)) for number, one in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
+    assert {"timings": {"predicted_n": 6}} == said.last
+
+
+def test_counts_that_can_not_be_right_are_not_used() -> None:
+    """
+    A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the tokens
+    unknown.
+    """
+    falls = [counted("a", 2), counted("b", 1), usage(3)]
+    above = [counted("a", 2), counted("b", 9), usage(3)]
+    gap = [counted("a", 2), chunk({"content": "b"}), usage(3)]
+
+    kind = [chunk({"content": "a"}, timings=[2]), chunk({"content": "b"}, timings=3), usage(3)]
+
+    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap, kind)]
+
+    assert [[None, None]] * 4 == seen
+
+
+def test_a_model_that_changes_is_named() -> None:
+    """
+    The answer claims the model its server names, and all of them where it changes in the middle.
+    """
+    same, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="m"))
+    swapped, said = streamed(chunk({"content": "a"}, model="m", system_fingerprint="f1"), chunk({}, "stop", model="n"))
+
+    assert ("m", "m, then n") == (same.claims.model, swapped.claims.model)
+    assert said.system_fingerprint == "f1"

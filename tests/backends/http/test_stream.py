@@ -1,0 +1,325 @@
+"""The measured stream: over real sockets, whatever the server does, what came with its times, or an honest fault."""
+
+import gc
+import os
+import re
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.backends.http import stream
+from gatekeeper.backends.http.chat import Said, understand
+from gatekeeper.backends.http.stream import hear
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import Answer
+from tests.backends.fake_server import HEAD, Act, FakeServer
+from tests.backends.http.test_response import CHUNKED, STREAM, TEXT, chunk, framed
+from tests.builders.tls import self_signed
+
+DONE = b"data: [DONE]\n\n"
+SHORT = chunk({"content": "a"}, "stop") + DONE
+
+
+def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, Said]:
+    with FakeServer(script) as server:
+        return understand(hear(server.url, b"{}", headers={}, timeout=timeout))
+
+
+def test_a_stream_is_heard_over_a_socket() -> None:
+    """
+    Over a real connection the role alone is no arrival, comments are none, and times are in order.
+    """
+    with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
+        heard = hear(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
+        request = server.requests[0]
+    answer, _ = understand(heard)
+
+    arrivals = 3
+    assert arrivals == len(answer.arrivals)
+    assert answer.text == TEXT
+    assert all(before <= after for before, after in pairwise([heard.sent_ns, *heard.times, heard.ended_ns]))
+    assert request.startswith(b"POST /v1/chat/completions?as=asked HTTP/1.1\r\n")
+    assert request.endswith(b'\r\n\r\n{"a": 1}')
+    assert b"\r\nX-Id: 7\r\n" in request
+
+
+LENGTH = HEAD.replace(b"Connection: close", b"Content-Length: %d" % len(SHORT.removesuffix(DONE)))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param([HEAD, SHORT, Act.HANG], id="done"),
+        pytest.param([HEAD, SHORT[:-9], SHORT[-9:], Act.HANG], id="done-in-two"),
+        pytest.param([CHUNKED, framed(SHORT.removesuffix(DONE), [5, 60]), Act.HANG], id="last-chunk"),
+        pytest.param([LENGTH, SHORT.removesuffix(DONE), Act.HANG], id="length"),
+        pytest.param([HEAD, SHORT.removesuffix(DONE)], id="close"),
+    ],
+)
+def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
+    """
+    `[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says why it
+    finished, also where the server keeps the connection open.
+    """
+    answer, _ = listened(*script)
+
+    assert (None, "a") == (answer.fault, answer.text)
+
+
+def test_a_long_line_is_one_piece() -> None:
+    """
+    A line of ten megabytes is read to its end, like any other.
+    """
+    size = 10_000_000
+
+    answer, _ = listened(HEAD, chunk({"content": "a" * size}, "stop"), DONE)
+
+    assert (None, size, 1) == (answer.fault, len(answer.text), len(answer.arrivals))
+
+
+def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A server that never stops talking is listened to up to a limit of memory.
+    """
+    monkeypatch.setattr(stream, "_MOST", 1 << 20)
+
+    answer, _ = listened(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("endless")
+
+
+PLAIN_ERROR = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n\r\n"
+WRONG = [
+    pytest.param([HEAD], "^empty answer", id="200-without-body"),
+    pytest.param([HEAD, chunk({"content": "a"})], "^cut off", id="no-done-no-finish"),
+    pytest.param([HEAD, chunk({"content": "a"}) + b'data: {"choices": [{"del'], "^garbled stream", id="half-json"),
+    pytest.param([HEAD, b'data: {"a": ' + b"[" * 100_000 + b"\n\n"], "^garbled stream", id="deep-json"),
+    pytest.param([CHUNKED, framed(SHORT, [40])[:60]], "^garbled stream", id="half-an-http-chunk"),
+    pytest.param([LENGTH.replace(b"Length: ", b"Length: 9"), SHORT[:-14]], "^cut off", id="shorter-than-announced"),
+    pytest.param([HEAD, b"<html><body>Bad gateway</body></html>"], "^not an event stream: <html>", id="html"),
+    pytest.param([HEAD, chunk({"content": "a"}), Act.RESET], "^connection broken", id="reset"),
+    pytest.param([Act.RESET], "^connection broken", id="reset-at-once"),
+    pytest.param([], "^cut off", id="closed-at-once"),
+    pytest.param([LENGTH.replace(b"Length: ", b"Length: " + b"9" * 5000), SHORT[:20]], "^garbled", id="absurd-length"),
+    pytest.param([b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1_000_000, SHORT], "^not HTTP", id="endless-head"),
+    pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n"], "^not HTTP: SSH", id="another-protocol"),
+    pytest.param([PLAIN_ERROR % b"404 Not Found", b'{"error": "no such model"}'], "^HTTP 404: .*no such", id="404"),
+    pytest.param([PLAIN_ERROR % b"500 Oops", b"<html>sorry</html>"], "^HTTP 500: <html>sorry", id="500"),
+    pytest.param([PLAIN_ERROR % b"503 Later", b"", Act.RESET], r"^HTTP 503: .*\(connection broken", id="503-reset"),
+    pytest.param([HEAD, b'data: {"error": {"message": "out of memory"}}\n\n', DONE], "out of memory", id="error"),
+    pytest.param([HEAD, b"data: 17\n\n", DONE], "^garbled stream", id="json-of-another-kind"),
+    pytest.param([HEAD, b'data: {"choices": [17]}\n\n', DONE], "^garbled stream", id="choices-of-another-kind"),
+]
+
+
+@pytest.mark.parametrize(("script", "fault"), WRONG)
+def test_what_is_wrong_is_a_fault(script: list[bytes | Act], fault: str) -> None:
+    """
+    What is not a whole answer ends with a fault that says why, and never as an exception.
+    """
+    answer, _ = listened(*script)
+
+    assert answer.fault is not None
+    assert re.search(fault, answer.fault)
+
+
+@pytest.mark.parametrize("status", [b"429 Too Many Requests", b"503 Service Unavailable"])
+@pytest.mark.parametrize("told", ["30", "Fri, 20 Nov 2026 07:28:00 GMT", None])
+def test_nothing_is_asked_twice(status: bytes, told: str | None) -> None:
+    """
+    A server that asks for patience is asked once; when to come again stands in the fault, for people.
+    """
+    head = PLAIN_ERROR % status
+    if told is not None:
+        head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {told}\r\n\r\n".encode())
+
+    with FakeServer([head, b'{"error": "busy"}'], [HEAD, SHORT]) as server:
+        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(server.requests)
+
+    patience = "" if told is None else f", retry after {told}"
+    assert (1, f'HTTP {status[:3].decode()}{patience}: {{"error": "busy"}}') == (asked, answer.fault)
+
+
+def test_redirects_are_not_followed() -> None:
+    """
+    A redirect is a fault that names its aim, which is not asked: it would get the prompt, and the key.
+    """
+    with FakeServer([HEAD, SHORT]) as other:
+        moved = PLAIN_ERROR % b"307 Temporary Redirect"
+        moved = moved.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % other.url.encode())
+        with FakeServer([moved]) as server:
+            answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(other.requests)
+
+    assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (asked, answer.fault)
+
+
+def test_a_server_that_dies_on_the_second_request() -> None:
+    """
+    The first answer stands, the second is torn, and the third finds nobody.
+    """
+    with FakeServer([HEAD, SHORT], [HEAD, chunk({"content": "a"}), Act.DIE]) as server:
+        faults = [understand(hear(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
+
+    assert ["", "connection broken", "no connection"] == [fault.split(":")[0] for fault in faults]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [Act.HANG],
+        [HEAD, Act.HANG],
+        [HEAD, chunk({"content": "a"}), Act.HANG],
+        [HEAD, chunk({"content": "a"}), *([b": keep-alive\n\n"] * 50), Act.HANG],
+    ],
+)
+def test_silence_has_a_limit(script: list[bytes | Act]) -> None:
+    """
+    A stall at any point ends with a timeout; comments are signs of life, but no piece of an answer.
+    """
+    answer, _ = listened(*script, timeout=0.2)
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("timeout")
+
+
+def test_pings_do_not_prolong_the_silence() -> None:
+    """
+    A server that only pings, forever, still runs into the limit.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        over = threading.Event()
+
+        def ping() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(HEAD)
+                while not over.wait(0.02):
+                    try:
+                        connection.sendall(b": ping\n\n")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=ping)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        heard = hear(url, b"{}", headers={}, timeout=0.3)
+        over.set()
+        thread.join()
+
+    assert heard.broken is not None
+    assert heard.broken.startswith("timeout")
+
+
+def test_no_server_is_a_fault() -> None:
+    """
+    Where nothing listens the answer says so.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    answer, _ = understand(hear(f"http://127.0.0.1:{port}/", b"{}", headers={}, timeout=1))
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("no connection")
+
+
+def test_the_process_is_quiet_only_while_somebody_listens() -> None:
+    """
+    Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then all is
+    as it was.
+    """
+    before = sys.getswitchinterval()
+    seen = []
+
+    with stream.hush:
+        with stream.hush:
+            seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+        seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+
+    assert [(True, False)] * 2 == seen
+    assert (before, True) == (sys.getswitchinterval(), gc.isenabled())
+
+
+def test_an_answer_leaves_no_cycles() -> None:
+    """
+    What an answer leaves behind is freed without the collector, which waits while others listen.
+    """
+    with FakeServer([HEAD, STREAM]) as server:
+        understand(hear(server.url, b"{}", headers={}, timeout=5))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                understand(hear(server.url, b"{}", headers={}, timeout=5))
+            garbage = gc.collect()
+        finally:
+            gc.enable()
+
+    assert garbage < 20
+
+
+KEY = "sk-0123456789abcdef"
+
+
+def test_a_key_is_sent_and_never_kept() -> None:
+    """
+    The key reaches the server, and no record: not even where the server quotes it in a refusal.
+    """
+    refusal = [PLAIN_ERROR % b"401 Unauthorized", b'{"error": "Incorrect API key provided: %s"}' % KEY.encode()]
+
+    with FakeServer(refusal) as server:
+        heard = hear(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
+        request = server.requests[0]
+    answer, said = understand(heard)
+
+    assert f"\r\nAuthorization: Bearer {KEY}\r\n".encode() in request
+    assert answer.fault == f'HTTP 401: {{"error": "Incorrect API key provided: {"*" * len(KEY)}"}}'
+    assert KEY not in repr((heard, answer, said))
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r\nX-Forged: 1", f"{KEY}…"])
+def test_a_key_that_can_not_be_sent_is_not_quoted(key: str) -> None:
+    """
+    A key with a line end or a foreign character in it is the user's mistake; the complaint names the header alone.
+    """
+    with pytest.raises(InputError, match="header Authorization cannot be sent") as complaint:
+        hear("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
+
+    assert KEY not in f"{complaint.value} {complaint.value.hint}"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Iterator[Path]:
+    """Return a certificate for 127.0.0.1 that signed itself, with its key in the same file."""
+    path = self_signed(tmp_path)
+    stream._trust.cache_clear()
+    yield path
+    stream._trust.cache_clear()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stream over TLS is heard like any other where the machine trusts the server, and nothing is sent where not.
+    """
+    if trusted:
+        monkeypatch.setenv(ssl.get_default_verify_paths().openssl_cafile_env, os.fspath(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    with FakeServer([HEAD, STREAM], secure=context) as server:
+        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        asked = len(server.requests)
+
+    assert (int(trusted), TEXT if trusted else "") == (asked, answer.text)
+    assert trusted == (answer.fault is None)
+    assert trusted or "CERTIFICATE_VERIFY_FAILED" in str(answer.fault)

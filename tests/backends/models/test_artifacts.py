@@ -1,0 +1,374 @@
+"""Model folders: what is damaged, missing or mismatched is found before the first token."""
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends.models import artifacts, locate
+from gatekeeper.core import hash_cache
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import Model, sha256
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+@pytest.fixture
+def hashes(tmp_path: Path) -> hash_cache.HashCache:
+    return hash_cache.HashCache(tmp_path / "cache" / "hashes.json")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of a real model folder that a test may damage."""
+    return Path(shutil.copytree(MODELS / "little-draft-lite", tmp_path / "model"))
+
+
+def safetensors(path: Path, size: int = 64) -> None:
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * size)
+
+
+def tiny(folder: Path, **config: Any) -> Path:
+    """Write the smallest folder that counts as a model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 8, **config}))
+    safetensors(folder / "model.safetensors")
+    return folder
+
+
+def frozen(name: str, **changes: Any) -> Model:
+    fields: dict[str, Any] = {
+        "name": name,
+        "digest": "d",
+        "files": {},
+        "bytes": 1,
+        "quantisation": "4-bit g64",
+        "vocabulary": 100,
+        "tokens_sha256": "same",
+        "template_sha256": None,
+    }
+    return Model(**{**fields, **changes})
+
+
+def test_a_real_folder_is_frozen(hashes: hash_cache.HashCache) -> None:
+    """
+    The digest covers every file by name and content; size and vocabulary are read from the folder.
+    """
+    found = artifacts.freeze("little-target", MODELS / "little-target", hashes)
+
+    assert {one.name for one in (MODELS / "little-target").iterdir()} == found.files.keys()
+    assert sha256((MODELS / "little-target" / "config.json").read_bytes()) == found.files["config.json"]
+    assert (MODELS / "little-target" / "model.safetensors").stat().st_size == found.bytes
+    assert None not in {found.vocabulary, found.tokens_sha256, found.template_sha256, found.architecture}
+
+
+def test_one_changed_byte_is_another_model(copied: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    The digest changes with any file, and not with a folder's hidden ones.
+    """
+    before = artifacts.freeze("m", copied, hashes).digest
+
+    (copied / ".cache").mkdir()
+    (copied / ".cache" / "x").write_text("x")
+    hidden = artifacts.freeze("m", copied, hashes).digest
+    with (copied / "chat_template.jinja").open("a") as file:
+        file.write(" ")
+
+    assert (True, False) == (before == hidden, before == artifacts.freeze("m", copied, hashes).digest)
+
+
+def _cut(size: int) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:size])
+
+    return damage
+
+
+def _header(header: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+
+    return damage
+
+
+def _write(name: str, content: str | None) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        if content is not None:
+            (folder / name).write_text(content)
+
+    return damage
+
+
+def _longer(folder: Path) -> None:
+    with (folder / "model.safetensors").open("ab") as file:
+        file.write(b"\0")
+
+
+def _dangling(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(folder / "blobs" / "gone")
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "weights empty": (_cut(0), "truncated inside its header"),
+    "weights cut in their header": (_cut(100), "truncated inside its header"),
+    "weights cut in their body": (_cut(100_000), "truncated: "),
+    "weights too long": (_longer, "longer than its header says"),
+    "header no JSON": (_header(b"{nonsense"), "no readable header"),
+    "header a list": (_header(b"[]"), "no readable header"),
+    "offsets missing": (_header(b'{"w": {}}'), "no readable header"),
+    "offsets empty": (_header(b'{"w": {"data_offsets": []}}'), "no readable header"),
+    "offsets text": (_header(b'{"w": {"data_offsets": ["0", "nine"]}}'), "no readable header"),
+    "weights gone": (_write("model.safetensors", None), "no .safetensors file"),
+    "weights a dangling link": (_dangling("model.safetensors"), "model.safetensors"),
+    "config gone": (_write("config.json", None), "config.json is missing"),
+    "config a dangling link": (_dangling("config.json"), "config.json is missing"),
+    "config cut": (_write("config.json", '{"vocab'), "cannot read"),
+    "config no object": (_write("config.json", "[]"), "no JSON object"),
+    "tokenizer cut": (_write("tokenizer.json", '{"model'), "cannot read"),
+    "tokenizer odd": (_write("tokenizer.json", '{"model": null}'), "tokenizer.json"),
+    "tokens odd": (_write("tokenizer.json", '{"added_tokens": [{}]}'), "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_refused(copied: Path, hashes: hash_cache.HashCache, damage: str) -> None:
+    """
+    Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
+    """
+    change, says = DAMAGES[damage]
+    change(copied)
+
+    with pytest.raises(InputError) as refused:
+        artifacts.freeze("m", copied, hashes)
+
+    assert says in refused.value.message
+    assert "'m'" in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_missing_shard_is_named(tmp_path: Path, hashes: hash_cache.HashCache, *, with_index: bool) -> None:
+    """
+    A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download.
+    """
+    folder = tiny(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    if with_index:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+
+    with pytest.raises(InputError, match=r"lacks model-00002-of-00002\.safetensors"):
+        artifacts.freeze("m", folder, hashes)
+
+    safetensors(folder / shards["b"])
+    assert 2 * 64 < artifacts.freeze("m", folder, hashes).bytes
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """
+    A path that is not there, or is a file, is an input error that says what was looked for.
+    """
+    (tmp_path / "file").write_text("")
+
+    for name, says in (("./gone", "no folder"), ("file", "is not a folder")):
+        with pytest.raises(InputError, match=says):
+            artifacts.find(name, tmp_path)
+
+
+def test_paths_are_relative_to_the_slo() -> None:
+    """
+    A folder beside the SLO file goes before the cache.
+    """
+    assert (MODELS / "little-target").resolve() == artifacts.find("../models/little-target", MODELS.parent / "slos")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty Hugging Face cache that HF_HOME points to."""
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    folder = tmp_path / "hf" / "hub" / "models--org--name"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
+    """
+    The snapshot that refs/main names is taken, whatever else lies there; without refs the last one.
+    """
+    for commit in ("aaa", "bbb"):
+        tiny(hub / "snapshots" / commit)
+    assert hub / "snapshots" / "bbb" == artifacts.find("org/name", tmp_path)
+
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("aaa\n")
+
+    assert hub / "snapshots" / "aaa" == artifacts.find("org/name", tmp_path)
+
+
+def test_a_model_that_is_not_there_names_the_command_that_fetches_it(hub: Path, tmp_path: Path) -> None:
+    """
+    Nothing is downloaded: an unknown id, and one whose snapshot is gone, say how to fetch it.
+    """
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("ccc")
+
+    for name in ("org/name", "org/other"):
+        with pytest.raises(InputError) as refused:
+            artifacts.find(name, tmp_path)
+        assert f"hf download {name}" in refused.value.hint
+
+
+def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    HF_HUB_CACHE goes before HF_HOME, as in the library itself.
+    """
+    monkeypatch.setenv("HF_HOME", "/home/hf")
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
+    by_home = locate.hub_cache()
+    monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
+
+    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, locate.hub_cache())
+
+
+def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A second process finds the digest in the cache; the file is not read again.
+    """
+    (tmp_path / "big").write_text("weights")
+    digest = hash_cache.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+
+    def refuse(_: Path) -> str:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(hash_cache, "_hash", refuse)
+
+    assert sha256("weights") == digest == hash_cache.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+
+
+def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
+    """
+    Another size, another time of change or another file under the name: the cached digest is not believed.
+    """
+    path, cache = tmp_path / "big", hash_cache.HashCache(tmp_path / "hashes.json")
+    seen = []
+    for content in ("aaaa", "aaaaa", "bbbbb"):
+        (tmp_path / "fresh").write_text(content)
+        (tmp_path / "fresh").replace(path)
+        seen.append(cache.sha256(path))
+
+    assert [sha256("aaaa"), sha256("aaaaa"), sha256("bbbbb")] == seen
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "[]", '{"PATH": [1, 2, 3]}', '{"PATH": 7}'])
+def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
+    """
+    Whatever the cache file holds, the digest is right.
+    """
+    path = tmp_path / "big"
+    path.write_text("weights")
+    status = path.stat()
+    marks = f"[{status.st_size}, {status.st_mtime_ns}, {status.st_ino}]"
+    cache = tmp_path / "hashes.json"
+    cache.write_text(content.replace("PATH", str(path.resolve())).replace("[1, 2, 3]", marks))
+
+    assert sha256("weights") == hash_cache.HashCache(cache).sha256(path)
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
+    """
+    A cache below a regular file is given up silently.
+    """
+    (tmp_path / "file").write_text("weights")
+
+    assert sha256("weights") == hash_cache.HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
+
+
+def test_the_real_pair_fits(hashes: hash_cache.HashCache) -> None:
+    """
+    The little drafts speak the target's vocabulary.
+    """
+    target = artifacts.freeze("t", MODELS / "little-target", hashes)
+
+    for name in ("little-draft", "little-draft-lite"):
+        draft = artifacts.freeze(name, MODELS / name, hashes)
+        assert "vocabulary_padding" not in {one.kind for one in artifacts.check_pair(target, draft)}
+
+
+def test_the_alien_draft_is_refused(hashes: hash_cache.HashCache) -> None:
+    """
+    A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token.
+    """
+    target = artifacts.freeze("t", MODELS / "little-target", hashes)
+    alien = artifacts.freeze("little-draft-alien", MODELS / "little-draft-alien", hashes)
+
+    with pytest.raises(InputError, match="another vocabulary"):
+        artifacts.check_pair(target, alien)
+
+
+def test_a_padded_vocabulary_is_accepted_and_reported() -> None:
+    """
+    Embeddings of different height over the same token map are padding.
+    """
+    (finding,) = artifacts.check_pair(frozen("t", vocabulary=151_936), frozen("d", vocabulary=152_064))
+
+    assert ("vocabulary_padding", "d") == (finding.kind, finding.about)
+
+
+@pytest.mark.parametrize("known", [None, "some"])
+def test_without_a_token_map_the_sizes_must_agree(known: str | None) -> None:
+    """
+    Where a tokenizer.json is missing, other sizes are refused; equal ones are all that can be seen.
+    """
+    target = frozen("t", tokens_sha256=known)
+
+    assert [] == artifacts.check_pair(target, frozen("d", tokens_sha256=None))
+    with pytest.raises(InputError, match=r"no token map"):
+        artifacts.check_pair(target, frozen("d", tokens_sha256=None, vocabulary=101))
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "warned"),
+    [
+        ("4-bit g64", "float16", True),
+        ("4-bit g64", "8-bit g64", False),
+        ("float16", "float16", False),
+        ("float16", "4-bit g64", False),
+    ],
+)
+def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, warned: bool) -> None:
+    """
+    An unquantised draft beside a quantised target was made for other weights: a finding, not a refusal.
+    """
+    seen = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
+
+    assert warned == ("quantisation_mismatch" in {one.kind for one in seen})
+
+
+@pytest.mark.parametrize(
+    ("config", "tier"),
+    [
+        ({"quantization": {"bits": 4, "group_size": 64}}, "4-bit g64"),
+        ({"quantization_config": {"bits": 8}}, "8-bit"),
+        ({"torch_dtype": "bfloat16"}, "bfloat16"),
+        ({}, "unquantised"),
+    ],
+)
+def test_quantisation_as_declared(config: dict[str, Any], tier: str) -> None:
+    """
+    The tier is what config.json says, in either of its two spellings.
+    """
+    assert tier == artifacts.quantisation(config)

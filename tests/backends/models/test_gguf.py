@@ -1,0 +1,262 @@
+"""GGUF files: what identifies one, and what is damaged, missing or mismatched, is found before the first token."""
+
+import contextlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf as reference
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.backends.models import artifacts, gguf
+from gatekeeper.core import hash_cache
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import sha256
+from tools import write_gguf
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+@pytest.fixture(scope="session")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the little models as GGUF."""
+    folder = tmp_path_factory.mktemp("gguf")
+    write_gguf.main([str(folder)])
+    return folder
+
+
+@pytest.fixture
+def hashes(tmp_path: Path) -> hash_cache.HashCache:
+    return hash_cache.HashCache(tmp_path / "cache" / "hashes.json")
+
+
+def written(path: Path, **keys: int) -> Path:
+    """Write the smallest file that counts as a model, with more keys of its architecture."""
+    arch = "llama"
+    writer = reference.GGUFWriter(path, arch)
+    for key, value in keys.items():
+        writer.add_key_value(f"{arch}.{key.replace('__', '.')}", value, reference.GGUFValueType.UINT32)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 4), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("name", write_gguf.NAMES)
+def test_a_converted_model_keeps_what_identifies_its_folder(
+    converted: Path, hashes: hash_cache.HashCache, name: str
+) -> None:
+    """
+    Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's.
+    """
+    path = artifacts.find(f"{name}.gguf", converted)
+
+    file, folder = artifacts.freeze(name, path, hashes), artifacts.freeze(name, MODELS / name, hashes)
+
+    for part in ("vocabulary", "tokens_sha256", "quantisation"):
+        assert getattr(folder, part) == getattr(file, part) is not None
+    assert file.template_sha256 is not None
+    assert ({path.name: sha256(path.read_bytes())}, "qwen3") == (file.files, file.architecture)
+    assert folder.shape is not None
+    assert folder.shape.model_copy(update={"value_bytes": 2}) == file.shape
+
+
+def test_a_conversion_gives_the_same_bytes(converted: Path, tmp_path: Path) -> None:
+    """
+    The same folder is the same file, so that a verdict about it can be checked by whoever makes it again.
+    """
+    write_gguf.main([str(tmp_path), "little-draft"])
+
+    assert (converted / "little-draft.gguf").read_bytes() == (tmp_path / "little-draft.gguf").read_bytes()
+
+
+def test_added_layers_say_nothing(tmp_path: Path) -> None:
+    """
+    A target made dearer has its own layers first, and nothing comes out of the others.
+    """
+    write_gguf.main([str(tmp_path), "--layers", "3", "little-draft"])
+
+    read = reference.GGUFReader(tmp_path / "little-draft.gguf")
+    loud = {
+        one.name for one in read.tensors if ("attn_output" in one.name or "ffn_down" in one.name) and one.data.any()
+    }
+    assert {"blk.0.attn_output.weight", "blk.0.ffn_down.weight"} == loud
+    assert 3 == read.fields["qwen3.block_count"].contents()
+
+
+def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> None:
+    """
+    Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do.
+    """
+    path = converted / "little-target.gguf"
+    theirs = reference.GGUFReader(path)
+
+    mine = gguf.read_header(path, "m")
+
+    keys = {name: field.contents() for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
+    assert keys == {key: list(value) if isinstance(value, tuple) else value for key, value in mine.keys.items()}
+    assert {one.name: tuple(map(int, one.shape)) for one in theirs.tensors} == mine.tensors
+    assert path.stat().st_size >= mine.least_size > path.stat().st_size - 32
+
+
+def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
+    """
+    Block sizes are those of the gguf package, for every type that both know.
+    """
+    theirs = {int(kind): sizes for kind, sizes in reference.GGML_QUANT_SIZES.items()}
+
+    shared = theirs.keys() & gguf._TENSORS.keys()
+
+    assert len(shared) > 25
+    assert {kind: theirs[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
+
+
+def test_the_alien_draft_is_refused(converted: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    The vocabularies of a pair of GGUF files are compared as those of folders are.
+    """
+    target, draft, alien = (
+        artifacts.freeze(name, converted / f"{name}.gguf", hashes)
+        for name in ("little-target", "little-draft", "little-draft-alien")
+    )
+
+    assert [] == artifacts.check_pair(target, draft)
+    with pytest.raises(InputError, match="another vocabulary"):
+        artifacts.check_pair(target, alien)
+
+
+def _cut(size: int) -> Callable[[bytes], bytes]:
+    return lambda whole: whole[:size]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (_cut(0), "truncated inside its header"),
+    "cut in its counts": (_cut(17), "truncated inside its header"),
+    "cut in its keys": (_cut(5000), "truncated inside its header"),
+    "cut in its tensors": (lambda whole: whole[:-100], "is truncated: "),
+    "another format": (lambda whole: b"GGML" + whole[4:], "does not begin with `GGUF`"),
+    "another version": (lambda whole: b"GGUF\0\0\0\3" + whole[8:], "version 50331648"),
+    "endless": (lambda whole: whole[:16] + struct.pack("<Q", 2**63) + whole[24:], "truncated inside its header"),
+    "a key of no type": (lambda whole: whole.replace(b"general.architecture\x08", b"general.architecture\x63"), "99"),
+    "no architecture": (lambda whole: whole.replace(b"general.architecture", b"general.architectura"), "architecture"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: hash_cache.HashCache, damage: str) -> None:
+    """
+    Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
+    """
+    change, says = DAMAGES[damage]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(change((converted / "little-draft-lite.gguf").read_bytes()))
+
+    with pytest.raises(InputError) as refused:
+        artifacts.freeze("m", path, hashes)
+
+    assert says in refused.value.message
+    assert "'m'" in refused.value.message
+    assert refused.value.hint
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.floats(0, 1), byte=st.integers(0, 255))
+def test_one_wrong_byte_never_gives_a_traceback(
+    converted: Path, tmp_path_factory: pytest.TempPathFactory, at: float, byte: int
+) -> None:
+    """
+    A header with any byte changed is read or refused.
+    """
+    whole = bytearray((converted / "little-draft-alien.gguf").read_bytes())
+    whole[round(at * 2000)] = byte
+    path = tmp_path_factory.mktemp("bent") / "m.gguf"
+    path.write_bytes(whole)
+
+    with contextlib.suppress(InputError):
+        gguf.freeze("m", path, lambda _: "d")
+
+
+def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    A model in two files is named by the first and hashed over both; a missing one is named.
+    """
+    first, second = (written(tmp_path / f"m-0000{number}-of-00002.gguf") for number in (1, 2))
+    whole = artifacts.freeze("m", first, hashes)
+
+    assert ({first.name, second.name}, first.stat().st_size * 2) == (set(whole.files), whole.bytes)
+    with pytest.raises(InputError, match="part 2 of a split"):
+        artifacts.freeze("m", second, hashes)
+    second.unlink()
+    with pytest.raises(InputError, match=r"lacks m-00002-of-00002\.gguf"):
+        artifacts.freeze("m", first, hashes)
+
+
+def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    ORG/NAME/FILE.gguf is looked for in the local cache, keeps its name there, and else says how to fetch it.
+    """
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--org--name" / "snapshots" / "aaa"
+    folder.mkdir(parents=True)
+    (tmp_path / "blob").write_bytes(b"GGUF")
+    (folder / "m.gguf").symlink_to(tmp_path / "blob")
+
+    assert folder / "m.gguf" == artifacts.find("org/name/m.gguf", tmp_path)
+    with pytest.raises(InputError) as refused:
+        artifacts.find("org/name/other.gguf", tmp_path)
+    assert "hf download org/name other.gguf" in refused.value.hint
+    with pytest.raises(InputError, match="no file"):
+        artifacts.find("models/mistyped.gguf", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("weights", "tier"),
+    [
+        ({"Q4_K": 900, "Q6_K": 300, "float32": 5}, "4-bit Q4_K"),
+        ({"IQ2_XXS": 9, "float16": 1}, "2-bit IQ2_XXS"),
+        ({"bfloat16": 9, "float32": 1}, "bfloat16"),
+        ({"type 99": 0}, "type 99"),
+        ({}, "unquantised"),
+    ],
+)
+def test_quantisation_is_what_most_bytes_are_of(weights: dict[str, int], tier: str) -> None:
+    """
+    Mixed files are called after the type of most of their bytes.
+    """
+    assert tier == gguf.quantisation(weights)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape"),
+    [
+        ({"block_count": 3, "attention__head_count": 4, "embedding_length": 64}, (3, 4, 16, True)),
+        (
+            {"block_count": 3, "attention__head_count": 4, "attention__head_count_kv": 2, "attention__key_length": 8},
+            (3, 2, 8, True),
+        ),
+        (
+            {
+                "block_count": 3,
+                "attention__head_count": 4,
+                "embedding_length": 64,
+                "attention__sliding_window": 512,
+            },
+            (3, 4, 16, False),
+        ),
+        ({"block_count": 3}, None),
+    ],
+)
+def test_the_cache_shape_is_read_from_the_header(tmp_path: Path, keys: dict[str, int], shape: tuple[Any, ...]) -> None:
+    """
+    Layers, heads and their size; windows make it an upper bound, and what is not said gives no shape at all.
+    """
+    found = gguf.cache_shape(gguf.read_header(written(tmp_path / "m.gguf", **keys), "m"))
+
+    seen = None if found is None else (found.layers, found.kv_heads, found.head_dim, found.every_layer)
+    assert shape == seen

@@ -1,0 +1,271 @@
+"""Shelves: models are found and hashed where Hugging Face, LM Studio and Ollama keep them."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.backends.models import artifacts, locate
+from gatekeeper.core import hash_cache, inputs
+from gatekeeper.core.errors import InputError
+from gatekeeper.run import prepare
+from tests.builders import models as laid_out
+from tests.builders.models import MODELS
+from tools import write_gguf
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without models, where no variable names another place."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(locate, "OLLAMA_SERVICE", tmp_path / "service")
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The little draft as a GGUF file."""
+    path = tmp_path_factory.mktemp("gguf") / "little-draft.gguf"
+    write_gguf.write(MODELS / "little-draft", path)
+    return path
+
+
+@pytest.fixture
+def hashes(tmp_path: Path) -> hash_cache.HashCache:
+    return hash_cache.HashCache(tmp_path / "hashes.json")
+
+
+def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
+    """
+    Folders and files of all three tools are found under the names the tools give them; projectors and later parts of a
+    split are no models.
+    """
+    laid_out.hub(home, "org/target", MODELS / "little-target")
+    laid_out.hub(home, "org/files", draft)
+    laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
+    for name in ("mmproj-x.gguf", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"):
+        other = home / name
+        other.write_bytes(draft.read_bytes())
+        laid_out.lm_studio(home, "maker/split", other)
+    models = home / ".ollama" / "models"
+    for place in ("registry.ollama.ai/library/qwen/8b", "registry.ollama.ai/me/own/latest", "hf.co/org/q/Q4_K_M"):
+        laid_out.ollama(models, place, {"model": draft.read_bytes()})
+    (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
+
+    found = {(one.name, one.shelf) for one in locate.everything()}
+
+    assert {
+        ("org/target", "Hugging Face"),
+        ("org/files/little-draft.gguf", "Hugging Face"),
+        ("maker/folder", "LM Studio"),
+        ("maker/split/m-00001-of-00002.gguf", "LM Studio"),
+        ("qwen:8b", "Ollama"),
+        ("me/own:latest", "Ollama"),
+        ("hf.co/org/q:Q4_K_M", "Ollama"),
+    } == found
+
+
+def test_empty_shelves_hold_nothing(home: Path) -> None:
+    """
+    A machine without any of the three tools has no models, and that is no error.
+    """
+    del home
+
+    assert [] == locate.everything()
+
+
+def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
+    """
+    The pointer to its home, the folder its settings name, and the place of old versions are all looked at.
+    """
+    moved = home / "moved"
+    moved.mkdir()
+    (home / ".lmstudio-home-pointer").write_text(f"{moved}\n")
+    (moved / "settings.json").write_text(json.dumps({"downloadsFolder": str(home / "disk")}))
+    named = laid_out.lm_studio(home, "maker/new", MODELS / "little-draft", models="disk")
+    old = laid_out.lm_studio(home, "maker/old", MODELS / "little-draft", models=".cache/lm-studio/models")
+
+    assert (named, old) == (locate.in_lm_studio("maker/new"), locate.in_lm_studio("maker/old"))
+
+
+def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several.
+    """
+    laid_out.lm_studio(home, "maker/folder", MODELS / "little-target")
+    file = laid_out.lm_studio(home, "maker/file", draft)
+
+    target = artifacts.freeze("maker/folder", artifacts.find("maker/folder", home, "lmstudio"), hashes)
+    one = artifacts.freeze("maker/file", artifacts.find("maker/file", home, "lmstudio"), hashes)
+
+    assert artifacts.freeze("t", MODELS / "little-target", hashes).digest == target.digest
+    assert {file.name: hashlib.sha256(draft.read_bytes()).hexdigest()} == one.files
+    assert [] == artifacts.check_pair(target, one)
+    (file.parent / "other.gguf").write_bytes(draft.read_bytes())
+    with pytest.raises(InputError, match=r"little-draft\.gguf, other\.gguf"):
+        artifacts.find("maker/file", home, "lmstudio")
+    assert file == artifacts.find("maker/file/little-draft.gguf", home, "lmstudio")
+
+
+def test_lm_studio_may_serve_what_lies_in_the_hub_cache(home: Path) -> None:
+    """
+    Where LM Studio's folder lacks a hub id, the hub cache is asked before it is called missing.
+    """
+    snapshot = laid_out.hub(home, "org/name", MODELS / "little-draft")
+
+    assert snapshot == artifacts.find("org/name", home, "lmstudio")
+    with pytest.raises(InputError, match="not on this machine") as raised:
+        artifacts.find("org/other", home, "lmstudio")
+    assert "lms get org/other" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("qwen:8b", "registry.ollama.ai/library/qwen/8b"),
+        ("qwen", "registry.ollama.ai/library/qwen/latest"),
+        ("me/own:v1", "registry.ollama.ai/me/own/v1"),
+        ("hf.co/org/name:Q4_K_M", "hf.co/org/name/Q4_K_M"),
+        ("host:5000/me/own", "host:5000/me/own/latest"),
+    ],
+)
+def test_a_name_of_ollama_is_completed_as_ollama_does(home: Path, name: str, place: str) -> None:
+    """
+    Registry, namespace and tag are added where a name leaves them out.
+    """
+    manifest = laid_out.ollama(home / ".ollama" / "models", place, {"model": b"GGUF"})
+
+    assert manifest == artifacts.find(name, home, "ollama")
+
+
+def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
+    home: Path, draft: Path, hashes: hash_cache.HashCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The digest covers the GGUF, the template, the parameters and an own draft, and not the licence.
+    """
+    models, place, content = home / "elsewhere", "registry.ollama.ai/library/little/1", draft.read_bytes()
+    monkeypatch.setenv("OLLAMA_MODELS", str(models))
+    layers = {"model": content, "template": b"{{ .Prompt }}", "params": b'{"temperature": 0}', "draft": content + b"\0"}
+
+    laid_out.ollama(models, place, {**layers, "license": b"free"})
+    first = artifacts.freeze("little:1", artifacts.find("little:1", home, "ollama"), hashes)
+    laid_out.ollama(models, place, {**layers, "license": b"freer"})
+    relicensed = artifacts.freeze("little:1", artifacts.find("little:1", home, "ollama"), hashes)
+    laid_out.ollama(models, place, {**layers, "params": b'{"temperature": 1}'})
+    warmer = artifacts.freeze("little:1", artifacts.find("little:1", home, "ollama"), hashes)
+
+    assert {kind: hashlib.sha256(part).hexdigest() for kind, part in layers.items()} == first.files
+    assert (True, False) == (first.digest == relicensed.digest, first.digest == warmer.digest)
+    assert 2 * len(content) + 1 == first.bytes
+    alone = artifacts.freeze("d", draft, hashes)
+    assert (alone.tokens_sha256, alone.shape, alone.quantisation) == (
+        first.tokens_sha256,
+        first.shape,
+        first.quantisation,
+    )
+
+
+def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    Layers of one kind do not hide each other.
+    """
+    layers = {"model": draft.read_bytes(), "adapter": b"one", "adapter 2": b"two"}
+    manifest = laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/a/1", layers)
+
+    assert layers.keys() == artifacts.freeze("a:1", manifest, hashes).files.keys()
+
+
+def test_damage_on_ollamas_shelf_is_found(home: Path, draft: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
+    refused with the command that fetches it.
+    """
+    models, place = home / ".ollama" / "models", "registry.ollama.ai/library/m/1"
+
+    def refused(match: str) -> None:
+        with pytest.raises(InputError, match=match) as raised:
+            artifacts.freeze("m:1", artifacts.find("m:1", home, "ollama"), hashes)
+        assert raised.value.hint
+
+    manifest = laid_out.ollama(models, place, {"model": draft.read_bytes(), "template": b"t"})
+    blob = locate.ollama_layers(manifest, "m:1")["template"]
+    blob.write_bytes(b"other")
+    refused(r"\(template\) does not hold what its name says")
+    blob.unlink()
+    refused("is missing")
+    laid_out.ollama(models, place, {"tensor": b"w", "json": b"{}"})
+    refused(r"in pieces \(tensor, json\)")
+    for text in ("{", "[]", '{"layers": 3}', '{"layers": [{"digest": "../../x", "mediaType": "y"}]}'):
+        manifest.write_text(text)
+        refused("no Ollama manifest|without kind or digest")
+    manifest.unlink()
+    with pytest.raises(InputError, match="not on this machine") as raised:
+        artifacts.find("m:1", home, "ollama")
+    assert "ollama pull m:1" in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["../../secret", "a/../b", "a//b", "/etc/passwd"])
+def test_names_do_not_leave_the_shelf(home: Path, name: str) -> None:
+    """
+    A name is looked up below the shelf and nowhere else.
+    """
+    (home / ".lmstudio" / "models").mkdir(parents=True)
+    (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
+
+    assert (None, None) == (locate.in_lm_studio(name), locate.in_ollama(name))
+
+
+def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: hash_cache.HashCache) -> None:
+    """
+    A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file.
+    """
+    manifest = laid_out.ollama(home / "m", "registry.ollama.ai/library/m/1", {"model": draft.read_bytes()})
+    blob = locate.ollama_layers(manifest, "m")["model"]
+
+    found = artifacts.find(str(blob), Path("/"))
+
+    assert artifacts.freeze("d", draft, hashes).tokens_sha256 == artifacts.freeze("b", found, hashes).tokens_sha256
+
+
+SLO = """
+schema = 1
+name = "shelved"
+[subject]
+backend = "{backend}"
+url = "http://127.0.0.1:9"
+target = "{target}"
+drafts = ["{draft}"]
+[[workload]]
+name = "w"
+canaries = "{canaries}"
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.1
+why = "it must pay"
+"""
+
+
+def test_prepare_freezes_from_the_shelf_of_the_backend(home: Path, draft: Path) -> None:
+    """
+    An SLO for LM Studio or Ollama names models as the tool does, and their files are what is frozen.
+    """
+    laid_out.lm_studio(home, "maker/target", MODELS / "little-target")
+    laid_out.lm_studio(home, "maker/draft", draft)
+    write_gguf.write(MODELS / "little-target", home / "t.gguf")
+    place = "registry.ollama.ai/library/little/1"
+    laid_out.ollama(home / ".ollama/models", place, {"model": (home / "t.gguf").read_bytes()})
+    canaries = MODELS.parent / "canaries" / "little" / "json.jsonl"
+
+    def frozen(backend: str, target: str, other: str) -> tuple[str, list[str]]:
+        path = home / f"{backend}.toml"
+        path.write_text(SLO.format(backend=backend, target=target, draft=other, canaries=canaries))
+        _, seen, drafts, _ = prepare.frozen_artifacts(inputs.read(path))
+        assert seen is not None
+        return seen.name, [one.name for one in drafts]
+
+    assert ("maker/target", ["maker/draft"]) == frozen("lmstudio", "maker/target", "maker/draft")
+    assert ("little:1", []) == frozen("ollama", "little:1", "modelfile")

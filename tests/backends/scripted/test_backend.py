@@ -1,0 +1,393 @@
+"""The scripted subject: what its script says is what is seen, at no cost of time."""
+
+import json
+import math
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.backends.scripted.answers import calls_for, match_for, text_for
+from gatekeeper.backends.scripted.backend import ScriptedBackend
+from gatekeeper.backends.scripted.script import Script, read_script
+from gatekeeper.core.canary import Canary, parse
+from gatekeeper.core.clock import VirtualClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.records import Answer, Generation, Role, setting
+from gatekeeper.core.verdict import Estimate
+from tests.backends.conftest import ROOT
+
+PLAIN = setting(draft=None)
+DRAFTING = setting(draft="d", num_draft_tokens=4)
+
+
+def prompt(name: str = "chat-1", **more: Any) -> Canary:
+    return Canary.model_validate({"id": name, "messages": [{"role": "user", "content": "say it"}], **more})
+
+
+def give(script: dict[str, Any], *asks: tuple[Canary, Any], **sampling: Any) -> list[Answer]:
+    backend = ScriptedBackend(Script.model_validate(script))
+    subject = backend.start(DRAFTING)
+    return [subject.answer(Ask(canary, which, Sampling(**sampling))) for canary, which in asks]
+
+
+def speed(answer: Answer) -> float:
+    assert answer.output_tokens is not None
+    return (answer.output_tokens - 1) / ((answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns) / 1e9)
+
+
+def seconds(answer: Answer) -> float:
+    return (answer.ended_ns - answer.sent_ns) / 1e9
+
+
+@given(
+    ratio=st.floats(0.2, 5),
+    seed=st.integers(0, 99),
+    acceptance=st.floats(0, 1),
+    tokens=st.integers(12, 80),
+    arrivals=st.sampled_from(["token", "round"]),
+)
+def test_a_decreed_ratio_reads_as_decreed(
+    ratio: float, seed: int, acceptance: float, tokens: int, arrivals: str
+) -> None:
+    """
+    With `ratio`, the estimate of throughput_ratio is that figure, whatever is accepted and however tokens arrive.
+    """
+    script = {"ratio": ratio, "seed": seed, "acceptance": acceptance, "tokens": tokens, "arrivals": arrivals}
+    names = [f"chat-{number}" for number in range(8)]
+    asks = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
+    answers = give(script, *asks)
+    made = [
+        Generation(
+            "soak-1", f"{canary.id}-{arm}", "chat", canary.id, arm, which, Role.MEASURED, 0, canary.id, 1, answer
+        )
+        for (canary, which), answer in zip(asks, answers, strict=True)
+        for arm in ["candidate" if which == DRAFTING else "plain"]
+    ]
+    mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
+    evidence = gather(Evidence("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True))
+
+    seen = estimate("throughput_ratio", evidence)
+
+    assert isinstance(seen, Estimate)
+    assert seen.center == pytest.approx(ratio, rel=1e-5)
+
+
+def test_ten_minutes_pass_in_no_time() -> None:
+    """
+    Virtual answers move the clock by their own length, and its ticks see their own instants.
+    """
+    backend = ScriptedBackend(Script.model_validate({"tokens": 100, "token": "100 ms", "prefill": "0 s"}))
+    assert isinstance(backend.clock, VirtualClock)
+    instants: list[int] = []
+    backend.clock.every(10**9, lambda: instants.append(backend.clock.now_ns()))
+    subject = backend.start(PLAIN)
+    began = time.monotonic()
+    for _ in range(60):
+        subject.answer(Ask(prompt(), PLAIN, Sampling()))
+
+    assert not backend.realtime
+    assert math.isclose(600, backend.clock.now_ns() / 1e9)
+    expected = [number * 10**9 for number in range(1, 601)]
+    assert expected == instants
+    assert time.monotonic() - began < 60
+
+
+def test_the_same_script_gives_the_same_records() -> None:
+    """
+    Seeded noise is noise and still the same twice; another seed gives another draw.
+    """
+    script = {"noise": {"answer": 0.1, "token": 0.2}, "modes": [{"share": 0.3, "slower": 2}]}
+    asks = [(prompt(), which) for which in (PLAIN, DRAFTING) * 5]
+
+    once, twice, other = give(script, *asks), give(script, *asks), give({**script, "seed": 2}, *asks)
+
+    assert once == twice
+    assert once != other
+
+
+def test_costs_make_the_ratio() -> None:
+    """
+    Without a decreed ratio a round costs one verify pass and the draft's time per proposed token.
+    """
+    script = {"token": 0.02, "verify": 0.024, "draft_token": {"d": 0.001}, "acceptance": 1.0, "tokens": 101}
+
+    (answer,) = give(script, (prompt(), DRAFTING))
+
+    assert answer.rounds is not None
+    gaps = [one.at_ns for one in answer.arrivals[::5]]
+    assert math.isclose(0.028, (gaps[-1] - gaps[0]) / 1e9 / (len(gaps) - 1), rel_tol=1e-6)
+    assert answer.rounds.drafted == 4 * answer.rounds.rounds
+
+
+def test_acceptance_is_what_was_decreed() -> None:
+    """
+    Over many answers the first position is accepted as often as the script says, by draft and by canary.
+    """
+    script = {"acceptance": {"d": 0.8, "lite": 0.3}, "canaries": {"tool-": {"acceptance": 0.1}}}
+    lite = setting(draft="lite", num_draft_tokens=4)
+    backend = ScriptedBackend(Script.model_validate(script))
+
+    def share(which: Any, prefix: str) -> float:
+        subject = backend.start(which)
+        rounds = [subject.answer(Ask(prompt(f"{prefix}{n}"), which, Sampling())).rounds for n in range(200)]
+        return sum(one.accepted_by_position[0] for one in rounds if one) / sum(
+            one.tried_by_position[0] for one in rounds if one
+        )
+
+    shares = [share(DRAFTING, "chat-"), share(lite, "chat-"), share(DRAFTING, "tool-")]
+
+    assert all(abs(seen - decreed) < 0.03 for seen, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
+
+
+def test_noise_has_its_shape() -> None:
+    """
+    Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed.
+    """
+    script = {"noise": {"answer": 0.2, "autocorrelation": 0.7}, "prefill": 0}
+    logs = [math.log(seconds(one)) for one in give(script, *[(prompt(), PLAIN)] * 3000)]
+
+    middle = statistics.fmean(logs)
+    lagged = statistics.correlation(logs[:-1], logs[1:])
+    assert abs(statistics.pstdev(logs) - 0.2) < 0.02
+    assert abs(lagged - 0.7) < 0.05
+    assert abs(middle - math.log(64 * 0.02)) < 0.03
+
+
+def test_drift_grows_and_stays() -> None:
+    """
+    A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay too.
+    """
+    script = {"drift": [{"by": 0.10, "over": "60 s", "arm": "plain"}, {"of": "acceptance", "by": -1, "over": "60 s"}]}
+    answers = give(script, *[(prompt(), which) for _ in range(200) for which in (PLAIN, DRAFTING)])
+
+    plain, drafting = answers[::2], answers[1::2]
+    assert math.isclose(1.10, seconds(plain[-1]) / seconds(plain[0]), rel_tol=1e-6)
+    assert math.isclose(seconds(plain[-1]), seconds(plain[-2]), rel_tol=1e-6)
+    assert drafting[0].rounds is not None
+    assert drafting[-1].rounds is not None
+    assert drafting[0].rounds.accepted > drafting[-1].rounds.accepted
+    assert not drafting[-1].rounds.accepted
+
+
+def test_modes_make_a_bimodal_baseline() -> None:
+    """
+    The named share of plain answers is slower by the named factor, and no candidate's is.
+    """
+    script = {"modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}]}
+    answers = give(script, *[(prompt(), which) for _ in range(500) for which in (PLAIN, DRAFTING)])
+
+    plain = [seconds(one) for one in answers[::2]]
+    slow = [one for one in plain if math.isclose(one, 1.4 * min(plain), rel_tol=1e-6)]
+    assert abs(len(slow) / len(plain) - 0.3) < 0.07
+    modes = 2
+    assert modes == len({round(one, 6) for one in plain})
+    assert 1 == len({round(seconds(one), 6) for one in answers[1::2]})
+
+
+def test_counters_can_lie() -> None:
+    """
+    Counters can be silent or deny every proposal, claims can exceed the truth, and a draft can be silently ignored.
+    """
+    asks = [(prompt(), DRAFTING)]
+    (honest,) = give({"claims": {"accepted": 2.0}}, *asks)
+    (silent,) = give({"counters": "silent"}, *asks)
+    (denied,) = give({"counters": "zero"}, *asks)
+    (ignored,) = give({"engaged": False}, *asks)
+
+    assert honest.rounds is not None
+    assert denied.rounds is not None
+    assert ignored.rounds is not None
+    assert honest.claims.accepted == 2 * honest.rounds.accepted
+    assert silent.rounds is None
+    nothing = [(0, 0), (0, 0)]
+    assert nothing == [(one.drafted, one.accepted) for one in (denied.rounds, ignored.rounds)]
+    assert math.isclose(50, speed(ignored), rel_tol=1e-9)
+
+
+def test_faults_strike_where_they_are_told() -> None:
+    """
+    Each kind of fault comes at its answer, says what it is, and ends the subject only where it would.
+    """
+    faults = ["garble", "truncate", "short", "hang"]
+    script = {"faults": [{"answer": number, "fault": fault} for number, fault in enumerate(faults, start=2)]}
+
+    answers = give(script, *[(prompt(), PLAIN)] * 6)
+
+    kinds = [one.fault.split(":")[0] if one.fault else None for one in answers]
+    expected = [None, "garbled stream", "cut off", None, "timeout", "not running"]
+    assert expected == kinds
+    assert (answers[3].finish, answers[3].output_tokens) == ("length", 32)
+    assert seconds(answers[4]) > 120
+
+
+def test_quality_and_agreement_are_decreed_apart() -> None:
+    """
+    Shares of right answers hold per arm on the same canaries; disagreement alone leaves answers right.
+    """
+    canaries = [prompt(f"q-{number}", expect={"json_schema": {"const": number}}) for number in range(300)]
+    script = {"quality": {"plain": 0.9, "candidate": 0.8}}
+    asks = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
+
+    def right(answers: list[Answer]) -> list[bool]:
+        return [one.text.strip() == str(number) for number, one in enumerate(answers)]
+
+    spoiled = give(script, *asks)
+    plain, drafting = right(spoiled[::2]), right(spoiled[1::2])
+    differing = give({"agreement": 0.5}, *asks)
+    tokens = [[arrival.token_id for arrival in one.arrivals] for one in differing]
+
+    assert abs(sum(plain) / 300 - 0.9) < 0.05
+    assert abs(sum(drafting) / 300 - 0.8) < 0.06
+    assert all(one or not other for one, other in zip(plain, drafting, strict=True))
+    assert all(right(differing[1::2]))
+    equal = sum(one == other for one, other in zip(tokens[::2], tokens[1::2], strict=True))
+    assert abs(equal / 300 - 0.5) < 0.1
+
+
+def test_concurrent_streams_share_virtual_time() -> None:
+    """
+    With four streams, eight equal answers take the time of two, and what batching costs is added.
+    """
+    backend = ScriptedBackend(Script.model_validate({"batching": {"plain": 0.5}, "prefill": 0}))
+    four = setting(draft=None, concurrency=4)
+    subject = backend.start(four)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: subject.answer(Ask(prompt(), four, Sampling())), range(8)))
+
+    alone = 64 * 0.02
+    assert {round(alone * 2.5, 6)} == {round(seconds(one), 6) for one in answers}
+    span = max(one.ended_ns for one in answers) - min(one.sent_ns for one in answers)
+    assert math.isclose(2 * 2.5 * alone, span / 1e9, rel_tol=1e-6)
+
+
+def test_real_time_is_waited_for() -> None:
+    """
+    In real time the clock is the machine's, and arrivals are not earlier than the script says.
+    """
+    script = Script.model_validate({"time": "real", "token": "2 ms", "prefill": "1 ms", "tokens": 5})
+    backend = ScriptedBackend(script)
+
+    answer = backend.start(PLAIN).answer(Ask(prompt(), PLAIN, Sampling()))
+
+    assert backend.realtime
+    assert seconds(answer) >= 0.011
+    assert backend.clock.now_ns() >= answer.ended_ns
+
+
+def test_sight_hides_what_is_not_seen() -> None:
+    """
+    A script can play a server that shows less: no token ids, no counts, chunks of whole rounds.
+    """
+    script = {"sight": ["arrivals", "text", "plain", "claimed_rounds"], "arrivals": "round"}
+
+    (answer,) = give(script, (prompt(), DRAFTING))
+
+    assert answer.rounds is None
+    assert answer.output_tokens is None
+    assert answer.claims.rounds == len(answer.arrivals)
+    assert {(None, None, None)} == {arrival[1:] for arrival in answer.arrivals}
+
+
+def test_the_little_canaries_can_be_satisfied() -> None:
+    """
+    For every canary we ship a right answer can be constructed.
+    """
+    for file in sorted((ROOT / "canaries" / "little").glob("*.jsonl")):
+        for canary in parse(file.read_text("utf-8"), file.name):
+            assert text_for(canary) or calls_for(canary)
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer", "minimum": 3}}},
+    {"type": "array", "minItems": 2, "items": {"enum": ["x", "y"]}},
+    {"$ref": "#/$defs/point", "$defs": {"point": {"type": "object", "required": ["x"], "properties": {"x": {}}}}},
+    {"anyOf": [{"type": "number", "exclusiveMinimum": 2.5, "multipleOf": 0.5}, {"type": "null"}]},
+    {"allOf": [{"required": ["a"]}, {"required": ["b"], "properties": {"b": {"type": "boolean"}}}]},
+    {"type": "string", "minLength": 9, "maxLength": 9},
+    {"type": "string", "pattern": "^[A-Z]{2}-\\d+$"},
+    {"type": "string", "format": "date"},
+    {"type": ["null", "string"]},
+    {"type": "integer", "maximum": -5},
+    {"type": "integer", "exclusiveMaximum": 0},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_schemas_are_satisfied(schema: dict[str, Any]) -> None:
+    """
+    A constructed instance satisfies its schema.
+    """
+    text = text_for(prompt(expect={"json_schema": schema}))
+
+    assert text is not None
+    jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^1\. \w+\n2\.", r"(red|blue) \1", r"[^a-d]{3,}", r"^(\S+ ){4}\S\.$", r"x*?y+", ""]
+)
+def test_patterns_are_matched(pattern: str) -> None:
+    """
+    A constructed text is found by its pattern.
+    """
+    assert match_for(pattern) is not None
+
+
+def test_what_cannot_be_constructed_is_said() -> None:
+    """
+    A pattern beyond the constructor names the canary and how to help; an answer in the script does help.
+    """
+    hard = prompt("hard", expect={"regex": "^(?=.*7)(?=.*x).{3}$"})
+
+    with pytest.raises(InputError, match="hard") as caught:
+        give({}, (hard, PLAIN))
+    (answer,) = give({"answers": {"hard": "a7x"}}, (hard, PLAIN))
+
+    assert '"answers"' in caught.value.hint
+    assert answer.text == "a7x"
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ('{"tokn": 1}', "tokn: unknown key; did you mean 'token'?"),
+        ('{"acceptance": 1.5}', "0 to 1"),
+        ('{"faults": [{"fault": "explode"}]}', "faults.0.fault"),
+        ('{"canaries": {"tool-": {"speed": 1}}}', "'tool-': speed"),
+        ('{"sight": ["everything"]}', "allowed: arrivals, "),
+        ('{"token": "fast"}', "cannot read 'fast'"),
+        ('{"token": ', "not a script"),
+        ("[]", "dict"),
+    ],
+)
+def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: str) -> None:
+    """
+    A script that is wrong is an input error naming the file and the place.
+    """
+    file = tmp_path / "truth.json"
+    file.write_text(written)
+
+    with pytest.raises(InputError, match=r"truth\.json") as caught:
+        read_script(file)
+
+    assert complaint in caught.value.message
+
+
+def test_a_missing_script_is_explained(tmp_path: Path) -> None:
+    """
+    A script that is not there is an input error that says against what its path is resolved.
+    """
+    with pytest.raises(InputError, match=r"nowhere\.json") as caught:
+        read_script(tmp_path / "nowhere.json")
+
+    assert "relative to the SLO file" in caught.value.hint

@@ -1,0 +1,221 @@
+"""Launched programs: found, awaited, quoted, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+import pytest
+
+import gatekeeper
+from gatekeeper.backends.http import control
+from gatekeeper.backends.process import Launched, free_port, how_it_ended, installed_beside, launch
+from gatekeeper.core.errors import InputError
+from tests.backends.conftest import ROOT
+
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+)
+
+
+def started(tmp_path: Path, port: int) -> Launched:
+    command = [sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1", "-d", str(tmp_path)]
+    return launch(
+        command,
+        log=tmp_path / "logs" / "server.log",
+        ready=lambda _: control.status(f"http://127.0.0.1:{port}/", {}) == 200,
+        start_timeout=20,
+        install="",
+    )
+
+
+def until(condition: object, patience: float = 20) -> bool:
+    """Poll *condition* until it holds."""
+    assert callable(condition)
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process has ended; an orphan may wait for its new parent to notice."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
+    """
+    A launched server answers, its pid is its own, its log is kept, and closing leaves neither it nor its leash.
+    """
+    port = free_port()
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+
+    launched = started(tmp_path, port)
+    alive, command = launched.alive(), psutil.Process(launched.pid).cmdline()
+    launched.close()
+    launched.close()
+
+    assert alive
+    assert "http.server" in command
+    assert not launched.alive()
+    assert before >= {child.pid for child in psutil.Process().children(recursive=True)}
+    assert "GET /" in (tmp_path / "logs" / "server.log").read_text()
+
+
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
+    """
+    A program that is not on PATH is an input error with how to install it.
+    """
+    with pytest.raises(InputError, match="'no-such-server' is not on PATH") as caught:
+        launch(["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew it")
+
+    expected = (2, "brew it")
+    assert expected == (caught.value.exit_code, caught.value.hint)
+
+
+def test_an_early_end_is_quoted(tmp_path: Path) -> None:
+    """
+    A server that exits at start is an input error with its exit code and its last words.
+    """
+    command = [sys.executable, "-c", "import sys; print('cannot open the model', file=sys.stderr); sys.exit(3)"]
+
+    with pytest.raises(InputError, match="ended at start: exit code 3") as caught:
+        launch(command, log=tmp_path / "log", ready=lambda _: False, start_timeout=20, install="")
+
+    assert "cannot open the model" in caught.value.hint
+
+
+def test_an_endless_start_is_ended(tmp_path: Path) -> None:
+    """
+    A server that never becomes healthy is an input error that says how long was waited, and it is gone.
+    """
+    command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(600)"]
+
+    with pytest.raises(InputError, match=r"not healthy within start_timeout = 0\.5 s"):
+        launch(command, log=tmp_path / "log", ready=lambda _: False, start_timeout=0.5, install="")
+
+    assert gone(int((tmp_path / "log").read_text()))
+
+
+def test_a_death_is_told_by_its_signal(tmp_path: Path) -> None:
+    """
+    A server that is killed is known to have died of that signal, through its leash.
+    """
+    launched = started(tmp_path, free_port())
+
+    os.kill(launched.pid, signal.SIGKILL)
+
+    died = "signal 9"
+    assert died == launched.ending(20)
+    launched.close()
+
+
+def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
+    """
+    A server deaf to SIGTERM is killed after the grace.
+    """
+    launched = Launched([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
+    assert until(lambda: "deaf" in (tmp_path / "log").read_text())
+
+    launched.close()
+
+    assert gone(launched.pid)
+
+
+def test_a_killed_leash_leaves_nothing(tmp_path: Path) -> None:
+    """
+    Should somebody kill the leash itself, closing still ends the server.
+    """
+    launched = started(tmp_path, free_port())
+
+    launched._leash.kill()
+    launched._leash.wait()
+    launched.close()
+
+    assert until(lambda: gone(launched.pid))
+
+
+@pytest.mark.parametrize("server", ["-m http.server 0 --bind 127.0.0.1", "-c deaf"])
+def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
+    """
+    When gatekeeper is killed with SIGKILL its servers end too: politely, or, if they are deaf, by force.
+    """
+    command = [sys.executable, *server.split()]
+    if server.endswith("deaf"):
+        command[-1] = STUBBORN
+    program = (
+        "import time\n"
+        "from pathlib import Path\n"
+        "from gatekeeper.backends.process import Launched\n"
+        f"launched = Launched({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
+        "print(launched.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    leash = psutil.Process(pid).ppid()
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    assert until(lambda: gone(pid))
+    assert until(lambda: gone(leash))
+
+
+@pytest.mark.parametrize(("status", "words"), [(-9, "signal 9"), (137, "signal 9"), (3, "exit code 3")])
+def test_endings_are_named(status: int, words: str) -> None:
+    """
+    An exit status is written as a person would say it, whether a signal came directly or through the leash.
+    """
+    assert words == how_it_ended(status)
+
+
+def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
+    """
+    Only our own modules get our package on their path; a server of another environment keeps its own.
+    """
+    command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
+    said = []
+    for ours in (False, True):
+        launched = Launched(command, log=tmp_path / "log", ours=ours)
+        launched.ending(20)
+        launched.close()
+        said.append((tmp_path / "log").read_text().split())
+
+    inherited = os.environ.get("PYTHONPATH", "None")
+    foreign = [inherited, "1"]
+    assert foreign == said[0]
+    assert said[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("#!{python}\n", {"pytest": version("pytest")}),
+        ("#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n", {"pytest": version("pytest")}),
+        ("#!/bin/sh\necho 1.2.3\n", {}),
+    ],
+)
+def test_versions_are_those_of_the_programs_own_environment(
+    tmp_path: Path, written: str, expected: dict[str, str]
+) -> None:
+    """
+    Packages are looked up with the Python that runs the program; what is no Python program tells nothing.
+    """
+    program = tmp_path / "serve"
+    program.write_text(written.replace("{python}", sys.executable))
+    program.chmod(0o755)
+
+    assert expected == installed_beside(str(program), ["pytest", "no-such-package"])
+    assert {} == installed_beside(str(tmp_path / "missing"), ["pytest"])

@@ -1,0 +1,136 @@
+"""A whole run made by hand: the sweep's and the soak's answers of workloads that win, lose or break a promise."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gatekeeper.analysis.plan.ladder import speculates
+from gatekeeper.analysis.plan.sweep_plan import plain_of, residence_by, sweep_plan
+from gatekeeper.analysis.verdict.case import Case, Leg, Recorded
+from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
+from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting
+from tests.builders.slo import SECOND, canaries, counted, generation, objective, slo, steady
+
+COUNT = 8
+SOAK_S = 600
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a workload does: the candidate's speed over plain decoding, with noise per answer."""
+
+    ratio: float
+    noise: float = 0.01
+
+
+WINNING, LOSING, FAILING = Made(1.5), Made(0.6), Made(0.9)
+
+
+def bare(
+    workloads: Mapping[str, Made],
+    *,
+    shares: bool = True,
+    optional: tuple[str, ...] = (),
+    objectives: tuple[dict[str, Any], ...] = (),
+    **changes: Any,
+) -> Case:
+    """Return a case whose sweep is recorded and whose soaks are not."""
+    written = slo(
+        *(objectives or (objective("throughput_ratio", at_least=1.1),)),
+        workload=[
+            {
+                "name": name,
+                "canaries": f"{name}.jsonl",
+                "speculation": "optional" if name in optional else "required",
+            }
+            for name in workloads
+        ],
+        **changes,
+    )
+    frozen = {name: canaries(COUNT, name) for name in workloads}
+    residence = residence_by(() if shares else ("draft", "num_draft_tokens"))
+    plan = sweep_plan(written, frozen, shares_process=shares, residence=residence, seed=7)
+    return Case(
+        slo=written,
+        canaries=frozen,
+        plan=plan,
+        residence=residence,
+        shares_process=shares,
+        manifest_sha256="abc",
+        seed=7,
+        sweep={
+            trial.name: Recorded(
+                tuple(
+                    _answered(step.workload, step.canary.id, trial.setting, workloads[step.workload], number, step.pair)
+                    for number, step in enumerate(one for block in plan.blocks for one in block.steps)
+                    if step.trial is trial
+                )
+            )
+            for trial in plan.trials
+        },
+        soaks={},
+    )
+
+
+def _answered(
+    workload: str, canary: str, knobs: Setting, made: Made, at_s: float, pair: str, role: Role = Role.MEASURED
+) -> Generation:
+    spoken = speculates(knobs)
+    shuffle = random.Random(f"{workload} {canary} {at_s} {spoken}")
+    # The default length is the best, and a loser loses at every length.
+    short = 0.9 if made.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
+    gap = 0.05 / (made.ratio * short if spoken and not pair.startswith("soak") else made.ratio if spoken else 1.0)
+    gap *= 1 + shuffle.gauss(0, made.noise)
+    length = int(dict(knobs).get("num_draft_tokens") or 4)
+    one = steady(gap, 10, sent_s=at_s, rounds=counted(4, 4 * length, 6) if spoken else None)
+    return generation(
+        one,
+        canary,
+        arm="candidate" if spoken else "plain",
+        workload=workload,
+        setting=knobs,
+        role=role,
+        pair=pair,
+        key=f"{workload}/{canary}/{at_s}/{spoken}",
+        at=f"2026-01-01T00:{int(at_s) // 60:02}:{int(at_s) % 60:02}.000000Z",
+    )
+
+
+def soaked(case: Case, leg: Leg, workloads: Mapping[str, Made]) -> tuple[Generation, ...]:
+    """Return ten minutes of answers in turn, each speculating one beside its plain twin."""
+    found: list[Generation] = []
+    at, number = 0.0, 0
+    names = list(leg.settings)
+    while at < SOAK_S:
+        name = names[number % len(names)]
+        knobs = leg.settings[name]
+        canary = case.canaries[name][number // len(names) % COUNT].id
+        pair = f"soak-{number}"
+        found.append(_answered(name, canary, knobs, workloads[name], at, pair))
+        if speculates(knobs):
+            found.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.SENTINEL))
+        at, number = at + 6, number + 1
+    closing = replace(found[-1], answer=replace(found[-1].answer, ended_ns=SOAK_S * SECOND))
+    return (*found[:-1], closing)
+
+
+def with_soak(case: Case, leg: Leg, made: Made | Mapping[str, Made]) -> Case:
+    """Return the case with *leg* recorded."""
+    workloads = dict.fromkeys(leg.settings, made) if isinstance(made, Made) else made
+    return replace(case, soaks={**case.soaks, leg.name: Recorded(soaked(case, leg, workloads))})
+
+
+def concluded(case: Case, made: Made = WINNING) -> Conclusion:
+    """Run every soak that is asked for, and conclude."""
+    while needs := conclude(case).needs:
+        for leg in needs:
+            case = with_soak(case, leg, made)
+    return conclude(case)
+
+
+def sample(second: int, footprint: float, *, phase: str) -> HostSample:
+    """Return what the host says at *second* of a soak."""
+    reading = Reading(footprint, "B", "made", "ok", 0.0)
+    at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z"
+    return HostSample(at, second * SECOND, {"subject_footprint": reading}, phase=phase)

@@ -1,0 +1,218 @@
+"""A deployed policy: a run directory with what a watch reads of one, and a subject whose truth can be written."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.deploy.watch import start
+from gatekeeper.deploy.watch.outputs import Ears
+from gatekeeper.deploy.watch.session import Session
+from tests.builders.place import canary_lines
+
+WATCH = {
+    "interval": 10.0,
+    "duty": 0.2,
+    "window": 1200.0,
+    "missing_for": 120.0,
+    "quiet_for": 300.0,
+    "quiet_most": 2400.0,
+}
+GUARDS = (
+    {"metric": "acceptance_rate", "at_least": 0.5, "for": 20.0, "why": "a draft that guesses so badly does not pay"},
+    {"metric": "error_rate", "at_most": 0.2, "for": 20.0},
+)
+SETTING = {"draft": "heavy", "num_draft_tokens": 4}
+LADDER = ({"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2},)
+
+
+@dataclass
+class Heard:
+    """What a session told: people, programs, and a collector."""
+
+    said: list[str] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ears(self) -> Ears:
+        return Ears(lambda text, _: self.said.append(text), lambda entry: self.entries.append(dict(entry)))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.entries if entry["kind"] == kind]
+
+    @property
+    def changes(self) -> list[str]:
+        return [f"{one['change']} {one['from_rung']}>{one['to_rung']}" for one in self.of("change")]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A folder with a run, its SLO and its policy."""
+
+    path: Path
+    subject: Mapping[str, Any]
+    issued: datetime
+
+    @classmethod
+    def scripted(cls, path: Path, truth: Mapping[str, Any] | None = None) -> "Deployed":
+        """Deploy a scripted subject, whose clock begins in 2026."""
+        subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
+        made = cls(path, subject, datetime(2026, 1, 1, tzinfo=UTC))
+        made.truth(**(truth or {}))
+        return made._frozen()
+
+    @classmethod
+    def served(cls, path: Path, url: str, backend: str = "openai", **subject: Any) -> "Deployed":
+        """Deploy what answers at *url*."""
+        written = {"backend": backend, "target": "org/target", "drafts": ["heavy", "light"], "url": url, **subject}
+        return cls(path, written, datetime.now(UTC) - timedelta(hours=1))._frozen()
+
+    def _frozen(self) -> "Deployed":
+        canaries = canary_lines("easy", 12)
+        slo = {
+            "schema": 1,
+            "name": "deployed",
+            "subject": dict(self.subject),
+            "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+            "sweep": {"num_draft_tokens": [2, 4]},
+            "objective": [{"metric": "error_rate", "at_most": 0, "why": "no answer may fail"}],
+        }
+        profile = 'schema = 1\nname = "steady"\nmix = { "*" = 1 }\n'
+        run = self.path / "run"
+        (run / "inputs").mkdir(parents=True)
+        (self.path / "slo.toml").write_text(tomli_w.dumps(slo))
+        (run / "inputs" / "slo.toml").write_text(tomli_w.dumps(slo))
+        (run / "inputs" / "profile.toml").write_text(profile)
+        (run / "inputs" / "canaries-easy.jsonl").write_text(canaries)
+        manifest = Manifest(
+            slo=File(name="slo.toml", sha256=sha256(tomli_w.dumps(slo))),
+            backend=self.subject["backend"],
+            shares_process=True,
+            streams=1,
+            restart_knobs=(),
+            sight=(),
+            target=None,
+            sampling={},
+            canaries={"easy": File(name="easy.jsonl", sha256=sha256(canaries), count=12)},
+            profile=File(name="steady.toml", sha256=sha256(profile)),
+            versions={},
+            host={},
+            frozen_at=stamp(self.issued),
+        )
+        (run / "manifest.json").write_text(manifest.text())
+        (run / "events.jsonl").write_text(json.dumps({"at": stamp(self.issued), "kind": "stage"}) + "\n")
+        workload = {"name": "easy", "outcome": "promoted", "setting": SETTING}
+        (run / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": [workload]}))
+        self.policy()
+        return self
+
+    def truth(self, **truth: Any) -> None:
+        """Write what is true of a scripted subject from now on."""
+        usual = {"seed": 3, "tokens": 24, "acceptance": 0.9, "noise": {"answer": 0.02}}
+        (self.path / "truth.json").write_text(json.dumps({**usual, **truth}))
+
+    def policy(
+        self,
+        *,
+        guards: Sequence[Mapping[str, Any]] = GUARDS,
+        watch: Mapping[str, Any] | None = None,
+        route: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> Path:
+        """Write the policy, in the place of the one before."""
+        run, path = self.path / "run", self.path / "policy.toml"
+        usual = {"workload": "easy", "speculation": True, "setting": SETTING, "ladder": list(LADDER)}
+        policy = {
+            "schema": 1,
+            "slo": "deployed",
+            "grade": "demo",
+            "manifest_sha256": sha256((run / "manifest.json").read_bytes()),
+            "verdict_sha256": sha256((run / "verdict.json").read_bytes()),
+            "issued": stamp(self.issued),
+            "expires": stamp(self.issued + timedelta(days=30)),
+            "watch": {**WATCH, **(watch or {})},
+            "route": [{**usual, **(route or {})}],
+            "guard": list(guards),
+            **changes,
+        }
+        path.write_text(tomli_w.dumps(policy))
+        return path
+
+    def session(self, heard: Heard, clock: Any = None, **options: Any) -> AbstractContextManager[Session]:
+        """Open a session as the command does."""
+        given = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
+        return start.session(self.path / "policy.toml", start.Options(**given), heard.ears, clock)
+
+    def watch(self, rounds: int, **options: Any) -> tuple[int, Heard]:
+        """Look *rounds* times; return the exit code and what was told."""
+        heard = Heard()
+        with self.session(heard, **options) as session:
+            return session.run(rounds), heard
+
+    @property
+    def overlay(self) -> str:
+        return (self.path / "policy.live.toml").read_text()
+
+
+class Answering(ThreadingHTTPServer):
+    """A server that answers every chat with the words its canary expects, as a model of some name."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.model = "org/target"
+        self.status = 200
+        self.drafted, self.accepted = 10, 9
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Answering
+
+    def do_GET(self) -> None:
+        document = {"data": [{"id": self.server.model}]} if self.path == "/v1/models" else {"status": "ok"}
+        self._send(json.dumps(document).encode(), "application/json")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        deltas: list[dict[str, Any]] = [{"delta": {"content": f"word{number} "}} for number in range(8)]
+        deltas.append({"delta": {}, "finish_reason": "stop"})
+        pieces: list[dict[str, Any]] = [{"choices": [{"index": 0, **delta}]} for delta in deltas]
+        usage = {"prompt_tokens": 5, "completion_tokens": 8}
+        pieces.append({"choices": [], "usage": usage, "timings": self._timings()})
+        lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **one})}\n\n" for one in pieces]
+        self._send("".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")
+
+    def _timings(self) -> dict[str, Any]:
+        return {"draft_n": self.server.drafted, "draft_n_accepted": self.server.accepted}
+
+    def _send(self, body: bytes, kind: str) -> None:
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""

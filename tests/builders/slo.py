@@ -1,0 +1,165 @@
+"""Promises, canaries and answers made by hand, so that every figure in a test can be checked on paper."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Rounds, Setting, setting
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Missing
+
+SECOND = 1_000_000_000
+FAST = setting(draft="heavy", num_draft_tokens=4)
+PLAIN = setting(draft=None)
+
+Twins = tuple[list[Generation], list[Generation]]
+
+
+def canary(name: str = "c-00", **more: Any) -> Canary:
+    return Canary.model_validate({"id": name, "messages": [{"role": "user", "content": f"Say {name}."}], **more})
+
+
+def canaries(count: int, prefix: str = "c", **more: Any) -> tuple[Canary, ...]:
+    return tuple(canary(f"{prefix}-{number:03}", **more) for number in range(count))
+
+
+def objective(metric: str, **more: Any) -> dict[str, Any]:
+    bound = {} if {"at_least", "at_most"} & more.keys() else {"at_least": 1.0}
+    return {"metric": metric, "why": "a test promises it", **bound, **more}
+
+
+def slo(*objectives: Mapping[str, Any], **changes: Any) -> Slo:
+    """Return a small SLO: one workload `easy`, two drafts, draft lengths 2 and 4."""
+    return Slo.model_validate(
+        {
+            "schema": 1,
+            "name": "made",
+            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"},
+            "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+            "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
+            "soak": {"duration": "600 s"},
+            "objective": list(objectives) or [objective("throughput_ratio", at_least=1.16)],
+            **changes,
+        }
+    )
+
+
+def arrivals(
+    times_s: Sequence[float],
+    tokens: Sequence[int | None] | None = None,
+    drafted: Sequence[bool | None] | None = None,
+    ids: Sequence[int | None] | None = None,
+) -> tuple[Arrival, ...]:
+    """Return arrivals at *times_s*, one token each unless told."""
+    count = len(times_s)
+    return tuple(
+        Arrival(round(at * SECOND), many, proposed, token)
+        for at, many, proposed, token in zip(
+            times_s, tokens or [1] * count, drafted or [None] * count, ids or [None] * count, strict=True
+        )
+    )
+
+
+def answer(
+    times_s: Sequence[float] = (0.1, 0.2, 0.3),
+    *,
+    sent_s: float = 0.0,
+    ended_s: float | None = None,
+    tokens: Sequence[int | None] | None = None,
+    drafted: Sequence[bool | None] | None = None,
+    ids: Sequence[int | None] | None = None,
+    **more: Any,
+) -> Answer:
+    """Return an answer whose arrivals come at *times_s* after it was sent; it ends with the last one unless told."""
+    last = ended_s if ended_s is not None else max(times_s, default=0.0)
+    counted = [many for many in (tokens or [1] * len(times_s)) if many is not None]
+    return Answer(
+        sent_ns=round(sent_s * SECOND),
+        ended_ns=round((sent_s + last) * SECOND),
+        arrivals=arrivals([sent_s + at for at in times_s], tokens, drafted, ids),
+        **{"output_tokens": sum(counted), "finish": "stop", "text": "ok", **more},
+    )
+
+
+def generation(made: Answer, name: str = "c-000", *, arm: str = "candidate", **more: Any) -> Generation:
+    knobs: Setting = FAST if arm == "candidate" else PLAIN
+    fields: dict[str, Any] = {
+        "trial": "soak-1",
+        "key": f"{arm}-{name}-{made.sent_ns}",
+        "workload": "easy",
+        "setting": knobs,
+        "role": Role.MEASURED,
+        "repeat": 0,
+        "pair": "",
+        "concurrency": 1,
+        "at": f"2026-01-01T00:00:{made.sent_ns // SECOND % 60:02}.000000Z",
+        **more,
+    }
+    return Generation(canary=name, arm=arm, answer=made, **fields)
+
+
+def steady(seconds: float, count: int = 8, *, first_s: float = 0.1, sent_s: float = 0.0, **more: Any) -> Answer:
+    """Return *count* tokens, *seconds* apart, the first one after *first_s*."""
+    return answer([first_s + seconds * number for number in range(count)], sent_s=sent_s, **more)
+
+
+def counted(rounds: int, drafted: int, accepted: int) -> Rounds:
+    return Rounds(rounds, drafted, accepted)
+
+
+def claimed(drafted: int, accepted: int) -> Claims:
+    return Claims(drafted=drafted, accepted=accepted)
+
+
+def evidence(
+    answers: Sequence[Generation], plain: Sequence[Generation] = (), known: Sequence[Canary] = (), **more: Any
+) -> Evidence:
+    """Gather *answers* and *plain*; the frozen set is the canaries they name, unless *known* says otherwise."""
+    names = {one.canary: canary(one.canary) for one in (*answers, *plain)}
+    frozen = {one.id: one for one in known} or names
+    bare = Evidence("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
+    return gather(replace(bare, **more))
+
+
+def known(found: Estimate | Missing) -> Estimate:
+    assert isinstance(found, Estimate), found
+    return found
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value)
+
+
+def because(found: Estimate | Missing) -> str:
+    assert isinstance(found, Missing), found
+    return found.because
+
+
+def twins(
+    count: int,
+    mine: Callable[[int], Answer],
+    plain: Callable[[int], Answer],
+    *,
+    role: Role = Role.SENTINEL,
+) -> Twins:
+    """Return *count* pairs, one per canary."""
+    ours = [generation(mine(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
+    theirs = [generation(plain(at), f"c-{at:03}", arm="plain", role=role, pair=f"p{at}") for at in range(count)]
+    return ours, theirs
+
+
+def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[Generation]:
+    return [generation(make(at), f"c-{at:03}", key=f"{at}.{again}") for at in range(count) for again in range(repeats)]
+
+
+def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
+    """Answer canary number n of the frozen set rightly or wrongly."""
+    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
+    return [
+        generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
+        for at, ok in enumerate(passes)
+    ]

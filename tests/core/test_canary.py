@@ -1,0 +1,160 @@
+"""Canary files: what is wrong is said with its line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.canary import Canary, parse
+from gatekeeper.core.errors import InputError
+
+GOOD = {"id": "a", "messages": [{"role": "user", "content": "Hi."}]}
+ROOT = Path(__file__).parents[2] / "canaries"
+
+
+def lines(*canaries: Any) -> str:
+    return "".join(json.dumps(one) + "\n" for one in canaries)
+
+
+def refused(text: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        parse(text, "c.jsonl")
+    return caught.value
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: path.stem)
+def test_shipped_canaries_are_read(path: Path) -> None:
+    """
+    Every file that ships is valid, and each line is a canary.
+    """
+    text = path.read_text()
+
+    assert len(text.splitlines()) == len(parse(text, path.name))
+
+
+def test_blank_lines_are_no_canaries() -> None:
+    """
+    People leave blank lines; they mean nothing.
+    """
+    assert ["a", "b"] == [one.id for one in parse(f"\n{lines(GOOD)}\n  \n{lines({**GOOD, 'id': 'b'})}", "c")]
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\u000b", "\x1c", "é✓"])
+def test_only_a_line_feed_ends_a_line(odd: str) -> None:
+    """
+    Characters that Python calls line ends may stand inside a JSON string.
+    """
+    content = f"one{odd}two"
+    text = json.dumps({**GOOD, "messages": [{"role": "user", "content": content}]}, ensure_ascii=False)
+    text = text.replace("\\u000b", odd).replace("\\u001c", odd) if odd in "\x0b\x1c" else text
+    if odd in "\x0b\x1c":
+        assert "not JSON" in refused(text).message  # a raw control character is no JSON, whatever the line
+        return
+
+    (canary,) = parse(text + "\n", "c")
+
+    assert content == canary.messages[0]["content"]
+
+
+def test_windows_line_ends_are_read() -> None:
+    """
+    A carriage return before the line feed is white space.
+    """
+    assert 2 == len(parse(lines(GOOD, {**GOOD, "id": "b"}).replace("\n", "\r\n"), "c"))
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "unknown key": ({**GOOD, "expects": {}}, "expects"),
+    "no id": ({"messages": GOOD["messages"]}, "id"),
+    "empty id": ({**GOOD, "id": ""}, "id"),
+    "no messages": ({"id": "a"}, "messages"),
+    "empty messages": ({**GOOD, "messages": []}, "messages"),
+    "no role": ({**GOOD, "messages": [{"content": "Hi."}]}, "role"),
+    "negative limit": ({**GOOD, "max_tokens": -1}, "max_tokens"),
+    "wrong type": ({**GOOD, "tools": "none"}, "tools"),
+    "two expectations": ({**GOOD, "expect": {"equals": "x", "regex": "y"}}, "exactly one of"),
+    "no expectation": ({**GOOD, "expect": {}}, "exactly one of"),
+    "unknown expectation": ({**GOOD, "expect": {"contains": "x"}}, "contains"),
+    "bad pattern": ({**GOOD, "expect": {"regex": "("}}, "not a regular expression"),
+    "bad schema": ({**GOOD, "expect": {"json_schema": {"type": "objekt"}}}, "not a JSON schema"),
+    "unknown tier": ({**GOOD, "tier": "huge"}, "tier"),
+    "a list": ([GOOD], "dictionary"),
+    "a number": (7, "dictionary"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_line_is_named(bad: str) -> None:
+    """
+    File, line, key, what is wrong and what a canary has: exit code 2 before anything runs.
+    """
+    canary, says = BAD[bad]
+
+    error = refused(lines({**GOOD, "id": "first"}, canary))
+
+    assert error.message.startswith("c.jsonl: line 2: ")
+    assert says in error.message
+    assert (2, True) == (error.exit_code, bool(error.hint))
+
+
+def test_half_a_line_is_named() -> None:
+    """
+    A file that was cut off says so, with line and column.
+    """
+    error = refused(lines(GOOD, {**GOOD, "id": "b"})[:-20])
+
+    assert "c.jsonl: line 2: not JSON" in error.message
+    assert "column" in error.message
+    assert "cut off" in error.hint
+
+
+def test_an_id_stands_once() -> None:
+    """
+    Ids name records: the second use names both lines.
+    """
+    assert "line 3: id 'a' already stands in line 1" in refused(lines(GOOD, {**GOOD, "id": "b"}, GOOD)).message
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_an_empty_file_is_refused(text: str) -> None:
+    """
+    No canary, no evidence.
+    """
+    assert "holds no canary" in refused(text).message
+
+
+@pytest.mark.parametrize(
+    ("expect", "kind"),
+    [
+        ({"equals": "x"}, "text"),
+        ({"equals": ""}, "text"),
+        ({"regex": "x"}, "text"),
+        ({"json_schema": {}}, "json"),
+        ({"tool_call": {"name": "f"}}, "tool"),
+        ({"tool_calls": []}, "tool"),
+    ],
+)
+def test_the_kind_of_an_expectation(expect: dict[str, Any], kind: str) -> None:
+    """
+    Each form belongs to one pass rate, empty ones too.
+    """
+    found = Canary.model_validate({**GOOD, "expect": expect}).expect
+
+    assert found is not None
+    assert kind == found.kind
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """
+    Whatever a file holds, it is canaries or an InputError, never another error.
+    """
+    try:
+        found = parse(text, "c")
+    except InputError:
+        return
+
+    assert found

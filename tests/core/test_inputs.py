@@ -1,0 +1,186 @@
+"""The files a run is made from."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core import inputs
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import File, Manifest, sha256
+
+SLO = """\
+schema = 1
+name = "made"
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "truth.json"
+[[workload]]
+name = "tools"
+canaries = "tools.jsonl"
+first = 2
+[sweep]
+num_draft_tokens = [2]
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.16
+why = "it must pay"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "slos").mkdir()
+    (tmp_path / "slos" / "made.toml").write_text(SLO)
+    lines = [f'{{"id": "c-{at}", "messages": [{{"role": "user", "content": "{at} ✓"}}]}}\n' for at in range(3)]
+    (tmp_path / "slos" / "tools.jsonl").write_text("".join(lines))
+    return tmp_path / "slos"
+
+
+def test_everything_the_slo_names_is_read(folder: Path) -> None:
+    """
+    Texts are kept for the run directory, digests for the manifest, and `first` takes the first canaries.
+    """
+    found = inputs.read(folder / "made.toml")
+
+    assert ["c-0", "c-1"] == [one.id for one in found.canaries["tools"]]
+    assert {"inputs/slo.toml", "inputs/profile.toml", "inputs/canaries-tools.jsonl"} == found.texts.keys()
+    assert {"slo": sha256(SLO), "workload tools": sha256((folder / "tools.jsonl").read_text())} == {
+        name: found.files[name].sha256 for name in ("slo", "workload tools")
+    }
+    assert (2, "steady", folder) == (found.files["workload tools"].count, found.profile.name, found.base)
+
+
+def edited(folder: Path, old: str, new: str) -> Path:
+    path = folder / "made.toml"
+    assert old in SLO
+    path.write_text(SLO.replace(old, new))
+    return path
+
+
+def _gone(folder: Path) -> Path:
+    return folder / "mode.toml"
+
+
+def _folder(folder: Path) -> Path:
+    return folder
+
+
+def _not_utf8(folder: Path) -> Path:
+    (folder / "made.toml").write_bytes(SLO.encode() + b"# caf\xe9\n")
+    return folder / "made.toml"
+
+
+def _no_canaries(folder: Path) -> Path:
+    return edited(folder, '"tools.jsonl"', '"tool.jsonl"')
+
+
+def _no_profile(folder: Path) -> Path:
+    return edited(folder, "[[objective]]", '[soak]\nprofile = "steddy"\n[[objective]]')
+
+
+def _no_weight(folder: Path) -> Path:
+    (folder / "mine.toml").write_text('schema = 1\nname = "mine"\nmix = { other = 1 }\n')
+    return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
+
+
+def _no_such_tier(folder: Path) -> Path:
+    return edited(folder, "[[objective]]", '[soak]\nprofile = "long-context"\n[[objective]]')
+
+
+def _bad_profile(folder: Path) -> Path:
+    (folder / "mine.toml").write_text('schema = 1\nname = "mine"\n\narival = "open"\n')
+    return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
+
+
+WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
+    "no such SLO": (_gone, "mode.toml does not exist", "made.toml"),
+    "a folder": (_folder, "cannot read SLO file", ""),
+    "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
+    "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
+    "no such profile": (_no_profile, "no profile 'steddy'", "steady"),
+    "no such tier": (_no_such_tier, "names the tier long", 'tier = "long"'),
+    "no weight": (_no_weight, "weight", "tools"),
+    "a bad profile": (_bad_profile, "mine.toml: line 4: arival: unknown key", "arrival"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said(folder: Path, wrong: str) -> None:
+    """
+    Code 2, with the file, the place in it and the nearest name.
+    """
+    change, says, hint = WRONG[wrong]
+
+    with pytest.raises(InputError) as refused:
+        inputs.read(change(folder))
+
+    assert says in refused.value.message
+    assert hint in refused.value.hint
+
+
+def test_a_missing_canary_file_is_located(folder: Path) -> None:
+    """
+    The line of the SLO that names it is in the message.
+    """
+    with pytest.raises(InputError, match="line 10: "):
+        inputs.read(_no_canaries(folder))
+
+
+def frozen(given: inputs.Inputs) -> Manifest:
+    return Manifest.model_validate(
+        {
+            "schema": 1,
+            "slo": given.files["slo"],
+            "backend": "scripted",
+            "shares_process": True,
+            "streams": 1,
+            "restart_knobs": [],
+            "sight": [],
+            "target": None,
+            "sampling": {},
+            "canaries": {"tools": given.files["workload tools"]},
+            "profile": given.files["profile"],
+            "versions": {},
+            "host": {},
+            "frozen_at": "now",
+        }
+    )
+
+
+def test_stored_inputs_are_the_frozen_ones(folder: Path) -> None:
+    """
+    A run directory's copies give back the same inputs, and nothing is broken.
+    """
+    given = inputs.read(folder / "made.toml")
+
+    again, broken = inputs.stored(given.texts, frozen(given), folder)
+
+    assert ([], given.slo, given.canaries, given.profile) == (broken, again.slo, again.canaries, again.profile)
+
+
+@pytest.mark.parametrize("name", [inputs.SLO_NAME, inputs.PROFILE_NAME, "inputs/canaries-tools.jsonl"])
+def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
+    """
+    An SLO loosened after the run, other canaries or another load are not what was frozen.
+    """
+    given = inputs.read(folder / "made.toml")
+    changed = {**given.texts, name: given.texts[name] + "\n"}
+
+    _, broken = inputs.stored(changed, frozen(given), folder)
+
+    assert [f"{name} is not what was frozen"] == broken
+
+
+def test_canaries_the_manifest_does_not_know_are_named(folder: Path) -> None:
+    """
+    A workload that was added to a stored SLO has no frozen canaries.
+    """
+    given = inputs.read(folder / "made.toml")
+    manifest = frozen(given).model_copy(update={"canaries": {"other": File(name="o", sha256="o")}})
+
+    _, broken = inputs.stored(given.texts, manifest, folder)
+
+    assert ["inputs/canaries-tools.jsonl is not what was frozen"] == broken

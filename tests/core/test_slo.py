@@ -1,0 +1,280 @@
+"""SLO files: what is wrong is said with file, line, key, what is allowed, and the nearest word."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core import slo
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import ALL, Metric
+from gatekeeper.core.toml_file import line_of
+
+GOOD = """\
+schema = 1
+name = "made"
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy", "light"]
+script = "truth.json"
+
+[[workload]]
+name = "tools"
+canaries = "tools.jsonl"
+
+[[workload]]
+name = "prose"
+canaries = "prose.jsonl"
+
+[sweep]
+num_draft_tokens = [2, 4]
+
+[soak]
+duration = "600 s"
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.16
+why = "it must pay"
+
+[[objective]]
+metric = "itl_p95"
+at_most = "45 ms"
+workloads = ["tools"]
+why = "people wait"
+"""
+
+
+def refused(old: str, new: str) -> InputError:
+    assert old in GOOD
+    with pytest.raises(InputError) as caught:
+        slo.parse(GOOD.replace(old, new, 1), "m4.toml")
+    return caught.value
+
+
+def line(of: str) -> int:
+    return GOOD[: GOOD.index(of)].count("\n") + 1
+
+
+def test_a_good_file() -> None:
+    """
+    Units are read, tables keep their order, and what is left out has the contract's default.
+    """
+    found = slo.parse(GOOD, "m4.toml")
+
+    assert (600.0, 120.0, 0.95, 0.045) == (
+        found.soak.duration,
+        found.soak.window_s,
+        found.confidence,
+        found.objective[1].threshold,
+    )
+    assert ["required", "required"] == [one.speculation for one in found.workload]
+    assert ("shrink-draft", "lighter-draft", "autoregressive") == found.fallback.ladder
+    assert (30 * 86400.0, 3600.0, 0.2) == (
+        found.promote.valid_for,
+        found.soak.max_duration,
+        found.soak.sentinel_share,
+    )
+
+
+WRONG = {
+    "unknown key": ('why = "it must pay"', 'wy = "x"\nwhy = "it must pay"', "objective[1].wy: unknown key", "'why'"),
+    "unknown table": ("[soak]", "[soaks]", "soaks: unknown key", "'soak'"),
+    "unknown metric": ('"itl_p95"', '"itl_p955"', "unknown metric 'itl_p955'", "'itl_p95'"),
+    "unknown workload": ('["tools"]', '["tool"]', "no workload 'tool'", "'tools'"),
+    "unknown backend": ('"scripted"', '"scriptd"', "unknown backend 'scriptd'", "'scripted'"),
+    "unknown draft": ("num_draft_tokens = [2, 4]", 'draft = ["heavi"]', "'heavi' is not one", "'heavy'"),
+    "missing key": ('why = "it must pay"\n', "", "objective[1].why: missing", "why"),
+    "missing table": ('[[objective]]\nmetric = "throughput_ratio"', "[[workload]]", "", ""),
+    "wrong type": ("[2, 4]", '["two"]', "sweep.num_draft_tokens", ""),
+    "duplicate value": ("[2, 4]", "[2, 2]", "listed twice", ""),
+    "negative value": ("[2, 4]", "[-2, 4]", "-2 is negative", ""),
+    "zero length": ("[2, 4]", "[0, 4]", "0 is not a setting", ""),
+    "negative bound": ("at_least = 1.16", "at_least = -1.16", "never below 0", ""),
+    "impossible bound": ("at_least = 1.16", "at_least = nan", "finite", ""),
+    "two bounds": ("at_least = 1.16", "at_least = 1.16\nat_most = 2", "exactly one of: at_least, at_most", ""),
+    "no bound": ("at_least = 1.16\n", "", "exactly one of: at_least, at_most", ""),
+    "wrong unit": ('"45 ms"', '"45 GB"', "cannot read '45 GB'", ""),
+    "unknown unit": ('"45 ms"', '"45 msec"', "cannot read '45 msec'", ""),
+    "empty why": ('why = "it must pay"', 'why = ""', "objective[1].why", ""),
+    "duplicate workload": ('"prose"', '"tools"', "two workloads have the same name", ""),
+    "bad duration": ('"600 s"', '"ten minutes"', "cannot read 'ten minutes'", ""),
+    "zero duration": ('"600 s"', "0", "soak.duration", ""),
+    "short maximum": ('"600 s"', '"600 s"\nmax_duration = "60 s"', "max_duration is shorter", ""),
+    "another schema": ("schema = 1", "schema = 2", "schema", ""),
+    "a rung twice": ("[soak]", '[fallback]\nladder = ["shrink-draft", "shrink-draft"]\n[soak]', "each rung once", ""),
+    "plain not last": (
+        "[soak]",
+        '[fallback]\nladder = ["autoregressive", "shrink-draft"]\n[soak]',
+        "autoregressive is the last rung",
+        "",
+    ),
+    "certain": ('name = "made"', 'name = "made"\nconfidence = 1.0', "confidence", ""),
+    "meaningless when": ("at_least = 1.16", 'at_least = 1.16\nwhen = "always"', "no meaning in plain", "leave out"),
+    "a path as name": ('name = "made"', 'name = "../made"', "name", ""),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said(wrong: str) -> None:
+    """
+    An input error, code 2, that names the file and the trouble, and hints at the nearest word where there is one.
+    """
+    old, new, says, hint = WRONG[wrong]
+
+    error = refused(old, new)
+
+    assert error.message.startswith("m4.toml")
+    assert says in error.message
+    assert hint in error.hint
+    assert 2 == error.exit_code
+
+
+@pytest.mark.parametrize("metric", [one for one in ALL if one.population is False], ids=lambda one: one.name)
+def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
+    """
+    What no canary carries (the host, the soak's windows, a p-value) is refused for a population, with what to do.
+    """
+    promise = f'metric = "{metric.name}"\nat_least = 0.0\nscope = "population"'
+
+    error = refused('metric = "throughput_ratio"\nat_least = 1.16', promise)
+
+    assert 2 == error.exit_code
+    assert f"{metric.name} is a fact of this run and has no population" in error.message
+    assert "leave out `scope`" == error.hint
+    assert slo.parse(
+        GOOD.replace('metric = "throughput_ratio"\nat_least = 1.16', promise.replace("population", "frozen"), 1),
+        "m4.toml",
+    )
+
+
+def test_every_other_metric_has_a_population() -> None:
+    """
+    The host's metrics, the windows and the p-value are all that speaks of the run alone.
+    """
+    alone = {one.name for one in ALL if not one.population}
+
+    assert {"acceptance_window_min", "first_tokens_p_value"} | {one.name for one in ALL if one.host} == alone
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at"),
+    [
+        ('why = "it must pay"', 'wy = "it must pay"', 'why = "it must pay"'),
+        ('"itl_p95"', '"itl_p955"', 'metric = "itl_p95"'),
+        ('"600 s"', '"600 parsecs"', "duration"),
+        ("[2, 4]", "[2, 2]", "num_draft_tokens"),
+        ('"scripted"', '"scriptd"', "backend"),
+        ('"45 ms"', '"45 GB"', "at_most"),
+    ],
+)
+def test_the_line_is_the_one_that_is_wrong(old: str, new: str, at: str) -> None:
+    """
+    The editor can jump there: the line of the key, in the table it stands in.
+    """
+    assert f"m4.toml: line {line(at)}: " in refused(old, new).message
+
+
+def test_a_missing_key_is_located_at_its_table() -> None:
+    """
+    What is not there has no line; its table has.
+    """
+    error = refused('why = "people wait"\n', "")
+
+    assert f"line {line('[[objective]]') + 5}: objective[2].why: missing" in error.message
+
+
+def test_text_that_is_no_toml() -> None:
+    """
+    A syntax error keeps the parser's own line.
+    """
+    assert "line 1" in refused("schema = 1", "schema = = 1").message
+
+
+def test_several_mistakes_are_said_at_once() -> None:
+    """
+    Nobody has to fix one to learn of the next.
+    """
+    text = GOOD.replace("at_least = 1.16\n", "atleast = 1.16\n").replace('"600 s"', '"600 parsecs"')
+
+    with pytest.raises(InputError) as caught:
+        slo.parse(text, "m4.toml")
+
+    assert 2 <= len(caught.value.message.splitlines())
+
+
+@given(st.text(max_size=120))
+def test_any_text_is_refused_as_input(text: str) -> None:
+    """
+    Whatever the file holds, it is an InputError, never another error.
+    """
+    with pytest.raises(InputError):
+        slo.parse(text, "m4.toml")
+
+
+LINED = """\
+# a comment
+top = 1
+[table]
+key = 1
+[table.inner]
+key = 2
+[[many]]
+key = 3
+[[many]]
+key = 4
+[many.sub]
+key = 5
+inline = { deep = 1 }
+list = [
+  1,
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        (("top",), 2),
+        (("table",), 3),
+        (("table", "key"), 4),
+        (("table", "inner", "key"), 6),
+        (("many", 0), 7),
+        (("many", 0, "key"), 8),
+        (("many", 1, "key"), 10),
+        (("many", 1, "sub", "key"), 12),
+        (("many", 1, "sub", "inline", "deep"), 13),
+        (("many", 1, "sub", "list", 0), 14),
+        (("many", 1, "gone"), 9),
+        (("nowhere",), 1),
+    ],
+)
+def test_line_of_finds_keys_in_their_tables(path: tuple[str | int, ...], number: int) -> None:
+    """
+    The same key in many tables has many lines; what is not written has that of its nearest parent.
+    """
+    assert tomllib.loads(LINED)
+    assert number == line_of(LINED, path)
+
+
+def test_host_promises_take_no_workloads() -> None:
+    """
+    Memory belongs to the run.
+    """
+    error = refused('metric = "itl_p95"\nat_most = "45 ms"', 'metric = "memory_headroom"\nat_least = "1 GB"')
+
+    assert "belongs to the run" in error.message
+
+
+def test_the_shipped_slos_are_read() -> None:
+    """
+    Every SLO that ships is valid.
+    """
+    shipped = sorted((Path(__file__).parents[2] / "slos").glob("*.toml"))
+
+    assert all(slo.parse(path.read_text(), path.name).objective for path in shipped)
+    assert shipped

@@ -1,0 +1,146 @@
+"""Human units at the door."""
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core import units
+from gatekeeper.core.metrics import ALL
+
+EVERY = units.SECONDS | units.BYTES | units.BYTE_RATES | units.EVENT_RATES | units.OTHERS
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("900 ms", 0.9),
+        ("600 s", 600.0),
+        ("10 min", 600.0),
+        ("30 d", 2_592_000.0),
+        ("10 GB", 1e10),
+        ("10GiB", 10 * 2.0**30),
+        ("0.5 /s", 0.5),
+        ("30 /min", 0.5),
+        ("200 MB/h", 2e8 / 3600),
+        ("5 %", 0.05),
+        (" -1.5e2 ", -150.0),
+        (".5", 0.5),
+        (7, 7.0),
+    ],
+)
+def test_quantities_people_write(written: object, value: float) -> None:
+    """
+    A number with a unit is read in SI base units; a bare one already is.
+    """
+    assert pytest.approx(value) == units.parse(written, EVERY)
+
+
+@pytest.mark.parametrize(
+    "written", ["", "ten s", "10 parsecs", "10 gb", "1 2 s", "s", "--1 s", "1e999 s", True, None, [], "nan", "inf s"]
+)
+def test_what_can_not_be_read_is_refused(written: object) -> None:
+    """
+    A typo, a wrong case, a boolean or an overflow is an error, never a guess.
+    """
+    with pytest.raises(ValueError, match=r"cannot read|expected a number|not a finite"):
+        units.parse(written, EVERY)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (24 * 2**30, "25.8 GB (sold as 24 GB)"),
+        (512 * 2**30, "550 GB (sold as 512 GB)"),
+        (25_268_375_552, "25.3 GB"),  # what a kernel left of 24 GiB
+        (2**20, "1.05 MB"),
+    ],
+)
+def test_a_machine_is_told_in_the_units_of_everything_else(count: int, shown: str) -> None:
+    """
+    A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
+    said where it is one.
+    """
+    assert shown == units.show_memory(count)
+
+
+@given(st.floats(1e-3, 1e3), st.sampled_from(sorted(EVERY)))
+def test_units_are_factors(number: float, unit: str) -> None:
+    """
+    Every unit means its factor, with or without a space.
+    """
+    assert pytest.approx(number * EVERY[unit]) == units.parse(f"{number!r} {unit}", EVERY)
+    assert units.parse(f"{number!r}{unit}", EVERY) == units.parse(f"{number!r} {unit}", EVERY)
+
+
+@given(st.floats(1e-4, 1e7) | st.floats(-1e7, -1e-4))
+def test_shown_durations_are_read_back(seconds: float) -> None:
+    """
+    What is printed means the same when it is written into an SLO, to three digits.
+    """
+    assert pytest.approx(seconds, rel=0.006) == units.parse(units.show_seconds(seconds), units.SECONDS)
+
+
+@given(st.floats(1.0, 1e14))
+def test_shown_sizes_are_read_back(count: float) -> None:
+    """
+    Sizes too.
+    """
+    assert pytest.approx(count, rel=0.006, abs=0.5) == units.parse(units.show_bytes(count), units.BYTES)
+
+
+@given(st.floats(0.001, 1e12), st.sampled_from(sorted({one.unit for one in ALL})))
+def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
+    """
+    999.7 tok/s is 1000, not 1e+03.
+    """
+    assert not re.search(r"\de[+]", units.show(value, unit))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (0.0042, "s", "4.2 ms"),
+        (600.0, "s", "10 min"),
+        (1.4e9, "B", "1.4 GB"),
+        (512, "B", "512 B"),
+        (2.5e6, "B/s", "2.5 MB/s"),
+        (1.162, "1", "1.16"),
+        (1234.5, "tok/s", "1234 tok/s"),
+        (0.0, "s", "0 ms"),
+    ],
+)
+def test_values_as_people_read_them(value: float, unit: str, shown: str) -> None:
+    """
+    Three digits and the unit a person would use.
+    """
+    assert shown == units.show(value, unit)
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+def test_every_metrics_unit_can_be_written(metric: object) -> None:
+    """
+    A bound may be written in the unit of its metric, and what `show` prints of it is accepted.
+    """
+    unit = str(getattr(metric, "unit", ""))
+    allowed = units.UNITS_OF[unit]
+
+    assert math.isfinite(units.parse(units.show(2.5, unit), allowed))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "expected"),
+    [
+        ((157.0, 111.0, 189.0), "tok/s", "157 [111, 189] tok/s"),
+        ((1.8, 1.43, 2.1), "1", "1.8 [1.43, 2.1]"),
+        ((0.9, 0.8, 1.5), "s", "900 ms [800 ms, 1.5 s]"),
+    ],
+    ids=["one unit", "no unit", "two units"],
+)
+def test_a_span_has_its_unit_once(values: tuple[float, float, float], unit: str, expected: str) -> None:
+    """
+    A value and its bounds share their unit, where it is the same.
+    """
+    assert expected == units.show_span(*values, unit)

@@ -1,0 +1,101 @@
+"""What two runs say of the same thing."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.manifest import File
+from gatekeeper.deploy.history import concerns, contrast, parted
+from tests.builders.slo import slo
+from tests.report.test_certificate import manifest, model
+
+sorted_three = st.lists(st.floats(0.01, 100), min_size=3, max_size=3).map(sorted)
+
+
+def interval(lo: float, center: float, hi: float) -> dict[str, Any]:
+    return {"lo": lo, "center": center, "hi": hi, "n": 9}
+
+
+@given(sorted_three, sorted_three)
+def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: list[float]) -> None:
+    """
+    Intervals that touch show no difference; parted ones are higher from one side and lower from the other.
+    """
+    a, b = interval(*one), interval(*two)
+
+    said = (contrast("throughput_ratio", a, b)["says"], contrast("throughput_ratio", b, a)["says"])
+
+    touching = one[0] <= two[2] and two[0] <= one[2]
+    assert touching == (said == ("no difference shown", "no difference shown"))
+    assert touching or {"higher", "lower"} == set(said)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [(None, None, "in either"), (None, interval(1, 1, 1), "in A"), (interval(1, 1, 1), None, "in B")],
+)
+def test_what_was_not_measured_is_said(a: dict[str, Any] | None, b: dict[str, Any] | None, said: str) -> None:
+    """
+    A missing figure is no zero and no change.
+    """
+    found = contrast("throughput_ratio", a, b)
+
+    assert (None, True) == (found["change"], found["says"].endswith(said))
+
+
+def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
+    """
+    A ratio from 2 to 1 lost half; a TTFT delta from +10 % to +30 % rose by 20 points.
+    """
+    assert -0.5 == contrast("throughput_ratio", interval(2, 2, 2), interval(1, 1, 1))["change"]
+    assert 0.2 == contrast("ttft_delta", interval(0.1, 0.1, 0.1), interval(0.3, 0.3, 0.3))["change"]
+
+
+def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
+    """
+    Another chip or target is another experiment; another draft or version is what somebody wanted to try.
+    """
+    promised = slo()
+    before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})
+    after = manifest(
+        host={"chip": "Apple M5", "os": "26.2", "uptime_s": 9}, versions={"mlx-lm": "2"}, drafts=(), target=None
+    )
+
+    matter, causes = parted(before, after, promised, promised)
+
+    assert {"target", "host.chip"} == set(matter)
+    assert {"drafts", "host.os", "versions.mlx-lm"} == set(causes)
+
+
+def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
+    """
+    Other weights are another target, named once; a file that was only renamed is the same.
+    """
+    before = manifest(slo=File(name="a.toml", sha256="1"), profile=File(name="p", sha256="2"))
+    after = manifest(
+        slo=File(name="b.toml", sha256="1"), profile=File(name="p", sha256="3"), target=model("org/big", {"w": "4"})
+    )
+
+    assert (["target", "profile"], []) == parted(before, after, slo(), slo())
+
+
+def test_another_concurrency_is_another_experiment() -> None:
+    """
+    Conditions of the soak that only the SLO knows count too.
+    """
+    before, after = slo(), slo(soak={"duration": "600 s", "concurrency": 2})
+
+    assert ["slo.soak.concurrency"] == parted(manifest(), manifest(), before, after)[0]
+
+
+def test_canaries_concern_their_own_workload() -> None:
+    """
+    Other canaries of one workload say nothing against comparing another.
+    """
+    assert [True, False, True] == [
+        concerns("canaries.json", "json"),
+        concerns("canaries.json", "code"),
+        concerns("host.chip", "code"),
+    ]

@@ -1,0 +1,183 @@
+"""Which stored runs a rotation keeps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.deploy.prune import Rules, Stored, retain
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = 86400.0
+
+
+def run(name: str, age: float, *, valid: float = 30, **more: object) -> Stored:
+    """Return a sealed, failed run of one SLO, frozen *age* days ago."""
+    at = NOW - timedelta(days=age)
+    plain = Stored(name, "slo", "these", at, at + timedelta(days=valid), sealed=True, passed=False, promoted=False)
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def kept(runs: Sequence[Stored], rules: Rules) -> set[str]:
+    return {name for name, reasons in retain(runs, rules, NOW).items() if reasons}
+
+
+def test_the_newest_stay() -> None:
+    """
+    Of each family as many as were asked for, whatever the other family has.
+    """
+    mine = [run(f"a{age}", age) for age in range(5)]
+    others = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
+
+    assert {"a0", "a1", "b60", "b70"} == kept([*mine, *others], Rules(last=2))
+
+
+def test_what_the_gate_may_ask_for_stays() -> None:
+    """
+    The newest run of a subject stays though newer ones of its family are kept, and so does the newest that passed.
+    """
+    runs = [run(f"new{age}", age, subject="new") for age in range(3)]
+    runs += [run("bad", 10), run("good", 11, passed=True), run("older", 12, passed=True), run("worse", 13)]
+
+    assert {"new0", "bad", "good"} == kept(runs, Rules(last=1))
+
+
+def test_a_proof_that_ran_out_may_go() -> None:
+    """
+    A run that counts for nothing any more stays for its age alone; five minutes are left for clocks that differ.
+    """
+    minute = 1 / 1440
+    runs = [run("new", 0, subject="new"), run("out", 40, valid=40 - 6 * minute, subject="out")]
+    runs += [run("just", 40, valid=40 - 4 * minute, subject="just")]
+
+    assert {"new", "just"} == kept(runs, Rules(last=1))
+
+
+def test_a_bad_run_hides_the_good_one_behind_it() -> None:
+    """
+    An expired run that is the newest of its subject stays as long as an older one of it, wrongly dated, may count.
+    """
+    runs = [run("new", 0, subject="new"), run("bad", 8, valid=1), run("good", 9, passed=True)]
+
+    assert {"new", "bad", "good"} == kept(runs, Rules(last=1))
+
+
+def test_an_unfinished_run_is_no_newest_run() -> None:
+    """
+    It is not counted among the newest, stays while it is young or for ever, and goes when it is old if one says so.
+    """
+    runs = [run("whole", 0, passed=True), run("young", 3, sealed=False), run("old", 20, sealed=False)]
+
+    assert {"whole", "young", "old"} == kept(runs, Rules(last=1))
+    assert {"whole", "young"} == kept(runs, Rules(last=1, unfinished=14 * DAY))
+
+
+def test_more_may_be_asked_for() -> None:
+    """
+    Young ones and promoted ones stay beside the newest where that is asked for.
+    """
+    runs = [run("a", 0), run("b", 5), run("c", 6, promoted=True, valid=1), run("d", 100)]
+
+    assert {"a"} == kept(runs, Rules(last=1))
+    assert {"a", "b"} == kept(runs, Rules(last=1, within=5.5 * DAY))
+    assert {"a", "c"} == kept(runs, Rules(last=1, promoted=True))
+
+
+def test_every_run_that_stays_has_a_reason() -> None:
+    """
+    The reasons are told, all of them.
+    """
+    found = retain([run("a", 0, passed=True, promoted=True)], Rules(last=3, within=DAY, promoted=True), NOW)
+
+    assert 5 == len(found["a"])
+
+
+ages = st.floats(-2, 400, allow_nan=False)
+
+
+@st.composite
+def folders(draw: st.DrawFn) -> list[Stored]:
+    count = draw(st.integers(0, 12))
+    return [
+        run(
+            f"run-{number}",
+            draw(ages),
+            valid=draw(st.floats(0.01, 60)),
+            family=draw(st.sampled_from("FG")),
+            subject=draw(st.sampled_from("stu")),
+            sealed=draw(st.booleans()),
+            passed=draw(st.booleans()),
+            promoted=draw(st.booleans()),
+        )
+        for number in range(count)
+    ]
+
+
+rules = st.builds(
+    Rules,
+    last=st.integers(1, 6),
+    within=st.floats(0, 100 * DAY),
+    promoted=st.booleans(),
+    unfinished=st.none() | st.floats(1, 100 * DAY),
+)
+
+
+def answer(runs: Sequence[Stored], subject: str) -> tuple[str, bool]:
+    """Answer as the gate does: by the newest run of the subject, sealed, in time and passed; else there is no proof."""
+    newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.run), default=None)
+    if newest is None or not newest.sealed or NOW >= newest.until:
+        return "no proof", False
+    return newest.run, newest.passed
+
+
+@given(folders(), rules)
+def test_the_gate_answers_as_before(runs: list[Stored], asked: Rules) -> None:
+    """
+    With the runs gone that may go, admit gives the same answer for every subject: never a better one, and none is lost.
+    """
+    stay = kept(runs, asked)
+
+    left = [one for one in runs if one.run in stay]
+
+    for subject in "stu":
+        assert answer(runs, subject) == answer(left, subject)
+
+
+@given(folders(), rules)
+def test_so_many_stay_as_were_asked_for(runs: list[Stored], asked: Rules) -> None:
+    """
+    Each family keeps its newest sealed runs, and no unfinished one goes before its time.
+    """
+    stay = kept(runs, asked)
+
+    for family in "FG":
+        whole = sorted((one.at, one.run) for one in runs if one.family == family and one.sealed)
+        assert {name for _, name in whole[-asked.last :]} <= stay
+    for one in runs:
+        if not one.sealed and (asked.unfinished is None or NOW - one.at < timedelta(seconds=asked.unfinished)):
+            assert one.run in stay
+
+
+@given(folders(), rules, st.randoms())
+def test_twice_is_once(runs: list[Stored], asked: Rules, order: object) -> None:
+    """
+    A second rotation finds nothing to do, and the order in which a disk lists the runs decides nothing.
+    """
+    stay = kept(runs, asked)
+    shuffled = list(runs)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert stay == kept(shuffled, asked)
+    assert stay == kept([one for one in runs if one.run in stay], asked)
+
+
+@given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))
+def test_asking_for_more_never_keeps_less(runs: list[Stored], asked: Rules, more: int, longer: float) -> None:
+    """
+    A higher count, a longer time and a patience without end only ever add to what stays.
+    """
+    wider = Rules(asked.last + more, asked.within + longer, promoted=True, unfinished=None)
+
+    assert kept(runs, asked) <= kept(runs, wider)

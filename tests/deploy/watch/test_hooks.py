@@ -1,0 +1,125 @@
+"""Transition commands: they are told what happened, and can not stop the watch."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gatekeeper.deploy.watch import hooks
+
+TOLD = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-S", "-c", code]
+
+
+def test_a_command_is_told_what_happened() -> None:
+    """
+    The transition is in the environment, value by value, and whole on stdin; nothing of it meets a shell.
+    """
+    code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
+    code += "print(sys.stdin.read())"
+
+    ran = hooks.run(python(code), TOLD)
+
+    first, second, *_ = ran.output.splitlines()
+    assert (0, None) == (ran.code, ran.fault)
+    assert f"false {TOLD['because']}" == first
+    assert json.loads(second) == TOLD
+
+
+def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
+    """
+    However long the evidence is, a command that does not care runs like any other.
+    """
+    assert None is hooks.run(["true"], {**TOLD, "evidence": "x" * 1_000_000}).fault
+
+
+@pytest.mark.parametrize(
+    ("argv", "fault"),
+    [
+        (["false"], "ended with code 1"),
+        (["/nowhere/at-all"], "cannot be started: No such file or directory"),
+        (["/etc/passwd"], "cannot be started: Permission denied"),
+        ([sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"], "ended by signal 9"),
+        (["\0"], "cannot be started: embedded null byte"),
+    ],
+)
+def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
+    """
+    A code, a signal, a program that is not there or may not be run: said, never raised.
+    """
+    assert fault == hooks.run(argv, TOLD).fault
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    After its time limit a command and what it started are gone, SIGTERM ignored or not.
+    """
+    note = tmp_path / "pids"
+    code = "import os, signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    code += "pids = os.getpid(), subprocess.Popen(['sleep', '1000']).pid\n"
+    code += f"print('waiting', flush=True); open({str(note)!r}, 'w').write('%d %d\\n' % pids)\n"
+    code += "time.sleep(1000)"
+
+    def too_long(_: object, __: float) -> None:
+        """Let the limit be over when the command hangs, however long it took to get there."""
+        deadline = time.monotonic() + 240
+        while not (note.exists() and note.read_text().endswith("\n")):
+            assert time.monotonic() < deadline, "it never began"
+            time.sleep(0.02)
+
+    monkeypatch.setattr(hooks, "_wait", too_long)
+    ran = hooks.run(python(code), TOLD, limit=1.0)
+
+    assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)
+    assert "waiting\n" == ran.output
+    deadline = time.monotonic() + 60
+    while any(_runs(int(pid)) for pid in note.read_text().split()):
+        assert time.monotonic() < deadline, "killed, and still there"
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_server_left_in_the_background_is_not_waited_for() -> None:
+    """
+    A command may leave a program running that holds its output open: it is neither waited for nor ended.
+    """
+    code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
+    begun = time.monotonic()
+
+    ran = hooks.run(python(code), TOLD, limit=100)
+
+    left = psutil.Process(int(ran.output))
+    assert (None, True) == (ran.fault, left.is_running())
+    assert time.monotonic() - begun < 100
+    left.kill()
+
+
+def test_only_the_end_of_a_long_output_is_kept() -> None:
+    """
+    Megabytes of output cost neither memory nor journal; its end, which says why, is kept.
+    """
+    ran = hooks.run(python("print('x' * 5_000_000); print('the reason')"), TOLD)
+
+    assert (hooks.TAIL, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
+
+
+def test_the_environment_of_the_watch_is_kept() -> None:
+    """
+    A command sees the PATH and the home it would see anywhere.
+    """
+    ran = hooks.run(python("import os; print(os.environ['PATH'])"), TOLD)
+
+    assert os.environ["PATH"] == ran.output.strip()

@@ -1,0 +1,261 @@
+"""The overlay: written whole, read by anybody, kept by one."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.deploy.watch.overlay import Lane, Overlay, Publisher, second
+from tests.builders.deployment import Deployed, Heard
+from tests.builders.readme import example
+
+NOW = datetime.now(UTC)
+OWNER = {"since": "2026-01-01T00:00:00Z", "policy": "policy.toml"}
+
+ASKED = {
+    "sh": "",
+    "python": """
+import sys
+may = knobs(*sys.argv[1:])
+sys.exit(1 if may is None else print("\\n".join(f"{knob}={value}" for knob, value in may.items())))
+""",
+}
+"""What the tests add to the examples: Python's is a function, the shell's a program."""
+
+REQUEST = {"num_draft_tokens": 9, "options": {"workload": "chat", "next_look_before": "2000"}}
+"""What a request may carry: words that mean something else where a route has them."""
+
+Reader = Callable[[str, Path], str | None]
+"""Returns the draft length to speculate with, None for plain decoding."""
+
+
+def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | None = None) -> Overlay:
+    lanes = (
+        Lane("chat", False, 'an "unlucky" guard = 1\nspeculation = true', request={"speculation": True, "schema": 7}),
+        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
+    )
+    return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), lanes, ended)
+
+
+@pytest.fixture(params=["sh", "python"])
+def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+    """The example of the README, run as it stands there."""
+    script = tmp_path / f"reader.{request.param}"
+    script.write_text(example(request.param, "next_look_before") + ASKED[request.param])
+    program = {"sh": "sh", "python": sys.executable}[request.param]
+
+    def read(workload: str, path: Path) -> str | None:
+        ran = subprocess.run([program, script, workload, path], capture_output=True, text=True, timeout=60, check=False)
+        said = [line for line in ran.stdout.splitlines() if line.startswith("num_draft_tokens=")]
+        assert bool(said) == (ran.returncode == 0), ran.stderr
+        return said[0].partition("=")[2] if said else None
+
+    return read
+
+
+def test_the_examples_are_as_short_as_promised() -> None:
+    """
+    Each reader of the README has at most fifteen lines.
+    """
+    assert all(len(example(language, "next_look_before").splitlines()) <= 15 for language in ("sh", "python"))
+
+
+def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
+    """
+    A route that speculates gives its knobs, one that does not gives none, whatever its reason looks like.
+    """
+    path = tmp_path / "policy.live.toml"
+    path.write_text(overlay().text())
+
+    assert ["3", None, None] == [reader(workload, path) for workload in ("json", "chat", "nobody")]
+
+
+def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> None:
+    """
+    Read while it is replaced again and again, the file always gives one of the answers that were written.
+    """
+    path = tmp_path / "policy.live.toml"
+    over = threading.Event()
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+        writer = threading.Thread(target=_publish_until, args=(publisher, over))
+        writer.start()
+        try:
+            seen = {reader("json", path) for _ in range(10)}
+        finally:
+            over.set()
+            writer.join()
+
+    assert seen <= {"3", None}
+
+
+def _publish_until(publisher: Publisher, over: threading.Event) -> None:
+    on = True
+    while not over.is_set():
+        publisher.publish(overlay(speculation=on))
+        on = not on
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        overlay(seconds=-2).text(),
+        overlay(speculation=False).text(),
+        overlay().text().replace("schema = 1", "schema = 2"),
+        overlay().text().replace("next_look_before", "other"),
+        "",
+        None,
+    ],
+    ids=["stale", "off", "newer", "undated", "empty", "missing"],
+)
+def test_a_reader_that_does_not_know_decodes_plainly(reader: Reader, tmp_path: Path, text: str | None) -> None:
+    """
+    Stale, switched off, of a newer schema, undated, empty, missing: plain decoding.
+    """
+    path = tmp_path / "policy.live.toml"
+    if text is not None:
+        path.write_text(text)
+
+    assert reader("json", path) is None
+
+
+def test_a_stamp_never_ends_too_early() -> None:
+    """
+    A stamp is rounded up to a second, and two of them compare as text.
+    """
+    assert "2026-01-01T00:00:01Z" == second(datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
+
+
+def test_a_reader_sees_the_old_overlay_or_the_new_one(tmp_path: Path) -> None:
+    """
+    While overlays are replaced a thousand times, every read finds a whole one.
+    """
+    path = tmp_path / "policy.live.toml"
+    texts = {overlay(speculation=on).text() for on in (True, False)}
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+        writer = multiprocessing.get_context("fork").Process(target=_publish_often, args=(publisher,))
+        writer.start()
+        seen = {path.read_text() for _ in range(500)}
+        writer.join()
+
+    assert seen <= texts
+    assert 0 == writer.exitcode
+
+
+def _publish_often(publisher: Publisher) -> None:
+    for number in range(1000):
+        assert publisher.publish(overlay(speculation=number % 2 == 0))
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """
+    Two watches can not keep one overlay; the second is told who has it, and may have it afterwards.
+    """
+    path = tmp_path / "policy.live.toml"
+    with Publisher(path, owner=OWNER):
+        with pytest.raises(HostLacksError, match=rf"process {os.getpid()}, since 2026-01-01T00:00:00Z") as refused:
+            Publisher(path, owner=OWNER).__enter__()
+        with Publisher(tmp_path / "other.toml", owner=OWNER):
+            pass
+
+    assert 3 == refused.value.exit_code
+    with Publisher(path, owner=OWNER):
+        assert os.getpid() == json.loads((tmp_path / ".policy.live.toml.lock").read_text())["pid"]
+
+
+def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    """
+    A watch that was killed leaves no lock behind.
+    """
+    path = tmp_path / "policy.live.toml"
+    held = "import sys; from gatekeeper.deploy.watch.overlay import Publisher; from pathlib import Path\n"
+    held += "with Publisher(Path(sys.argv[1]), owner={}):\n print('held', flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", held, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert "held\n" == process.stdout.readline()
+    with pytest.raises(HostLacksError):
+        Publisher(path, owner=OWNER).__enter__()
+
+    process.kill()
+    process.communicate()
+
+    with Publisher(path, owner=OWNER):
+        pass
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Make *folder* refuse new files, for root too: a file in the place of the folder refuses anybody."""
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.write_text("")
+    try:
+        yield
+    finally:
+        folder.unlink()
+        aside.rename(folder)
+
+
+def test_a_folder_that_can_not_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    """
+    An overlay that can not be written ends the command before any server is asked, with what to do.
+    """
+    with pytest.raises(GatekeeperError, match="cannot write") as refused:
+        Publisher(tmp_path / "nowhere" / "policy.live.toml", owner=OWNER).__enter__()
+
+    assert (4, True) == (refused.value.exit_code, "--overlay" in refused.value.hint)
+
+
+def test_an_overlay_that_can_not_be_written_keeps_the_old_one(tmp_path: Path) -> None:
+    """
+    A folder that goes away while watching is told, and the next overlay after it came back is written.
+    """
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    with Publisher(folder / "policy.live.toml", owner=OWNER) as publisher:
+        assert publisher.publish(overlay())
+        with read_only(folder):
+            assert not publisher.publish(overlay(speculation=False))
+            assert "cannot write" in (publisher.trouble or "")
+        assert overlay().text() == publisher.path.read_text()
+        assert publisher.publish(overlay(speculation=False))
+
+    assert publisher.trouble is None
+    assert overlay(speculation=False).text() == publisher.path.read_text()
+
+
+def test_a_journal_is_kept_by_one_watch_too(tmp_path: Path) -> None:
+    """
+    A watch with an overlay of its own, but the journal of another, would be restored from what the other wrote.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:
+        deployed.session(heard, overlay=tmp_path / "other.toml").__enter__()
+
+    assert "--journal" in refused.value.hint
+    with deployed.session(heard, overlay=tmp_path / "other.toml"):
+        pass
+
+
+def test_what_a_killed_watch_left_is_written_over(tmp_path: Path) -> None:
+    """
+    A part of an overlay that was never put in place does not pile up, however often a watch is killed.
+    """
+    path = tmp_path / "policy.live.toml"
+    (tmp_path / ".policy.live.toml.fresh").write_text("half an over")
+    with Publisher(path, owner=OWNER) as publisher:
+        publisher.publish(overlay())
+
+    assert {"policy.live.toml", ".policy.live.toml.lock"} == {one.name for one in tmp_path.iterdir()}

@@ -1,0 +1,92 @@
+"""The routes: what is taken out of a policy and put back was not forgotten meanwhile."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.policy import Policy
+from gatekeeper.deploy.watch import route_state
+from gatekeeper.deploy.watch.recent import Instant
+from gatekeeper.deploy.watch.routes import Routes
+
+NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
+VERDICT = "0" * 64
+
+
+def policy(*workloads: str) -> Policy:
+    setting = {"draft": "heavy", "num_draft_tokens": 4}
+    return Policy.model_validate(
+        {
+            "schema": 1,
+            "slo": "m4",
+            "grade": "demo",
+            "manifest_sha256": VERDICT,
+            "verdict_sha256": VERDICT,
+            "issued": "2026-01-01T00:00:00Z",
+            "expires": "2026-02-01T00:00:00Z",
+            "route": [{"workload": one, "speculation": True, "setting": setting} for one in workloads],
+        }
+    )
+
+
+def routes(*workloads: str) -> Routes:
+    return Routes(policy(*workloads), switched=False, now=NOW)
+
+
+def restarted(before: Routes, *workloads: str) -> Routes:
+    """Return the routes of a watch that goes on from the journal of another."""
+    entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
+    made = routes(*workloads)
+    made.restore([entry], VERDICT, NOW)
+    return made
+
+
+def test_a_route_that_is_taken_out_is_a_change() -> None:
+    """
+    A route without its block decodes plainly, which the log and the commands are told like any other step.
+    """
+    kept = routes("json", "chat")
+
+    changes = kept.edited(policy("chat"), NOW)
+
+    assert [("json", "off")] == [(one.workload, one.kind) for one in changes]
+    assert "the policy was edited" in changes[0].because
+
+
+@pytest.mark.parametrize("between", [("chat",), ("json", "chat")])
+def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) -> None:
+    """
+    Taken out and put back, at once or over restarts with and without it, a route is not simply as certified again.
+    """
+    kept = routes("json", "chat")
+    kept.edited(policy("chat"), NOW)
+    again = restarted(kept, *between)
+    changes = again.edited(policy("json", "chat"), NOW)
+
+    assert "try" not in {one.kind for one in changes}
+    assert [False, True] == [again.lane(name).speculation for name in ("json", "chat")]
+
+
+def test_what_bars_a_route_outlives_its_block() -> None:
+    """
+    Another model, once seen, bars a route until another certificate, its block taken out for a while or not.
+    """
+    kept = routes("json", "chat")
+    for name in ("json", "chat"):
+        kept.bar(name, "another model answers", NOW)
+    kept.edited(policy("chat"), NOW)
+    again = restarted(restarted(kept, "chat"), "json", "chat")
+
+    assert ["another model answers"] * 2 == [one.barred for one in again.standings.values()]
+    assert [] == again.watched
+
+
+def test_a_journal_of_another_certificate_tells_nothing() -> None:
+    """
+    What was turned off under another verdict is not known here.
+    """
+    before = routes("json")
+    before.bar("json", "another model answers", NOW)
+
+    assert {} == route_state.known([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)

@@ -1,0 +1,590 @@
+"""A session: what it does when the truth changes, deterministically, on a scripted subject and a virtual clock."""
+
+import gc
+import json
+import sys
+import tomllib
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from gatekeeper.core.clock import VirtualClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.deploy.watch import journal
+from tests.builders.deployment import GUARDS, LADDER, SETTING, Deployed, Heard
+
+BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}
+
+
+def route(deployed: Deployed) -> dict[str, Any]:
+    """Return what the overlay says of the one route."""
+    found: dict[str, Any] = tomllib.loads(deployed.overlay)["route"][0]
+    return found
+
+
+def test_a_good_draft_stays_on(tmp_path: Path) -> None:
+    """
+    Where nothing changes nothing is changed, and the overlay carries the certified setting.
+    """
+    deployed = Deployed.scripted(tmp_path)
+
+    code, heard = deployed.watch(60)
+
+    assert (0, []) == (code, heard.changes)
+    assert (True, SETTING, "as certified") == tuple(
+        route(deployed)[key] for key in ("speculation", "setting", "because")
+    )
+
+
+def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
+    """
+    Acceptance falls after ten minutes: one rung down, then plain decoding, and the log says why.
+    """
+    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+
+    code, heard = deployed.watch(200)
+
+    assert (1, ["down 0>1", "down 1>2"]) == (code, heard.changes[:2])
+    assert (False, {}) == (route(deployed)["speculation"], route(deployed)["setting"])
+    first = heard.of("change")[0]
+    assert "acceptance_rate" in first["because"]
+    assert ["acceptance_rate"] == [check["metric"] for check in first["evidence"]]
+    assert first["at"] > "2026-01-01T00:10"
+    assert any("down to" in line and "acceptance_rate" in line for line in heard.said)
+
+
+def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
+    """
+    A draft that recovers is tried again, one rung at a time, and settles as certified; never before the quiet time.
+    """
+    back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
+    deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
+
+    code, heard = deployed.watch(500)
+
+    down, up = heard.changes[:2], heard.changes[2:]
+    assert (0, ["down 0>1", "down 1>2"], ["try 2>1", "settled 1>1", "try 1>0", "settled 0>0"]) == (code, down, up)
+    assert heard.of("change")[2]["at"] > "2026-01-01T00:30"
+    assert route(deployed)["setting"] == SETTING
+
+
+def test_flapping_signals_change_little(tmp_path: Path) -> None:
+    """
+    A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a rung up is
+    tried after the quiet time alone, which a relapse doubles.
+    """
+    drift = []
+    for number in range(0, 36, 2):
+        drift.append({"of": "acceptance", "by": -0.95, "over": "1 s", "after": f"{600 * number + 600} s"})
+        drift.append({"of": "acceptance", "by": 19.0, "over": "1 s", "after": f"{600 * number + 1200} s"})
+    deployed = Deployed.scripted(tmp_path, {"drift": drift, "tokens": 12})
+    deployed.policy(watch={"interval": 60.0, "window": 600.0, "duty": 0.05, "quiet_for": 450.0})
+
+    _, heard = deployed.watch(360)
+
+    tries = [datetime.fromisoformat(one["at"]) for one in heard.of("change") if one["change"] == "try"]
+    assert 1 <= len(tries) <= 9, heard.changes
+    assert all(after - before >= timedelta(seconds=900) for before, after in pairwise(tries))
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    """
+    A watch that is started again does not turn on what the one before turned off; it has seen nothing yet.
+    """
+    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+    deployed.watch(200)
+    deployed.truth()
+
+    code, heard = deployed.watch(3)
+
+    begun = heard.of("begun")[0]["routes"][0]["standing"]
+    assert (1, 2, []) == (code, begun["rung"], heard.changes)
+    assert "acceptance_rate" in begun["because"]
+    assert "easy: down to plain decoding since 2026" in heard.said[0]
+    assert "acceptance_rate: " in heard.said[0]
+    assert route(deployed)["speculation"] is False
+
+
+def test_state_outlives_a_rotated_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What was turned off stays off when the lines that said so were put aside long ago.
+    """
+    monkeypatch.setattr("gatekeeper.deploy.watch.journal.LIMIT", 20_000)
+    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+    deployed.watch(400)
+    (tmp_path / "watch.jsonl.1").unlink()
+
+    _, heard = deployed.watch(1)
+
+    assert not any('"down"' in line for line in (tmp_path / "watch.jsonl").read_text().splitlines())
+    assert 2 == heard.of("begun")[0]["routes"][0]["standing"]["rung"]
+
+
+def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
+    """
+    What was turned off under one certificate says nothing of the next.
+    """
+    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+    deployed.watch(200)
+    verdict = tmp_path / "run" / "verdict.json"
+    verdict.write_text(verdict.read_text() + "\n")
+    deployed.truth()
+    deployed.policy()
+
+    code, heard = deployed.watch(10)
+
+    assert (0, 0) == (code, heard.of("begun")[0]["routes"][0]["standing"]["rung"])
+
+
+def test_an_expired_policy_is_off(tmp_path: Path) -> None:
+    """
+    Past its expiry, reached while watching, a policy turns everything off, and a restart changes nothing.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:01:35Z")
+
+    code, heard = deployed.watch(20)
+    again, after = deployed.watch(1)
+
+    assert (1, ["barred 0>2"]) == (code, heard.changes)
+    assert "expired at 2026-01-01T00:01:35" in heard.of("change")[0]["because"]
+    assert (1, [], False) == (again, after.changes, route(deployed)["speculation"])
+    assert "expired" in route(deployed)["because"]
+
+
+def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
+    """
+    An overlay that says on counts no longer than the policy does, however rarely anybody looks.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:00:08Z")
+
+    deployed.watch(1)
+
+    live = tomllib.loads(deployed.overlay)
+    assert (True, "2026-01-01T00:00:08Z") == (live["route"][0]["speculation"], live["next_look_before"])
+
+
+def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
+    """
+    A clock that was set back years does not make an expired policy valid.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    (tmp_path / "run" / "events.jsonl").write_text('{"at": "2027-01-01T00:00:00Z"}\n')
+    deployed.policy(issued="2027-01-01T00:00:00Z", expires="2027-01-02T00:00:00Z")
+
+    code, heard = deployed.watch(1)
+
+    assert (1, ["barred 0>2"]) == (code, heard.changes)
+    assert "before the policy was issued" in heard.of("change")[0]["because"]
+
+
+class Shifted(VirtualClock):
+    """A scripted subject's clock whose time of day jumps when it is told to."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner, self.shift = inner, timedelta()
+
+    def now_ns(self) -> int:
+        return int(self._inner.now_ns())
+
+    def wall(self) -> datetime:
+        return datetime.fromtimestamp(self._inner.wall().timestamp(), self._inner.wall().tzinfo) + self.shift
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("hours", "says"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
+)
+def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, says: str) -> None:
+    """
+    After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off by it.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        clock = Shifted(session._clock)
+        session._clock = clock
+        session.run(30)
+        before = len(session.routes._answers["easy"]._kept)
+        clock.shift = timedelta(hours=hours)
+        session._rest()
+        session.look()
+        after = len(session.routes._answers["easy"]._kept)
+        session.run(10)
+
+    assert (True, []) == (before > 10 * after, heard.changes)
+    assert [says in one["because"] for one in heard.of("gap")] == [True]
+
+
+def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
+    """
+    Missing evidence is counted anew after a sleep, and turns speculation off all the same when it does not come.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        clock = Shifted(session._clock)
+        session._clock = clock
+        session.run(30)
+        clock.shift = timedelta(hours=3)
+        session.pace.balance = -1e9  # no canary is paid for any more
+        session.run(20)
+
+    assert ["off 0>2"] == heard.changes
+    assert "no evidence for" in heard.of("change")[0]["because"]
+
+
+def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
+    """
+    A process that stood still for ten intervals does not take what it saw before for news.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        session.run(10)
+        session._rest()
+        session._clock.sleep(100)
+        session.look()
+
+    assert ["the watch was held up for 100 s"] == [one["because"] for one in heard.of("gap")]
+
+
+def test_an_edit_is_taken_up(tmp_path: Path) -> None:
+    """
+    A guard that was loosened while watching is in force at the next look, with nothing turned on or off by it.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        session.run(5)
+        deployed.policy(guards=[{**GUARDS[0], "at_least": 0.4}, GUARDS[1]])
+        session.run(5)
+        bound = session.routes.judged["easy"][0].guard.threshold
+
+    assert (0.4, [], 1) == (bound, heard.changes, len(heard.of("policy")))
+
+
+def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
+    """
+    A person may switch a route off at once; switched on again it has to earn its way up.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        session.run(2)
+        deployed.policy(route={"speculation": False})
+        session.run(1)
+        off = route(deployed)["speculation"]
+        deployed.policy()
+        session.run(1)
+        still = route(deployed)["speculation"]
+        session.run(200)
+
+    assert (False, False) == (off, still)
+    assert {"try 2>1", "try 1>0"} <= set(heard.changes)
+    assert route(deployed)["setting"] == SETTING
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"route": {"setting": {**SETTING, "num_draft_tokens": 8}}}, "its setting is not the certified one"),
+        ({"route": {"ladder": [{**LADDER[0], "num_draft_tokens": 6}]}}, "is no rung below"),
+        ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is no rung below"),
+        ({"route": {"workload": "other"}}, "no workload of the run"),
+        ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
+        ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
+        ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
+        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it is dated 2026-01-20"),
+        ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
+        ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
+    ],
+)
+def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    """
+    What can not be read, or was never certified, is told once and does not count; neither does it at the start.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        session.run(2)
+        deployed.policy(**changes)
+        session.run(3)
+        deployed.policy()
+        session.run(1)
+    refused = heard.of("policy_refused")
+    deployed.policy(**changes)
+
+    assert (1, True, []) == (len(refused), says in refused[0]["because"], heard.changes)
+    assert 1 == len(heard.of("policy_back"))
+    with pytest.raises(InputError, match=says):
+        deployed.watch(1)
+
+
+def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
+    """
+    A policy that was deleted, or is half written, is told once; what was read before stays in force.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard) as session:
+        session.run(1)
+        (tmp_path / "policy.toml").unlink()
+        session.run(2)
+        (tmp_path / "policy.toml").write_text("schema = 1\nslo = ")
+        session.run(2)
+
+    assert ["No such file", "not TOML"] == [
+        next(word for word in ("No such file", "not TOML") if word in one["because"])
+        for one in heard.of("policy_refused")
+    ]
+    assert route(deployed)["speculation"] is True
+
+
+def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> None:
+    """
+    A policy with a route that the verdict does not carry is refused before anything is asked.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    verdict = {"schema": 1, "workloads": [{"name": "easy", "outcome": "graded_back", "setting": {"draft": None}}]}
+    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
+    deployed.policy()
+
+    with pytest.raises(InputError, match="it was not promoted to speculate") as refused:
+        deployed.watch(1)
+
+    assert "may turn a route off and not on" in refused.value.hint
+
+
+def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> None:
+    """
+    Nobody knows how long a certificate counts whose run lost its dates.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
+
+    with pytest.raises(InputError, match="does not tell when the run ended"):
+        deployed.watch(1)
+
+
+def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
+    """
+    Where the host broke a promise the run turned every route off; turned on by hand it is refused.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    verdict["host_checks"] = [{"metric": "memory_headroom", "outcome": "fail"}]
+    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
+    deployed.policy()
+
+    with pytest.raises(InputError, match="it was not promoted to speculate"):
+        deployed.watch(1)
+
+
+def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
+    """
+    Half of its time before a guard without evidence turns speculation off, people and programs read that it will.
+    """
+    deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
+    deployed.policy(guards=[{"metric": "decode_throughput", "at_least": 0.1, "for": 10.0}], watch={"duty": 1e-6})
+
+    _, heard = deployed.watch(20)
+
+    told, off = heard.of("lacking"), heard.of("change")[0]
+    assert (1, "off") == (len(told), off["change"])
+    assert told[0]["at"] < off["at"]
+    assert 0 < told[0]["off_in"] <= 60
+    assert any("no evidence of decode_throughput" in line for line in heard.said)
+
+
+def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
+    """
+    Nothing guards a route whose guards were all taken out: that it will be off is said at the first look.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(guards=[])
+
+    _, heard = deployed.watch(20)
+
+    assert ["no guard watches it, so it is off after 2 min"] == [one["because"] for one in heard.of("lacking")]
+    assert ["off 0>2"] == heard.changes
+
+
+def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None:
+    """
+    Where the folder of the overlay goes away the watch goes on, says so once, and says when it is back.
+    """
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    with deployed.session(heard, overlay=folder / "live.toml") as session:
+        session.run(2)
+        folder.rename(tmp_path / "aside")
+        folder.write_text("")
+        session.run(3)
+        folder.unlink()
+        (tmp_path / "aside").rename(folder)
+        session.run(1)
+
+    assert (1, 1) == (len(heard.of("overlay_failed")), len(heard.of("overlay_back")))
+    assert any("readers decode plainly" in line for line in heard.said)
+
+
+def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
+    """
+    A guard whose evidence does not come is not kept: after its limit speculation is off, and the log names it.
+    """
+    deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
+
+    code, heard = deployed.watch(20)
+
+    assert (1, ["off 0>2"]) == (code, heard.changes)
+    assert "acceptance_rate: no evidence for" in heard.of("change")[0]["because"]
+
+
+def test_an_unsampled_host_turns_speculation_off(tmp_path: Path) -> None:
+    """
+    A guard of the host that is not sampled any more is missing evidence.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
+    deployed.policy(guards=[*GUARDS, headroom])
+    with deployed.session(heard) as session:
+        session.run(5)
+        kept = [one.outcome.word for one in session.routes.judged["easy"] if one.guard.metric == "memory_headroom"]
+        session._sampling.close()
+        session._sampler = _Dead()
+        session._ports = replace(session._ports, sampler=lambda _: _Dead())
+        session.run(20)
+
+    assert (["pass"], ["off 0>2"]) == (kept, heard.changes)
+    assert "memory_headroom: no evidence for" in heard.of("change")[0]["because"]
+    assert heard.of("sampler_failed")
+
+
+class _Dead:
+    """A sampler that broke down."""
+
+    fault = "OSError: no such sensor"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def test_commands_run_on_a_change(tmp_path: Path) -> None:
+    """
+    Each change runs every command, after it is written down and published; one that fails stops nothing.
+    """
+    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+    note = tmp_path / "note"
+    code = "import json, os, sys; told = json.load(sys.stdin); live = open(told['overlay']).read(); "
+    code += "said = os.environ['GATEKEEPER_CHANGE'], told['speculation'], 'num_draft_tokens = 2' in live; "
+    code += f"print(*said, file=open({str(note)!r}, 'a'))"
+    tells = (sys.executable, "-S", "-c", code)
+    deployed.policy(watch={"on_change": [["false"], list(tells)]})
+
+    exit_code, heard = deployed.watch(200, commands=(("true",),), limit=240.0)
+
+    assert ["down True True", "down False False"] == note.read_text().splitlines()
+    faults = [one["fault"] for one in heard.of("command")]
+    assert (1, ["ended with code 1", None, None] * 2) == (exit_code, faults)
+    kinds = [one["kind"] for one in heard.entries]
+    assert kinds.index("change") < kinds.index("command")
+
+
+def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
+    """
+    A command that does not end is ended at its time limit, which the log says, and the watch looks on.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:01:35Z")
+
+    _, heard = deployed.watch(14, commands=(("sleep", "1000"),), limit=0.2)
+
+    assert ["took longer than 0.2 s and was ended"] == [one["fault"] for one in heard.of("command")]
+    assert any("sleep 1000: took longer" in line for line in heard.said)
+    assert heard.of("look")[-1]["at"] > heard.of("command")[0]["at"]
+
+
+def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A change that no collector takes is written down as that, once for each change, and the watch goes on.
+    """
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(expires="2026-01-01T00:01:35Z")
+
+    code, heard = deployed.watch(14)
+
+    assert (1, ["barred 0>2"], 1) == (code, heard.changes, len(heard.of("telemetry_failed")))
+    assert heard.of("look")[-1]["at"] > heard.of("telemetry_failed")[0]["at"]
+
+
+def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
+    """
+    Every look tells what the canaries cost so far, which stays within the duty once the first is paid for.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(watch={"duty": 0.02})
+
+    _, heard = deployed.watch(200)
+
+    loads = [one["load"] for one in heard.of("look")]
+    assert all(load["share"] <= 0.021 for load in loads[20:])
+    assert 0.018 < loads[-1]["share"]
+    assert any("at most 2 % of the server's time (72 s an hour)" in line for line in heard.said)
+
+
+def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A thousand looks after the window is full the process holds no more objects, and the files are of bounded size.
+    """
+    limit = 50_000
+    monkeypatch.setattr(journal, "LIMIT", limit)
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    guard = {"metric": "decode_throughput", "at_least": 0.1, "for": 10.0, "missing_for": "30 d"}
+    deployed.policy(guards=[guard], watch={"window": 120.0, "canaries": 1, "duty": 0.05})
+    with deployed.session(heard) as session:
+        session.run(200)
+        early = _objects(heard)
+        for _ in range(10):
+            session.run(100)
+            _objects(heard)
+        late = _objects(heard)
+
+    assert late < early + 500, "one object a look would be a thousand"
+    assert (tmp_path / "watch.jsonl.1").exists()
+    kept = ("watch.jsonl", "watch.jsonl.1", "policy.live.toml")
+    assert all((tmp_path / name).stat().st_size < 2 * limit for name in kept)
+
+
+def _objects(heard: Heard) -> int:
+    """Return how many objects there are beside what the test itself keeps."""
+    heard.entries.clear()
+    heard.said.clear()
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
+    """
+    After the last look the overlay keeps its time limit and says why nobody looks any more.
+    """
+    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    before: dict[str, Any] = {}
+
+    def watched() -> None:
+        with deployed.session(heard) as session:
+            session.run(2)
+            before.update(tomllib.loads(deployed.overlay))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watched()
+
+    assert {**before, "ended": "interrupted"} == tomllib.loads(deployed.overlay)
+    assert "interrupted" == heard.of("ended")[0]["because"]

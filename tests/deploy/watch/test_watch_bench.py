@@ -1,0 +1,79 @@
+"""The bench of the watch: what it lays over whole months is what a guard says look by look."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bench import watch
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.core.verdict import Outcome
+from gatekeeper.deploy.watch.guard_samples import (
+    SHARES,
+    Bounded,
+    Trace,
+    median_bounds,
+    median_needs,
+    share_bounds,
+    spread,
+)
+from gatekeeper.deploy.watch.guards import crossed_or_kept
+
+HOW: dict[str, tuple[Bounded, Callable[[float], int]]] = {
+    "throughput_ratio": (sequential.interval, lambda _: sequential.LEAST),
+    "acceptance_rate": (median_bounds, median_needs),
+    "error_rate": (share_bounds, lambda _: SHARES),
+}
+WORSE = watch.Truth("worse", ratio=0.7, acceptance=0.4, errors=0.3)
+
+
+@pytest.mark.parametrize("metric", sorted(HOW))
+def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
+    """
+    After each pair of a route that turns bad the bench crosses the bound exactly where the guard does.
+    """
+    condition = watch.Condition("made", 0.15, 60.0, hard=0.4)
+    known = watch.policy(condition)
+    error, guard = watch.error_of(known), next(one for one in known.guard if one.metric == metric)
+    differ = spread(known.route[0].measured.throughput_ratio)
+    one = watch.drawn(
+        [(watch.HEALTHY[2], 60), (WORSE, 100), (watch.HEALTHY[0], 80)], condition, np.random.default_rng(3)
+    )
+    values = {"throughput_ratio": one.logs, "acceptance_rate": one.accepted, "error_rate": one.failed}[metric]
+    values = values[np.isfinite(values)]
+
+    laid = watch.crossed(metric, values, error, condition.differ)
+
+    bounded, least = HOW[metric]
+    if metric == "throughput_ratio":
+        bounded = partial(sequential.interval, least_spread=differ)
+    looks = [
+        crossed_or_kept(
+            guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
+        ).outcome
+        for count in range(1, len(values) + 1)
+    ]
+    assert [outcome is Outcome.FAIL for outcome in looks] == laid.tolist()
+    assert laid.any()
+
+
+def test_a_crossing_counts_once_it_has_held() -> None:
+    """
+    Two minutes are three looks of a minute; where a pair comes every ten minutes one look holds as long by itself.
+    """
+    guard = watch.policy(watch.CONDITIONS[0]).guard[0]
+    flags = np.array([True, True, False, True, True, True])
+
+    held = [watch._held(flags, guard, watch.Condition("made", 0.1, every_s)) for every_s in (60.0, 600.0)]
+
+    assert [[False] * 5 + [True], flags.tolist()] == [one.tolist() for one in held]
+
+
+def test_no_answer_at_all_turns_a_route_down() -> None:
+    """
+    Eight failed answers, and two more while it holds.
+    """
+    row = watch.losses(watch.CONDITIONS[0], watch.LOSSES[-1], runs=5, seed=1)
+
+    assert (1.0, 9.0) == (row.turned_down, row.pairs)

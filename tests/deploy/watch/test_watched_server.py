@@ -1,0 +1,356 @@
+"""A watched server: real sockets, real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gatekeeper.cli.deploy import watch
+from gatekeeper.core.errors import InputError
+from tests.builders.deployment import GUARDS, Answering, Deployed, Heard
+from tests.builders.place import ROOT
+
+AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
+"""Looks follow each other at once; a machine that stands still for minutes costs answers and no evidence."""
+ERRORS = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
+
+
+@pytest.fixture
+def server() -> Iterator[Answering]:
+    with Answering() as answering:
+        yield answering
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition of the outside world; minutes without it are a failure, not a measurement."""
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.02)
+
+
+def deployed(
+    path: Path, server: Answering, *guards: dict[str, Any], backend: str = "openai", **subject: Any
+) -> Deployed:
+    made = Deployed.served(path, server.url, backend, **subject)
+    made.policy(guards=guards or [ERRORS], watch=AT_ONCE)
+    return made
+
+
+def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> None:
+    """
+    A server at its address is asked as it was certified, and nothing changes.
+    """
+    code, heard = deployed(tmp_path, server).watch(5)
+
+    assert (0, []) == (code, heard.changes)
+    assert os.getpid() == heard.of("server")[0]["pid"]
+
+
+def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) -> None:
+    """
+    A refused connection is a failed answer; when the server comes back the watch sees that, and does not end before.
+    """
+    made, heard = deployed(tmp_path, server), Heard()
+    with made.session(heard) as session:
+        session.run(5)
+        server.shutdown()
+        server.server_close()
+        until(lambda: session.run(1) == 1 and len(heard.changes) == 2)
+        gone = list(heard.changes)
+        with Answering(int(server.url.rpartition(":")[2])):
+            until(lambda: session.run(1) == 1 and bool(heard.of("answering")))
+
+    assert ["down 0>1", "down 1>2"] == gone
+    assert "error_rate" in heard.of("change")[0]["because"]
+    assert "no connection" in heard.of("fault")[0]["because"]
+
+
+def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
+    """
+    A watch that is started before its server looks, finds nobody, and turns speculation off; that is no error of ours.
+    """
+    with Answering() as server:
+        made = deployed(tmp_path, server)
+
+    heard = Heard()
+    with made.session(heard) as session:
+        until(lambda: session.run(5) == 1)
+
+    assert "down 0>1" == heard.changes[0]
+    assert "error_rate" in heard.of("change")[0]["because"]
+
+
+def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
+    """
+    Looks that end before a bound was crossed for long enough, without one sound answer, end in 3.
+    """
+    with Answering() as server:
+        made = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
+
+    assert 3 == made.watch(2)[0]
+
+
+def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering) -> None:
+    """
+    A server that answers as another model is not what was certified: off, and off after a restart.
+    """
+    made, heard = deployed(tmp_path, server), Heard()
+    with made.session(heard) as session:
+        session.run(5)
+        server.model = "org/another"
+        until(lambda: session.run(1) == 1)
+    server.model = "org/target"
+    code, again = made.watch(3)
+
+    assert ["barred 0>2"] == heard.changes
+    assert "answers as 'org/another'" in heard.of("change")[0]["because"]
+    assert (1, [], False) == (code, again.changes, tomllib.loads(made.overlay)["route"][0]["speculation"])
+
+
+@pytest.mark.parametrize("name", ["org/\ud800half", "org/\x00\x1b[31mred\nlines", "x" * 100_000])
+def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answering, name: str) -> None:
+    """
+    A name that no file, terminal or environment can hold is another model's: off, with every command told.
+    """
+    made, heard = deployed(tmp_path, server), Heard()
+    with made.session(heard, commands=(("true",),)) as session:
+        session.run(1)
+        server.model = name
+        until(lambda: session.run(1) == 1)
+
+    assert (["barred 0>2"], [None]) == (heard.changes, [one["fault"] for one in heard.of("command")])
+    assert False is tomllib.loads(made.overlay)["route"][0]["speculation"]
+    assert all(line.isprintable() for line in heard.said)
+
+
+def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, server: Answering) -> None:
+    """
+    Where the certified answers told a name, a server that lists another model is found out before the first answer.
+    """
+    made = deployed(tmp_path, server)
+    answer = {"answer": {"claims": {"model": "org/certified"}}}
+    (tmp_path / "run" / "soak-1.jsonl").write_text(json.dumps(answer) + "\n")
+
+    code, heard = made.watch(1)
+
+    assert (1, ["barred 0>2"]) == (code, heard.changes)
+    assert "certified was certified" in heard.of("change")[0]["because"]
+
+
+def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
+    """
+    The acceptance a server claims is judged; when it falls, the route goes down although it can not be switched.
+    """
+    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), Heard()
+    made.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
+    with made.session(heard) as session:
+        until(lambda: session.run(1) == 0 and session.routes.judged["easy"][0].outcome.word == "pass")
+        server.accepted = 1
+        until(lambda: session.run(1) == 1)
+
+    assert ["down 0>1"] == heard.changes
+    assert "as the server claims" in heard.of("change")[0]["because"]
+
+
+def test_a_plain_twin_is_asked_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
+    """
+    With a plain_url each canary is asked of both servers, and the ratio is theirs.
+    """
+    ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
+    made, heard = deployed(tmp_path, server, ratio), Heard()
+    with Answering() as plain, made.session(heard, plain_url=plain.url) as session:
+        until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
+        arms = {one.arm for one in session.routes._answers["easy"]._kept}
+
+    assert {"candidate", "plain"} == arms
+
+
+def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) -> None:
+    """
+    A policy that guards the host is not watched from another machine, unless one says that the guard is left out.
+    """
+    headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
+    made = deployed(tmp_path, server, ERRORS, headroom)
+
+    with pytest.raises(Exception, match="is another machine") as refused:
+        made.watch(1, url="http://192.0.2.1:8080")
+
+    assert "--no-host" in getattr(refused.value, "hint", "")
+    _, heard = made.watch(2, host=False)
+    assert ["error_rate at_most 0.2"] == list(heard.of("look")[-1]["routes"]["easy"]["guards"])
+
+
+def start(made: Deployed, *words: str) -> subprocess.Popen[str]:
+    """Start the command as a service manager would."""
+    argv = [sys.executable, "-m", "gatekeeper", "watch", "policy.toml", "--run", "run", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        argv, cwd=made.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: signal.Signals) -> None:
+    """
+    SIGTERM and Ctrl-C end in 130; the overlay says when it was last true, and the next watch may have it.
+    """
+    made = deployed(tmp_path, server)
+    process = start(made, "--json")
+    until((tmp_path / "policy.live.toml").exists)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+
+    assert (130, True) == (process.returncode, "goes on from watch.jsonl" in err), err
+    assert "interrupted" == tomllib.loads(made.overlay)["ended"]
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert ("begun", "ended") == (kinds[0], kinds[-1])
+    assert made.watch(1)[0] == 0
+
+
+def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
+    """
+    Two watches of one overlay would contradict each other: the second ends in 3 and names the first.
+    """
+    made = deployed(tmp_path, server)
+    first = start(made)
+    until((tmp_path / "policy.live.toml").exists)
+    second = start(made, "--once")
+    _, err = second.communicate(timeout=60)
+    first.kill()
+    first.communicate()
+
+    assert (3, True) == (second.returncode, f"process {first.pid}, since" in err), err
+    assert made.watch(1)[0] == 0
+
+
+def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> None:
+    """
+    After kill -9 in the middle of a look the next watch goes on from the journal.
+    """
+    made = deployed(tmp_path, server)
+    server.status = 500
+    process = start(made)
+    journal = tmp_path / "watch.jsonl"
+    until(lambda: journal.exists() and journal.read_text().count('"change"') > 1)
+    process.kill()
+    process.communicate()
+    server.status = 200
+
+    code, heard = made.watch(1)
+
+    assert (1, True) == (code, heard.of("begun")[0]["routes"][0]["standing"]["rung"] > 0)
+
+
+def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
+    """
+    Off a terminal nothing is coloured; --quiet leaves what changed, and stdout is empty without --json.
+    """
+    made = deployed(tmp_path, server)
+    server.status = 500
+    process = start(made, "--quiet")
+    until(lambda: (tmp_path / "watch.jsonl").exists() and '"change"' in (tmp_path / "watch.jsonl").read_text())
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+
+    assert ("", True, False, False) == (out, *(word in err for word in ("down to", "watching", "\x1b")))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--once", "--rounds", "2"), "exclude each other"),
+        (("--interval", "soon"), "--interval: cannot read 'soon'"),
+        (("--interval", "2h", "--once"), "--interval: missing_for is shorter than interval"),
+        (("--duty", "2", "--once"), "--duty: Input should be less than or equal to 0.5"),
+        (("--on-change", "'", "--once"), "--on-change ': No closing quotation"),
+        (("--on-change", " ", "--once"), "--on-change names no program"),
+        (("--run", "nowhere", "--once"), "nowhere has no manifest.json"),
+        (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
+        (("--url", "localhost:8080", "--once"), "--url localhost:8080 is no address"),
+        (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is no address"),
+        (("--limit", "0s", "--once"), "--limit 0s: nothing is that short"),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, server: Answering, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+) -> None:
+    """
+    A wrong option ends in 2 and says what is wrong, before anything is asked or written.
+    """
+    made = deployed(tmp_path, server)
+    monkeypatch.chdir(made.path)
+    ran = CliRunner().invoke(watch, ["policy.toml", "--run", "run", *words])
+
+    assert isinstance(ran.exception, InputError), ran.output
+    assert says in ran.exception.message
+    assert not (tmp_path / "policy.live.toml").exists()
+
+
+def test_a_folder_in_the_place_of_a_policy_is_told(
+    tmp_path: Path, server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Who names the run itself is told which file in it is meant, and who names no run at all, how to.
+    """
+    made = deployed(tmp_path, server)
+    monkeypatch.chdir(made.path)
+    folder, bare = (CliRunner().invoke(watch, words).exception for words in (["run"], ["policy.toml"]))
+
+    assert isinstance(folder, InputError)
+    assert isinstance(bare, InputError)
+    assert "gatekeeper watch run/policy.toml" in folder.hint
+    assert "--run RUN_DIR" in bare.hint
+
+
+def test_answers_that_fail_are_told_with_their_reason(tmp_path: Path, server: Answering) -> None:
+    """
+    Who watches reads at the first failed answer what is wrong, once until it is over, and in the reason of the step.
+    """
+    made, heard = deployed(tmp_path, server), Heard()
+    with made.session(heard) as session:
+        session.run(3)
+        server.status = 503
+        until(lambda: session.run(1) == 1 and bool(heard.changes))
+        server.status = 200
+        until(lambda: session.run(1) == 1 and bool(heard.of("answering")))
+
+    assert [True] == ["HTTP 503" in one["because"] for one in heard.of("fault")]
+    assert "failed last with: HTTP 503" in heard.of("change")[0]["because"]
+    assert [True, True] == [
+        any(word in line for line in heard.said) for word in ("no answer: HTTP 503", "answers again")
+    ]
+
+
+def test_a_server_that_tells_no_acceptance_is_told_at_once(tmp_path: Path, server: Answering) -> None:
+    """
+    Long before a guard turns speculation off for want of evidence, the first look says that it will, and what to do.
+    """
+    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), Heard()
+    with made.session(heard) as session:
+        session.run(3)
+
+    (told,) = heard.of("lacking")
+    assert ("easy", "acceptance_rate", []) == (told["workload"], told["metric"], heard.changes)
+    assert 0 < told["off_in"] <= AT_ONCE["missing_for"]
+    assert "python -m gatekeeper.backends.mlx_tap" in told["because"]
+
+
+def test_a_server_that_claims_its_acceptance_is_not_told_off(tmp_path: Path, server: Answering) -> None:
+    """
+    Claims are evidence too: nobody is sent after a tap that is not needed.
+    """
+    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), Heard()
+    with made.session(heard) as session:
+        session.run(3)
+
+    assert not any("tells nobody" in one["because"] for one in heard.of("lacking"))

@@ -1,0 +1,144 @@
+"""One measuring run at a time on a host: the lock, its owner and age, and what a dead run leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.host import host_lock
+from gatekeeper.host.host_lock import LOCK, OWNER, occupant, occupied
+
+HOLD = (
+    "import sys\nfrom gatekeeper.host.host_lock import occupied\n"
+    "with occupied('theirs'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+)
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "host.lock"
+    monkeypatch.setenv(LOCK, str(path))
+    monkeypatch.delenv(OWNER, raising=False)
+    return path
+
+
+@contextmanager
+def holder(owner: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the host until its input ends."""
+    environment = {**os.environ, **({OWNER: owner} if owner else {})}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert "held\n" == process.stdout.readline()
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def test_a_second_run_is_told_whose_the_host_is_and_for_how_long(lock: Path) -> None:
+    """
+    A host that another process holds is exit 3, with its owner, its run and its age; the lock ends with the run.
+    """
+    with holder("anna@laptop") as process:
+        with pytest.raises(HostLacksError) as refused, occupied("mine"):
+            pass
+        seen = occupant()
+
+    with occupied("mine") as remark:
+        mine = json.loads(lock.read_text())
+
+    assert 3 == refused.value.exit_code
+    assert f"anna@laptop, run theirs (process {process.pid}), for " in refused.value.message
+    assert seen is not None
+    assert ("anna@laptop", "theirs") == (seen.who, seen.run)
+    assert (None, "mine") == (remark, mine["run"])
+    assert (None, "") == (occupant(), lock.read_text())
+
+
+def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
+    """
+    Kill -9 leaves words in the lock file and no lock: the next run takes it over and says whose it was.
+    """
+    with holder("anna@laptop") as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+        with occupied("mine") as remark:
+            held = occupant()
+
+    assert remark is not None
+    assert "left by anna@laptop, run theirs" in remark
+    assert held is not None
+    assert "mine" == held.run
+    assert str(lock) in remark
+
+
+def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Somebody cleans the folder between the opening and the locking: the file that has the name now is locked.
+    """
+    take = host_lock._take
+    cleaned: list[bool] = []
+
+    def clean_first(descriptor: int, path: Path) -> str | None:
+        if not cleaned:
+            lock.unlink()
+            cleaned.append(True)
+        return take(descriptor, path)
+
+    monkeypatch.setattr(host_lock, "_take", clean_first)
+
+    with occupied("mine"):
+        seen = occupant()
+
+    assert seen is not None
+    assert ("mine", [True]) == (seen.run, cleaned)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"who": 1, "since": "never"}', "\x00\xff"])
+def test_a_holder_that_can_not_be_read_still_holds(lock: Path, text: str) -> None:
+    """
+    Whatever stands in the file, the kernel's lock decides.
+    """
+    with holder():
+        lock.write_text(text)
+        with pytest.raises(HostLacksError, match="does not say whose"), occupied("mine"):
+            pass
+
+
+def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -> None:
+    """
+    In a folder that everybody writes, a link laid in the lock's place must not empty somebody's file.
+    """
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    lock.symlink_to(precious)
+
+    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, occupied("mine"):
+        pass
+
+    assert ("kept", 4) == (precious.read_text(), refused.value.exit_code)
+
+
+def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
+    """
+    What is no file is named, with what to do next.
+    """
+    lock.mkdir()
+
+    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, occupied("mine"):
+        pass
+
+    assert LOCK in refused.value.hint

@@ -1,0 +1,86 @@
+"""The distributions a page draws, checked against a plain reckoning."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, spreads
+from tests.builders.case import LOSING, bare
+from tests.builders.scenes import whole
+
+WEIGHTED = st.lists(st.tuples(st.floats(1e-6, 1e3), st.integers(1, 9).map(float)), min_size=1, max_size=40)
+
+
+@given(WEIGHTED)
+def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) -> None:
+    """
+    A burst of m tokens counts m times: the curve is that of every token by itself, to six digits.
+    """
+    made = curve(weighted, len(weighted))
+    each = np.sort(np.repeat([value for value, _ in weighted], [int(weight) for _, weight in weighted]))
+
+    assert made is not None
+    for share, value in zip((0.5, 1.0), (made.quantiles[0], made.values[-1]), strict=True):
+        expected = each[max(0, math.ceil(share * len(each) - 1e-9) - 1)]
+        assert pytest.approx(expected, rel=1e-5) == value
+
+
+@given(WEIGHTED)
+def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
+    """
+    More answers lie below a later point, never fewer, from the smallest value to the largest.
+    """
+    made = curve(weighted, 1)
+
+    assert made is not None
+    assert list(made.values) == sorted(made.values)
+    assert (STEPS + 1, len(QUANTILES)) == (len(made.values), len(made.quantiles))
+
+
+def test_nothing_has_no_curve() -> None:
+    """
+    No value, no weight and no number give no curve.
+    """
+    assert curve([], 0) is None
+    assert curve([(1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)], 3) is None
+
+
+def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
+    """
+    A workload that speculates shows both arms of its soak; one that never did shows them as the sweep saw them.
+    """
+    case = whole()
+
+    easy, hard = spreads(case, conclude(case).verdict.workloads)
+
+    assert ("soak-1", "sweep, default") == (easy.source, hard.source)
+    for one in (easy, hard):
+        assert {"ttft", "itl"} == set(one.curves)
+        assert {"plain", "candidate"} == set(one.curves["itl"])
+    assert easy.curves["itl"]["candidate"].quantiles[0] < easy.curves["itl"]["plain"].quantiles[0]
+    assert hard.curves["itl"]["candidate"].quantiles[0] > hard.curves["itl"]["plain"].quantiles[0]
+
+
+def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
+    """
+    A route that decodes plainly still tells how the setting did that it was graded back from.
+    """
+    case = whole()
+
+    _, hard = spreads(case, conclude(case).verdict.workloads)
+
+    assert hard.ratio is not None
+    assert hard.ratio[1] < 0.6 < hard.ratio[2] or pytest.approx(0.6, abs=0.02) == hard.ratio[0]
+
+
+def test_nothing_recorded_has_no_distribution() -> None:
+    """
+    A case without answers gives no spread at all.
+    """
+    case = bare({"easy": LOSING})
+
+    assert () == spreads(case, ())

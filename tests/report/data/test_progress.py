@@ -1,0 +1,238 @@
+"""What is told while a run goes on, from its events alone."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
+from gatekeeper.report.data.progress import Gauge, Moment, Progress
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = 10**9
+DRAFTING = setting(draft="org/heavy", num_draft_tokens=4)
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def event(second: float, kind: str, **detail: Any) -> Event:
+    return Event(stamp(BEGUN + timedelta(seconds=second)), kind, detail)
+
+
+def begin(second: float = 0.0, **more: Any) -> Event:
+    expected = {"sweep": 100.0, "soak": 600.0, "closing": 20.0, "near_ties": 10.0, "warm_cache": 40.0}
+    told = {"segment": 0, "slo": "made", "run": "runs/1", "realtime": True, "workloads": ["json", "chat"]}
+    return event(second, "begin", **told | {"expected": expected} | more)
+
+
+def generation(workload: str = "json", arm: str = "candidate", speed: float = 100.0, **more: Any) -> Generation:
+    rounds = Rounds(rounds=10, drafted=40, accepted=30) if arm == "candidate" else None
+    answer = Answer(0, SECOND, output_tokens=round(speed), rounds=rounds, fault=more.pop("fault", None))
+    knobs = DRAFTING if arm == "candidate" else setting(draft=None)
+    trial = "baseline" if arm == "plain" else "default"
+    role = more.pop("role", Role.MEASURED)
+    return Generation(trial, "k", workload, "c", arm, knobs, role, 0, "p", 1, answer)
+
+
+def swept(count: int, each: float = 2.0, of: int = 100) -> list[Event]:
+    """A sweep that begins at second 0 and has *count* answers, one in *each* seconds."""
+    arms = ("plain", "candidate")
+    return [
+        begin(),
+        event(0, "stage", stage="sweep", settings=4),
+        *(
+            event(each * number, "answer", generation=generation(arm=arms[number % 2]), answered=number, of=of)
+            for number in range(1, count + 1)
+        ),
+    ]
+
+
+def told(*events: Event, seconds_later: float = 0.0) -> Moment:
+    """Return the moment after *events*, heard all at once, and after more seconds of this machine."""
+    now = [1000.0]
+    progress = Progress(lambda: now[0])
+    for one in events:
+        progress.fold(one)
+    now[0] += seconds_later
+    return progress.moment()
+
+
+def test_the_time_that_is_left_counts_every_stage() -> None:
+    """
+    Ten answers of a hundred took 20 s, twice as long as forecast: 180 s of sweep, 600 s of soak, and twice 70 s beside.
+    """
+    moment = told(*swept(10))
+
+    assert (180.0, 180 + 600 + 2 * 70) == (moment.left, moment.run_left)
+    assert (10, 100, 0.1) == (moment.answered, moment.of, moment.share)
+
+
+def test_time_is_the_events_own() -> None:
+    """
+    A run that is looked at late, all its events heard in one moment, has the same time left as one seen on the spot.
+    """
+    now = [5.0]
+    on_the_spot = Progress(lambda: now[0])
+    for one in swept(10):
+        now[0] = 5.0 + (datetime.fromisoformat(one.at) - BEGUN).total_seconds()
+        on_the_spot.fold(one)
+
+    assert told(*swept(10)) == on_the_spot.moment()
+
+
+def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
+    """
+    What another machine wrote as JSON gives the same moment, its samples and answers included.
+    """
+    sample = event(21, "sample", values={"memory_headroom": Reading(5e9, "B", "made", "ok", 0.0)})
+    live = [*swept(10), sample]
+
+    read = [EVENT.validate_json(EVENT.dump_json(one)) for one in live]
+
+    assert told(*live) == told(*read)
+
+
+def test_between_two_events_this_machines_clock_goes_on() -> None:
+    """
+    Two seconds after the last answer, a soak of 60 s that began ten seconds before has 48 s left.
+    """
+    soaking = [
+        begin(),
+        event(0, "stage", stage="soak", soak="soak-1"),
+        event(0, "soaking", soak="soak-1", seconds=60.0),
+    ]
+
+    moment = told(*soaking, event(10, "answer", generation=generation()), seconds_later=2.0)
+
+    assert (48.0, 0.2) == (moment.left, moment.share)
+
+
+def test_a_virtual_clock_does_not_tick() -> None:
+    """
+    The time of a scripted subject passes by its events alone.
+    """
+    soaking = [begin(realtime=False), event(0, "soaking", soak="soak-1", seconds=60.0)]
+
+    assert 60.0 == told(*soaking, seconds_later=30.0).left
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
+    """
+    An event whose time lies before the last one's changes no time.
+    """
+    late = event(5, "sample", values={})
+
+    assert told(*swept(10)).left == told(*swept(10), late).left
+
+
+def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
+    """
+    Fifty answers lay there already; ten more took 2 s each, so the forty that are left take 80 s.
+    """
+    events = [begin(segment=1), event(0, "stage", stage="sweep", settings=4)]
+    events += [
+        event(2 * number, "answer", generation=generation(), answered=50 + number, of=100) for number in range(1, 11)
+    ]
+
+    assert 80.0 == told(*events).left
+
+
+def test_the_first_answers_foretell_nothing() -> None:
+    """
+    Two answers, the slowest ones, are no pace.
+    """
+    moment = told(*swept(2))
+
+    assert (None, None) == (moment.left, moment.run_left)
+
+
+def test_a_soak_past_its_shortest_duration_says_how_long_it_may_last() -> None:
+    """
+    After 60 s of at least 60 s the end is a matter of counts: no time is foretold, the longest one is told.
+    """
+    soaking = event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0)
+
+    moment = told(begin(), event(0, "stage", stage="soak", soak="soak-1"), soaking, seconds_later=61.0)
+
+    assert (None, 300.0, 1.0) == (moment.left, moment.over, moment.share)
+
+
+def test_a_stage_begins_with_figures_of_its_own() -> None:
+    """
+    Speeds of the sweep's settings are not shown for the soak's; the setting is known before the first answer.
+    """
+    chosen = {"json": dict(DRAFTING), "chat": {"draft": None}}
+
+    rows = told(*swept(10), event(30, "stage", stage="soak", soak="soak-1", settings=chosen)).rows
+
+    assert [("json", "heavy, draft length 4", None, 0), ("chat", "plain decoding", None, 0)] == [
+        (row.workload, row.setting, row.drafting, row.answered) for row in rows
+    ]
+
+
+def test_figures_are_those_of_the_arm_they_stand_under() -> None:
+    """
+    Plain 50, drafting 100 tok/s, three of four drafted tokens accepted; a warm-up counts for nothing.
+    """
+    answers = [
+        generation(arm="plain", speed=50),
+        generation(speed=100),
+        generation(speed=1, role=Role.WARMUP),
+    ]
+
+    row = told(begin(), *(event(1, "answer", generation=one) for one in answers)).rows[0]
+
+    assert (50.0, 100.0, 0.75, 2) == (row.plain, row.drafting, row.acceptance, row.answered)
+
+
+def test_a_fault_is_counted() -> None:
+    """
+    What the subject did wrong is told while it runs, not only at the end.
+    """
+    assert 1 == told(begin(), event(1, "answer", generation=generation(fault="timeout"))).faults
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {
+                "memory_headroom": Reading(5.12e9, "B", "made", "ok"),
+                "memory_pressure_level": Reading(2.0, "1", "made", "ok"),
+            },
+            (Gauge("5.12 GB free"), Gauge("pressure warning", alarming=True)),
+        ),
+        (
+            {"memory_pressure_level": Reading(None, "1", "made", "denied")},
+            (Gauge("memory absent"), Gauge("pressure denied")),
+        ),
+    ],
+    ids=["read", "not read"],
+)
+def test_room_and_pressure_are_never_left_out(values: Mapping[str, Reading], expected: tuple[Gauge, ...]) -> None:
+    """
+    What nobody can tell is told to be absent or denied; it does not look like a quiet host.
+    """
+    assert expected == told(begin(), event(1, "sample", values=values)).host
+
+
+def test_an_event_of_a_later_gatekeeper_is_passed_over() -> None:
+    """
+    A kind nobody here knows changes nothing but the clock.
+    """
+    assert told(*swept(10)) == told(*swept(10), event(20, "comet", tail=1))
+
+
+def test_each_arm_of_a_pass_is_paced_alone() -> None:
+    """
+    Six slow plain answers, then four of eight quick ones: four seconds are left, and the run does not end before.
+    """
+    events = [*swept(10), event(100, "stage", stage="distribution", soak="soak-1")]
+    events += [event(100 + 5 * n, "answer", generation=generation(), answered=n, of=6) for n in range(1, 7)]
+    events += [event(130 + n, "answer", generation=generation(), answered=n, of=8) for n in range(1, 5)]
+
+    moment = told(*events)
+
+    assert (4, 8, 4.0, 4.0) == (moment.answered, moment.of, moment.left, moment.run_left)

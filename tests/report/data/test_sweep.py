@@ -1,0 +1,123 @@
+"""The sweep, answer by answer."""
+
+from dataclasses import replace
+from statistics import geometric_mean
+
+import pytest
+
+from gatekeeper.analysis.metrics.timing import ttft
+from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, Row, scatter, thinned
+from tests.builders.case import WINNING, bare
+from tests.builders.scenes import whole
+
+RATIO = METRICS.index("throughput_ratio")
+
+
+def row(number: int, fault: str | None = None) -> Row:
+    return Row("easy", "default", f"c-{number}", 0, "candidate", 10, "", fault, ())
+
+
+def test_every_answer_of_the_sweep_is_a_row() -> None:
+    """
+    As many rows as answers, each with its own figures: what a dot says is what was recorded.
+    """
+    case = whole()
+    seen = scatter(case, conclude(case).verdict.workloads)
+
+    answers = [one for recorded in case.sweep.values() for one in recorded.answers]
+    assert (len(answers), 0) == (len(seen.rows), seen.left_out)
+    recorded = {(one.workload, one.trial if one.arm == "plain" else "", one.canary, one.repeat) for one in answers}
+    assert {one.workload for one in seen.rows} == {one[0] for one in recorded}
+    first = seen.rows[0]
+    (mine,) = [
+        one
+        for one in case.sweep[first.trial].answers
+        if (one.workload, one.canary, one.repeat) == (first.workload, first.canary, first.repeat)
+    ]
+    assert pytest.approx(ttft(mine.answer)) == first.figures[METRICS.index("ttft")]
+
+
+def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
+    """
+    The interval is the one the setting was chosen by, and the ratios of its answers have its centre as their mean.
+    """
+    case = whole()
+    seen = scatter(case, conclude(case).verdict.workloads)
+
+    ratios = [
+        value for one in seen.rows if (one.workload, one.trial) == ("easy", "default") and (value := one.figures[RATIO])
+    ]
+
+    center, lo, hi, count = seen.estimates["easy", "default", "throughput_ratio"]
+    assert pytest.approx(geometric_mean(ratios), rel=1e-4) == center
+    assert lo < center < hi
+    assert (8, 8) == (count, len(ratios))
+
+
+def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
+    """
+    The baseline has no ratio; the null arm beside it has, and it is 1.
+    """
+    case = whole()
+    seen = scatter(case, conclude(case).verdict.workloads)
+
+    assert all(one.figures[RATIO] is None for one in seen.rows if one.trial == "baseline")
+    assert ("easy", "baseline", "throughput_ratio") not in seen.estimates
+    assert pytest.approx(1.0, abs=0.02) == seen.estimates["easy", "null", "throughput_ratio"][0]
+
+
+def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
+    """
+    An answer that failed is shown with its fault and without a speed, however many there are.
+    """
+    case = whole()
+    trial = next(iter(case.sweep))
+    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].answers)
+    made = replace(case, sweep={**case.sweep, trial: Recorded(broken)})
+
+    seen = scatter(made, conclude(made).verdict.workloads)
+
+    assert {"timeout"} == {one.fault for one in seen.rows if one.trial == trial}
+    assert all(one.figures[RATIO] is None for one in seen.rows)
+
+
+def test_rows_are_thinned_evenly() -> None:
+    """
+    Of too many rows every n-th is kept, with all faults, and a few are kept as they are.
+    """
+    many = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
+
+    kept = thinned(many, MOST_ROWS)
+
+    assert MOST_ROWS + 1 == len(kept)
+    assert many[5] in kept
+    assert many[:7] == thinned(many[:7], MOST_ROWS)
+    assert [] == thinned([], MOST_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("design", "moved"),
+    [
+        ("one-at-a-time", {(), ("num_draft_tokens",), ("draft",)}),
+        ("grid", {(), ("num_draft_tokens",), ("draft",), ("draft", "num_draft_tokens")}),
+    ],
+)
+def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, ...]]) -> None:
+    """
+    In either design a setting is told by what differs from the default, so that one knob can be looked at alone.
+    """
+    swept = {
+        "repeats": 1,
+        "design": design,
+        "draft": ["heavy", "light"],
+        "num_draft_tokens": [2, 4],
+        "default": {"num_draft_tokens": 4},
+    }
+    case = bare({"easy": WINNING}, sweep=swept)
+
+    seen = scatter(case, conclude(case).verdict.workloads)
+
+    assert moved == {one.moved for one in seen.settings if one.arm == "candidate"}
+    assert {()} == {one.moved for one in seen.settings if one.arm == "plain"}

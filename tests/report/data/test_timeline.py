@@ -1,0 +1,147 @@
+"""A soak over time: what lies where on its axis."""
+
+from dataclasses import replace
+
+from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.core.records import Event, Reading
+from gatekeeper.core.verdict import Transition
+from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines, wall
+from tests.builders.case import SOAK_S
+from tests.builders.scenes import event, samples, whole
+
+
+def timeline(*happened: Event, **changes: object) -> Timeline:
+    (one,) = timelines(replace(whole(), **changes), (), happened)  # type: ignore[arg-type]
+    return one
+
+
+def test_a_soak_is_as_long_as_its_answers() -> None:
+    """
+    Ten minutes of answers are ten minutes of axis, and every answer lies on it.
+    """
+    seen = timeline()
+
+    assert abs(seen.seconds - SOAK_S) < 10
+    assert all(0 <= dot.at <= seen.seconds for dot in seen.dots)
+    assert {"easy": {"draft": "heavy", "num_draft_tokens": 4}, "hard": {"draft": None}} == seen.settings
+
+
+def test_the_worst_reading_of_a_stretch_is_drawn() -> None:
+    """
+    One second of warning in ten minutes is still seen, and headroom is drawn by its lowest.
+    """
+    seen = timeline()
+    lanes = {lane.name: lane for lane in seen.lanes}
+
+    assert 2.0 == max(value for _, value in lanes["memory_pressure_level"].points)
+    lowest = min(value for _, value in lanes["memory_headroom"].points)
+    assert 14e9 - 1e6 * SOAK_S <= lowest <= 14e9 - 1e6 * (SOAK_S - 10)
+    assert all(len(lane.points) <= BUCKETS + 1 for lane in seen.lanes)
+
+
+def test_a_value_that_was_not_seen_says_why() -> None:
+    """
+    A denied source and one that never was are named by their status, not drawn as zero.
+    """
+    lanes = {lane.name: lane for lane in timeline().lanes}
+
+    count = lanes["thermal_level"].samples
+    assert f"denied in {count} of {count} samples" == lanes["thermal_level"].missing
+    assert f"not sampled in {count} of {count} samples" == lanes["subject_footprint"].missing
+    assert ((), ()) == (lanes["thermal_level"].points, lanes["subject_footprint"].points)
+
+
+def test_nan_is_no_point() -> None:
+    """
+    A reading that is not a number is missing.
+    """
+    broken = [
+        replace(one, values={**one.values, "swap_used": Reading(float("nan"), "B", "made", "ok", 0.0)})
+        for one in samples("soak-1")
+    ]
+
+    lanes = {lane.name: lane for lane in timeline(host_samples=tuple(broken)).lanes}
+
+    assert () == lanes["swap_used"].points
+    assert "not a number" in lanes["swap_used"].missing
+
+
+def test_incidents_lie_where_they_happened() -> None:
+    """
+    A death is marked at its second with its reason; what belongs to another soak, or to no soak, is not.
+    """
+    seen = timeline(
+        event(0, "begin", segment=0),
+        event(100, "closing", soak="soak-2"),
+        event(120, "subject_died", because="signal 9"),
+        event(130, "answer"),
+    )
+
+    (mark,) = seen.marks
+    assert ("subject_died", "the subject died: signal 9") == (mark.kind, mark.says)
+    assert abs(mark.at - 120) < 2
+
+
+def test_a_transition_ends_the_soak_it_came_from() -> None:
+    """
+    A step down is marked at the end of the soak that broke the promise, with its reason.
+    """
+    last = max(one.at for one in whole().soaks["soak-1"].answers)
+
+    (seen,) = timelines(whole(), (Transition(last, "easy", {}, {}, "too slow"),), ())
+
+    assert [("transition", "easy: too slow")] == [(mark.kind, mark.says) for mark in seen.marks]
+
+
+def test_a_pause_between_two_stretches_is_shortened() -> None:
+    """
+    A run that was resumed eleven hours later is not eleven hours wide, and its two stretches do not overlap.
+    """
+    case = whole()
+    answers = case.soaks["soak-1"].answers
+    half = len(answers) // 2
+    later = [replace(one, segment=1, at=one.at.replace("T00:", "T11:")) for one in answers[half:]]
+
+    (seen,) = timelines(replace(case, soaks={"soak-1": Recorded((*answers[:half], *later))}), (), ())
+
+    places = [dot.at for dot in seen.dots]
+    assert places == sorted(places)
+    assert SOAK_S - 20 < seen.seconds < SOAK_S * 1.1
+
+
+def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
+    """
+    Dots are at most so many, the number of answers is kept, and every fault is drawn.
+    """
+    case = whole()
+    one = case.soaks["soak-1"].answers[0]
+    faulty = replace(one, answer=replace(one.answer, fault="timeout"))
+    answers = tuple(faulty if number % 100 == 7 else one for number in range(5000))
+
+    (seen,) = timelines(replace(case, soaks={"soak-1": Recorded(answers)}), (), ())
+
+    assert (5000, 50) == (seen.answers, sum(dot.fault is not None for dot in seen.dots))
+    assert len(seen.dots) <= MOST_ANSWERS + 50
+
+
+def test_answers_without_a_time_of_day_have_no_timeline() -> None:
+    """
+    A stamp that is empty or damaged is no instant.
+    """
+    case = whole()
+    timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].answers)
+
+    assert () == timelines(replace(case, soaks={"soak-1": Recorded(timeless)}), (), ())
+    assert (None, None, 0.0) == (wall(""), wall("yesterday"), wall("1970-01-01T00:00:00Z"))
+
+
+def test_acceptance_is_drawn_by_window() -> None:
+    """
+    A soak of ten minutes has five windows of each workload that drafts, end to end.
+    """
+    seen = timeline()
+
+    windows = [one for one in seen.windows if one.workload == "easy"]
+    assert 5 <= len(windows) <= 6
+    assert {"easy"} == {one.workload for one in seen.windows}
+    assert all(0 <= one.begin <= one.end <= seen.seconds for one in windows)

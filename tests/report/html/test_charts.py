@@ -1,0 +1,117 @@
+"""The charts: where things lie on their scales, and pictures of what is not there."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.report.html import charts
+from gatekeeper.report.html.charts import Line, Scale
+
+VALUES = st.lists(st.floats(-1e12, 1e12, allow_subnormal=False), min_size=1, max_size=20)
+
+
+def check(outcome: Outcome = Outcome.PASS, bound: str = "at_least", **seen: float | None) -> Check:
+    return Check("throughput_ratio", bound, 1.16, outcome, "1", "because", "why", **seen)  # type: ignore[arg-type]
+
+
+@given(VALUES)
+def test_every_value_lies_on_its_scale_in_order(values: list[float]) -> None:
+    """
+    A scale holds what it was made for, and a larger value never lies lower.
+    """
+    across = charts.scale(values)
+
+    shares = [across.share(value) for value in sorted(values)]
+
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+
+
+@given(VALUES, st.integers(2, 8))
+def test_ticks_are_few_and_inside(values: list[float], most: int) -> None:
+    """
+    However wide or narrow the values, the ticks lie inside and are no crowd.
+    """
+    across = charts.scale(values)
+    assume(across.hi - across.lo > 1e-9 * max(abs(across.lo), abs(across.hi)))
+
+    ticks = across.ticks(most)
+
+    assert len(ticks) <= most + 1
+    spare = 1e-6 * (across.hi - across.lo)
+    assert all(across.lo - spare <= tick <= across.hi + spare for tick in ticks)
+
+
+def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:
+    """
+    From 1 ms to 100 ms the axis has decades; from 90 ms to 100 ms it has equal steps.
+    """
+    assert charts.scale([0.001, 0.1]).log
+    assert not charts.scale([0.09, 0.1]).log
+    assert [0.001, 0.01, 0.1] == pytest.approx(Scale(0.001, 0.1, log=True).ticks(3))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"), [(90.0, [0, 15, 30, 45, 60, 75, 90]), (1360.0, [0, 300, 600, 900, 1200])]
+)
+def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> None:
+    """
+    A soak's axis counts in 15 s or 5 min, never in 16.7 min.
+    """
+    assert ticks == Scale(0.0, seconds).ticks(6, seconds=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31 [1.22, 1.38], promised at least 1.16"),
+        ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31, promised at least 1.16"),
+        ({"center": 1.31, "lo": 1.22, "hi": None}, "pass: 1.31 [1.22, ?], promised at least 1.16"),
+        ({}, "pass: not measured, promised at least 1.16"),
+    ],
+)
+def test_an_interval_is_told_to_who_can_not_see_it(seen: dict[str, float], says: str) -> None:
+    """
+    The picture of a promise says in words what it shows; what was not measured has no dot.
+    """
+    drawn = charts.interval(check(Outcome.PASS, "at_least", **seen))
+
+    assert f'aria-label="{says}"' in drawn
+    assert bool(seen) == ("circle" in drawn)
+
+
+def test_the_side_that_keeps_the_promise_is_shaded() -> None:
+    """
+    At least shades what lies right of the bound, at most what lies left of it.
+    """
+    more = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
+    less = charts.interval(check(Outcome.FAIL, "at_most", center=2.0, lo=1.9, hi=2.1))
+
+    at = 'x1="16.67%"'
+    assert (True, True) == (at in more, at in less)
+    assert 'class="kept" x="16.67%"' in more
+    assert 'class="kept" x="0.00%" y="9" width="16.67%"' in less
+
+
+def test_a_unit_is_written_once() -> None:
+    """
+    Centre and bounds in one unit name it once; in two units each keeps its own.
+    """
+    alike = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.06, 0.059, 0.061)
+    apart = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.9, 0.8, 1.1)
+
+    assert "60 [59, 61] ms" == charts.figure(alike)
+    assert "900 ms [800 ms, 1.1 s]" == charts.figure(apart)
+
+
+def test_a_plot_of_nothing_is_still_a_plot() -> None:
+    """
+    An empty line draws no path and breaks nothing.
+    """
+    drawn = charts.plot(
+        Scale(0.0, 1.0), Scale(0.0, 1.0), height=50, x_show=str, y_show=str, lines=[Line((), "plain")], label="nothing"
+    )
+
+    assert "<path" not in drawn
+    assert 'aria-label="nothing"' in drawn

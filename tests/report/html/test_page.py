@@ -1,0 +1,312 @@
+"""The page: one file, escaped, offline, and the verdict first."""
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+
+from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.core.records import Generation
+from gatekeeper.core.verdict import Finding, Outcome
+from gatekeeper.report.data.page import Scene
+from gatekeeper.report.html import page
+from tests.builders.case import FAILING, LOSING, WINNING, bare
+from tests.builders.scene import PROMOTED, SCENE
+from tests.builders.scenes import MIXED, PROMISES, like_golden, samples, soaked, staged, whole
+from tests.builders.slo import generation, steady
+
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\u2028&\"'`${1}]]>-->"
+
+
+class Document(HTMLParser):
+    """The elements of a page, its texts, and what its scripts hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._inside and self._inside[-1] in {"script", "style"}:
+            self.scripts.append(data)
+            return
+        self.texts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag in self._inside:
+            while self._inside.pop() != tag:
+                pass
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Scene:
+    return staged(whole())
+
+
+def test_the_verdict_stands_before_everything_else(mixed: Scene) -> None:
+    """
+    Outcome, then per workload its setting, ratio with interval and why, before any promise or picture.
+    """
+    text = Document(page.render(mixed)).text
+
+    order = (
+        "Promoted",
+        "Safe to deploy",
+        "At a glance",
+        "heavy, draft length 4",
+        "in the soak",
+        "not proven",
+        "Each bar",
+    )
+    places = [text.find(one) for one in order]
+    assert -1 not in places
+    assert sorted(places) == places
+
+
+def test_it_holds_every_section(mixed: Scene) -> None:
+    """
+    Promises, sweep, distributions, soak, the way down, policy and manifest are all there.
+    """
+    text = Document(page.render(mixed)).text
+
+    wanted = (
+        "The sweep",
+        "Distributions",
+        "The soak over time",
+        "The way down the ladder",
+        "The policy",
+        "The manifest",
+    )
+    assert [] == [one for one in wanted if one not in text]
+
+
+def test_every_promise_has_its_value_its_bound_and_its_picture(mixed: Scene) -> None:
+    """
+    Each check is one row: what was promised, what was measured, an interval against its bound, and why.
+    """
+    document = Document(page.render(mixed))
+    checks = [*(one for part in mixed.verdict.workloads for one in part.checks), *mixed.verdict.host_checks]
+
+    pictures = [
+        one for one in document.tags("svg") if str(one.get("aria-label")).startswith(("pass:", "fail:", "unproven:"))
+    ]
+
+    assert len(checks) == len(pictures)
+    assert [] == [one.metric for one in checks if one.metric.replace("_", "_ ") not in document.text]
+
+
+def test_it_loads_nothing(mixed: Scene) -> None:
+    """
+    No element points outside, no style and no script does, and the policy forbids it to whatever slipped through.
+    """
+    text = page.render(mixed)
+    document = Document(text)
+
+    pointing = [value for _, one in document.elements for key, value in one.items() if key in {"src", "href", "action"}]
+    (policy,) = [one["content"] for one in document.tags("meta") if one.get("http-equiv")]
+    outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
+    assert ([], set(), []) == (pointing, outside, re.findall(r"@import|url\(", text))
+    assert str(policy).startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in str(policy)
+
+
+def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: Scene) -> None:
+    """
+    The digests are of what the browser will find between the tags.
+    """
+    text = page.render(mixed)
+    found = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
+
+    digests = [b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found]
+
+    assert 2 == len(digests)
+    assert [] == [one for one in digests if f"'sha256-{one}'".replace("'", "&#x27;") not in text]
+
+
+def hostile() -> Scene:
+    """Return a run in which every text that somebody else writes tries to break out."""
+    case = whole()
+
+    def spoken(recorded: Recorded) -> Recorded:
+        answers = [
+            replace(
+                one, canary=one.canary, answer=replace(one.answer, text=HOSTILE, fault=HOSTILE if number == 3 else None)
+            )
+            for number, one in enumerate(recorded.answers)
+        ]
+        return Recorded(tuple(answers), recorded.trouble)
+
+    case = replace(case, sweep={name: spoken(one) for name, one in case.sweep.items()})
+    case = replace(case, soaks={name: spoken(one) for name, one in case.soaks.items()})
+    made = staged(case, policy=HOSTILE)
+    workloads = tuple(replace(one, because=HOSTILE) for one in made.verdict.workloads)
+    finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
+    manifest = {**made.manifest, "backend": HOSTILE, "host": {"chip": HOSTILE}}
+    return replace(made, verdict=replace(made.verdict, workloads=workloads, findings=(finding,)), manifest=manifest)
+
+
+def test_hostile_text_stays_text() -> None:
+    """
+    Answers, faults, reasons, the policy and the manifest may say `</script>`: no element comes of it, and it is shown.
+    """
+    scene = hostile()
+    text = page.render(scene)
+    document = Document(text)
+
+    assert [] == document.tags("img")
+    assert 2 == len(document.tags("script"))
+    assert "</script><script>window" not in text
+    assert HOSTILE.split("\u2028", maxsplit=1)[0] in document.text
+    assert any(HOSTILE in str(one) for one in json.loads(document.scripts[1])["texts"])
+
+
+def test_half_a_surrogate_pair_is_written() -> None:
+    """
+    What a model says may be no Unicode at all; the page is UTF-8 whatever it was.
+    """
+    scene = staged(whole())
+    broken = replace(scene, policy="half of \ud83d")
+
+    assert "half of ?" in page.render(broken).encode().decode()
+
+
+@cache
+def many() -> str:
+    """Return the page of a run with 10,000 requests: 8,000 in the sweep and 2,000 in the soak."""
+    case = whole()
+    first, soak = next(iter(case.sweep)), next(iter(case.soaks))
+
+    def told(count: int, arm: str, trial: str) -> list[Generation]:
+        return [
+            replace(
+                generation(steady(0.02, 6, sent_s=number, text=f"{number} " * 30), f"easy-{number % 8:03}", arm=arm),
+                trial=trial,
+                key=str(number),
+                at=f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}.000000Z",
+            )
+            for number in range(count)
+        ]
+
+    sweep = {**case.sweep, first: Recorded((*case.sweep[first].answers, *told(8000, "plain", first)))}
+    soaks = {**case.soaks, soak: Recorded((*case.soaks[soak].answers, *told(2000, "candidate", soak)))}
+    return page.render(staged(replace(case, sweep=sweep, soaks=soaks)))
+
+
+def test_ten_thousand_requests_stay_a_small_page() -> None:
+    """
+    A page of 10,000 requests is under 5 MB, and says what it does not draw.
+    """
+    assert len(many().encode()) < 5_000_000
+    assert "of them drawn" in many()
+
+
+def test_an_interrupted_run_says_so() -> None:
+    """
+    Without the end of its events a run is interrupted: the page says it first, how far it came, and how to go on.
+    """
+    text = Document(page.render(staged(whole(), finished=False, policy=None, incomplete="cut off"))).text
+
+    assert "Interrupted" in text
+    assert text.index("Interrupted") < text.index("At a glance")
+    assert [] == [one for one in ("during soak-1", "--resume", "No policy was written") if one not in text]
+
+
+@pytest.mark.parametrize("recorded", [0, 1])
+def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
+    """
+    However little was recorded, there is a page, and it is unproven.
+    """
+    case = soaked(MIXED, soaks=recorded)
+    empty = replace(case, sweep={name: Recorded((), "missing") for name in case.sweep})
+
+    for one in (case, empty):
+        text = Document(page.render(staged(one, finished=False, policy=None))).text
+        assert "Interrupted" in text
+
+
+def test_a_broken_promise_is_named() -> None:
+    """
+    A workload that had to be graded back is named in the sentence under the verdict, with the step down.
+    """
+    case = soaked(
+        {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
+    )
+
+    scene = staged(case)
+    text = Document(page.render(scene)).text
+
+    assert "graded_back" == scene.verdict.outcome, scene.verdict
+    assert "easy requires speculation and had to be graded back" in text
+
+
+def test_a_broken_host_is_named() -> None:
+    """
+    A host that breaks its promise fails the run, and the sentence says that it was the host.
+    """
+    case = soaked({"easy": LOSING})
+    case = replace(case, host_samples=samples("soak-1", headroom=9e9))
+
+    scene = staged(case, policy=None)
+    text = Document(page.render(scene)).text
+
+    assert Outcome.FAIL in {one.outcome for one in scene.verdict.host_checks}
+    assert "a promise is broken: the host" in text
+
+
+def test_unproven_says_what_would_prove_it() -> None:
+    """
+    A promise without a measurement is listed with what would prove it.
+    """
+    case = replace(whole(), host_samples=())
+
+    text = Document(page.render(staged(case, policy=None))).text
+
+    assert "Unproven" in text
+    assert "gatekeeper host` says what this host shows" in text
+
+
+def test_the_same_scene_is_the_same_page(mixed: Scene) -> None:
+    """
+    Nothing of the page depends on when or where it is made.
+    """
+    assert page.render(mixed) == page.render(staged(whole()))
+
+
+def test_a_run_without_a_draft_is_a_page() -> None:
+    """
+    A soak of plain decoding has one arm, and the page shows that one.
+    """
+    written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
+    case = bare({"hard": WINNING}, optional=("hard",), objectives=PROMISES[1:2], confidence=0.9, subject=written)
+
+    assert "The manifest" in page.render(staged(case, policy=None))
+
+
+@pytest.mark.parametrize(("name", "scene"), [("page.html", SCENE), ("page-promoted.html", PROMOTED)])
+def test_the_page_is_as_it_was(name: str, scene: Scene) -> None:
+    """
+    The whole body is compared with a stored one; style and script are files of their own and left out.
+    """
+    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(scene), flags=re.DOTALL)
+    text = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
+
+    like_golden(name, text.replace("><", ">\n<"))

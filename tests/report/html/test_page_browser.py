@@ -1,0 +1,250 @@
+"""The page in a real browser: it loads without a complaint, its filters filter, and nothing that was said runs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.report.html import page
+from tests.builders.browser import Tab, browser, found
+from tests.builders.scenes import staged, whole
+from tests.report.html.test_page import hostile, many
+
+PROGRAM = found()
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH (on Debian: apt-get install chromium)")
+
+
+CENTRE = """(() => {
+  const one = document.querySelector("%s");
+  one.scrollIntoView({ block: "center" });
+  const box = one.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+})()"""
+"""Where the middle of an element is, once it is on the screen."""
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    assert PROGRAM is not None
+    with browser(PROGRAM) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def quiet(tab: Tab) -> None:
+    tab.complaints.clear()
+    tab.requests.clear()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page.render(staged(whole())), encoding="utf-8")
+    return path
+
+
+def chosen(tab: Tab, picker: str, text: str) -> None:
+    """Choose an option by its text, as a person does."""
+    tab.run(
+        f"""(() => {{
+          const select = document.getElementById({picker!r});
+          select.value = [...select.options].find((one) => one.text === {text!r}).value;
+          select.dispatchEvent(new Event("change"));
+        }})()"""
+    )
+
+
+def rows(tab: Tab) -> dict[str, int]:
+    """Return the settings the sweep shows, and how many answers each has."""
+    shown: dict[str, int] = tab.run(
+        """Object.fromEntries([...document.querySelectorAll("#sweep [data-setting]")].map(
+          (one) => [one.dataset.setting, one.querySelectorAll(".dot").length]))"""
+    )
+    return shown
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (390, True)])
+def test_it_loads_without_a_complaint(tab: Tab, mixed: Path, width: int, *, dark: bool) -> None:
+    """
+    Light or dark, desk or phone: no error in the console, no request but the file, nothing wider than the screen.
+    """
+    tab.open(mixed, width=width, dark=dark)
+
+    wide = tab.run("document.documentElement.scrollWidth")
+    assert ([], [mixed.as_uri()]) == (tab.complaints, tab.requests)
+    assert wide <= width
+    assert 0 < len(rows(tab))
+
+
+def test_dark_is_dark(tab: Tab, mixed: Path) -> None:
+    """
+    The colours follow what the reader's system prefers.
+    """
+    colours = []
+    for dark in (False, True):
+        tab.open(mixed, dark=dark)
+        colours.append(tab.run("getComputedStyle(document.documentElement).backgroundColor"))
+
+    assert ["rgb(251, 251, 249)", "rgb(20, 23, 26)"] == colours
+
+
+def test_the_sweep_is_filtered(tab: Tab, mixed: Path) -> None:
+    """
+    Workload, knob and metric are picked: another workload has other figures, another metric shows the plain arm too.
+    """
+    tab.open(mixed)
+    easy = rows(tab)
+    first = tab.run("document.querySelector('#sweep').textContent")
+    chosen(tab, "pick-workload", "hard")
+    second = tab.run("document.querySelector('#sweep').textContent")
+    chosen(tab, "pick-metric", "ttft")
+    ttft = rows(tab)
+
+    assert first != second
+    assert {"null", "default", "num_draft_tokens-2"} == set(easy)
+    assert {"baseline", "null", "default", "num_draft_tokens-2"} == set(ttft)
+    assert {8} == set(easy.values())
+    assert [] == tab.complaints
+
+
+def test_a_knob_shows_its_own_settings(tab: Tab, mixed: Path) -> None:
+    """
+    A knob that is picked keeps the default and the settings in which it was moved.
+    """
+    tab.open(mixed)
+    knobs = tab.run("[...document.getElementById('pick-knob').options].map((one) => one.text)")
+    chosen(tab, "pick-knob", "num draft tokens")
+
+    assert ["all", "num draft tokens"] == knobs
+    assert {"null", "default", "num_draft_tokens-2"} == set(rows(tab))
+
+
+def test_a_dot_tells_its_answer(tab: Tab, mixed: Path) -> None:
+    """
+    A pointer that rests on a dot is told the canary, the setting and the figures; Escape takes it away.
+    """
+    tab.open(mixed)
+    where = tab.run(CENTRE % "[data-setting=default] .dot")
+    tab.move(1, 1)
+    tab.move(*where)
+    told = tab.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent")
+    tab.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+
+    assert [] == [one for one in ("easy-0", "heavy, draft length 4", "throughput ratio", "tokens") if one not in told]
+    assert tab.run("document.getElementById('tip').hidden")
+
+
+def test_a_lane_is_read_where_the_pointer_is(tab: Tab, mixed: Path) -> None:
+    """
+    Moving along the host's lane of memory tells the headroom there.
+    """
+    tab.open(mixed)
+    tab.move(*tab.run(CENTRE % "[data-read]"))
+
+    assert "Memory headroom: 13.7 GB" == tab.run("document.getElementById('tip').textContent")
+
+
+def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
+    """
+    The second of memory pressure is a warning, in the words of the lane's own labels.
+    """
+    tab.open(mixed)
+    tab.move(*tab.run(CENTRE % "[data-names]"))
+
+    # The middle of ten minutes may be a pixel beside the one second of it.
+    assert tab.run("document.getElementById('tip').textContent") in {
+        "Memory pressure: warning",
+        "Memory pressure: normal",
+    }
+    side = "document.querySelector('[data-names]').previousElementSibling"
+    assert ["normal", "warning"] == tab.run(f"[...{side}.querySelectorAll('text')].map((one) => one.textContent)")
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_no_label_lies_on_another(tab: Tab, mixed: Path, width: int) -> None:
+    """
+    Beside every plot, labels stand apart.
+    """
+    tab.open(mixed, width=width)
+
+    touching = tab.run(
+        """[...document.querySelectorAll(".plot .side")].flatMap((side) => {
+          const boxes = [...side.querySelectorAll("text")].map((one) => one.getBoundingClientRect());
+          boxes.sort((a, b) => a.top - b.top);
+          return boxes.slice(1).filter((one, at) => one.top < boxes[at].bottom - 2).map(
+            () => side.nextElementSibling.getAttribute("aria-label"));
+        })"""
+    )
+    assert [] == touching
+
+
+def test_the_soak_is_filtered(tab: Tab, mixed: Path) -> None:
+    """
+    One workload of the soak leaves its own answers alone.
+    """
+    tab.open(mixed)
+    count = "document.querySelectorAll('.dot[data-w]:not(.hidden)').length"
+    every = tab.run(count)
+    chosen(tab, "pick-soak", "hard")
+    some = tab.run(count)
+    chosen(tab, "pick-soak", "all")
+
+    assert 0 < some < every
+    assert every == tab.run(count)
+
+
+def test_hostile_text_does_not_run(tab: Tab, tmp_path: Path) -> None:
+    """
+    What a model or a canary said is shown, also in the tip, and nothing of it runs or asks for anything.
+    """
+    path = tmp_path / "report.html"
+    path.write_text(page.render(hostile()), encoding="utf-8")
+    tab.open(path)
+    tips = tab.run("[...document.querySelectorAll('#sweep [data-tip]')].map((one) => one.dataset.tip)")
+    tab.run("document.querySelector('#sweep .dot').dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))")
+
+    assert "undefined" == tab.run("typeof window.broken")
+    assert 0 == tab.run("document.querySelectorAll('img, #tip *').length")
+    assert any("</script>" in one for one in tips)
+    assert ([], [path.as_uri()]) == (tab.complaints, tab.requests)
+
+
+def test_without_scripts_it_still_says_everything(tab: Tab, mixed: Path) -> None:
+    """
+    A viewer that forbids scripts, as those of CI systems do, shows everything but the picture of the sweep.
+    """
+    tab.open(mixed, script=False)
+
+    shown = tab.call("DOM.getDocument", depth=-1)
+    assert "Promoted" in json.dumps(shown)
+    tab.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert 0 == tab.run("document.querySelectorAll('#sweep .row').length")
+    assert tab.run("document.querySelector('noscript').getBoundingClientRect().height") > 0
+    assert tab.run("document.querySelectorAll('.plot path').length") > 3
+
+
+def test_it_prints(tab: Tab, mixed: Path, tmp_path: Path) -> None:
+    """
+    Printed it is a document of some pages, in ink on paper even where the screen is dark.
+    """
+    tab.open(mixed, dark=True)
+    tab.printed(tmp_path / "report.pdf")
+    tab.call("Emulation.setEmulatedMedia", media="print")
+
+    assert b"%PDF" == (tmp_path / "report.pdf").read_bytes()[:4]
+    assert "rgb(255, 255, 255)" == tab.run("getComputedStyle(document.documentElement).backgroundColor")
+
+
+def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
+    """
+    A page of 10,000 requests keeps few enough elements to be quick, and its filters still answer.
+    """
+    path = tmp_path / "report.html"
+    path.write_text(many(), encoding="utf-8")
+    tab.open(path)
+    chosen(tab, "pick-metric", "decode throughput")
+
+    assert [] == tab.complaints
+    assert tab.run("document.querySelectorAll('*').length") < 20_000
+    assert 8_000 <= sum(rows(tab).values())

@@ -1,0 +1,43 @@
+"""Whatever is lost of a run, there is a page of what is left."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.report import FORMATS
+from tests.analysis.verdict.test_damage import CASES, case_of, losses
+from tests.builders.scenes import staged, whole
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data())
+@settings(max_examples=6, deadline=None)
+def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -> None:
+    """
+    Files lost, cut or holed, events lost with them: every format renders, and none calls it promoted.
+    """
+    case = case_of(name)
+    hurt = data.draw(losses(case))
+    lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
+
+    scene = staged(hurt, finished=data.draw(st.booleans()), policy=None)
+    made = {form: one.load()(scene if one.whole else scene.verdict) for form, one in FORMATS.items()}
+
+    assert all(made.values())
+    assert not lost or "Promoted</h1>" not in made["html"]
+
+
+def test_a_record_of_an_unknown_workload_is_left_out() -> None:
+    """
+    A flipped byte in a workload's name takes that answer off the page, and nothing else.
+    """
+    case = whole()
+    first, *rest = case.soaks["soak-1"].answers
+    strange = replace(first, workload="eaty", canary="nobody", at="0001-01-01T00:00:00")
+
+    scene = staged(replace(case, soaks={"soak-1": Recorded((strange, *rest))}))
+
+    assert len(rest) == scene.timelines[0].answers

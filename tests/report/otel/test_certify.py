@@ -1,0 +1,279 @@
+"""What a collector is told of a whole run: every record once, nothing that was said, never while it is measured."""
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from gatekeeper import host
+from gatekeeper.core import run_directory
+from gatekeeper.core.manifest import sha256
+from gatekeeper.report.otel.endpoint import Protocol
+from gatekeeper.report.otel.exporter import Part, Way, export
+from gatekeeper.report.otel.identity import wall_ns
+from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
+from tests.builders.otlp import told as read
+from tests.builders.place import Place
+from tests.report.otel.conftest import Lay, Told, answers, within
+
+SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
+BOUNDS = {
+    "gen_ai.client.operation.duration": SECONDS,
+    "gen_ai.client.operation.time_to_first_chunk": SECONDS,
+    "gen_ai.client.operation.time_per_output_chunk": SECONDS,
+    "gen_ai.server.time_to_first_token": [
+        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+    ],
+    "gen_ai.server.time_per_output_token": [*(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)],
+    "gen_ai.client.token.usage": [
+        *(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+    ],
+}
+
+pytestmark = pytest.mark.whole
+ARMS = ("plain", "candidate")
+
+
+def requests_of(spans: list[Span]) -> list[Span]:
+    return [span for span in spans if span.name.startswith("chat ")]
+
+
+def test_every_record_is_one_span_of_one_trace(told: Told) -> None:
+    """
+    A run is one trace with one root; each stage is a child of it, each answer a child of its stage, none of them twice.
+    """
+    spans = told.receiver.spans
+    ids = told.receiver.by_id()
+
+    roots = [span for span in spans if not span.parent_span_id]
+    parents = Counter(ids[span.parent_span_id].name for span in spans if span.parent_span_id)
+
+    made = Counter("soak-1" if file.startswith("soak") else "sweep" for file, _ in answers(told.run))
+    assert ["certify told"] == [span.name for span in roots]
+    assert {"certify told": 2, **made} == parents
+    assert (len(spans), 1) == (len(ids), len({span.trace_id for span in spans}))
+
+
+def test_a_span_says_what_the_conventions_ask(told: Told) -> None:
+    """
+    A request's span has the GenAI attributes, the same names in both arms, and is INTERNAL without a server.
+    """
+    spans = requests_of(told.receiver.spans)
+    of_arm = {arm: [read(s.attributes) for s in spans if read(s.attributes)["gatekeeper.arm"] == arm] for arm in ARMS}
+
+    ours = ("gatekeeper.speculative.", "gatekeeper.setting.")
+    names = {arm: {name for one in some for name in one if not name.startswith(ours)} for arm, some in of_arm.items()}
+    assert {"chat target"} == {span.name for span in spans}
+    assert {Span.SPAN_KIND_INTERNAL} == {span.kind for span in spans}
+    assert names["plain"] == names["candidate"]
+    assert {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "target",
+        "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": 0.0,
+        "gen_ai.request.max_tokens": 64,
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gatekeeper.arm": "candidate",
+        "gatekeeper.workload": "easy",
+        "gatekeeper.setting.num_draft_tokens": 4,
+    }.items() <= of_arm["candidate"][0].items()
+    assert not any(name.startswith("gatekeeper.speculative.") for one in of_arm["plain"] for name in one)
+
+
+def test_a_span_keeps_the_record_s_times(told: Told) -> None:
+    """
+    A span is as long as its answer took to the nanosecond, and ends at the wall time the record was written.
+    """
+    spans = Counter(
+        (s.end_time_unix_nano, s.end_time_unix_nano - s.start_time_unix_nano) for s in requests_of(told.receiver.spans)
+    )
+
+    made = [one for _, one in answers(told.run)]
+    assert Counter((wall_ns(one.at), one.answer.ended_ns - one.answer.sent_ns) for one in made) == spans
+
+
+def test_nothing_that_was_said_is_sent(told: Told) -> None:
+    """
+    Neither prompts nor answers, nor any of their parts, leave the machine.
+    """
+    sent = b"".join(request.SerializeToString() for request in told.receiver.requests)
+
+    texts = {one.answer.text for _, one in answers(told.run)}
+    assert [] == [word for text in texts for word in (text, *text.split()) if word.encode() in sent]
+    assert b"Say line" not in sent
+
+
+def test_histograms_have_the_recommended_buckets(told: Told) -> None:
+    """
+    Every histogram has the bounds of the conventions, is cumulative, and counts every answer.
+    """
+    found = {m.name: m for m in told.receiver.metrics if m.WhichOneof("data") == "histogram"}
+    durations = told.receiver.points("gen_ai.client.operation.duration")
+
+    made = [one for _, one in answers(told.run)]
+    assert BOUNDS == {name: list(metric.histogram.data_points[0].explicit_bounds) for name, metric in found.items()}
+    assert {AGGREGATION_TEMPORALITY_CUMULATIVE} == {m.histogram.aggregation_temporality for m in found.values()}
+    assert len(made) == sum(point.count for point in durations) == sum(sum(p.bucket_counts) for p in durations)
+    seconds = sum(one.answer.ended_ns - one.answer.sent_ns for one in made) / 1e9
+    assert seconds == pytest.approx(sum(point.sum for point in durations))
+    assert all(point.start_time_unix_nano < point.time_unix_nano for point in durations)
+
+
+def test_counters_are_the_records_sums(told: Told) -> None:
+    """
+    Drafted, accepted, draft forwards, rounds and rollbacks add up to what the records hold.
+    """
+    names = ("rounds", "drafted", "accepted", "draft_forwards", "rollbacks")
+    sums = {name: sum(p.as_int for p in told.receiver.points(f"gatekeeper.speculative.{name}")) for name in names}
+
+    rounds = [one.answer.rounds for _, one in answers(told.run) if one.answer.rounds is not None]
+    drafted = sum(one.drafted for one in rounds)
+    rejected = sum(sum(one.tried_by_position) - sum(one.accepted_by_position) for one in rounds)
+    expected = (sum(r.rounds for r in rounds), drafted, sum(r.accepted for r in rounds), drafted, rejected)
+    assert drafted > 0
+    assert dict(zip(names, expected, strict=True)) == sums
+
+
+def test_host_values_are_gauges(told: Told) -> None:
+    """
+    Every value the host gave is a point at its sample's time; a value it did not give is no point.
+    """
+    samples = run_directory.load(told.run / "host.jsonl", run_directory.SAMPLES).records
+    points = told.receiver.points("gatekeeper.host.memory_headroom")
+
+    headroom = [(wall_ns(one.at), one.values["memory_headroom"].value) for one in samples]
+    assert headroom == [(point.time_unix_nano, point.as_double) for point in points]
+    assert [] == told.receiver.points("hw.power"), "this host has no power meter"
+
+
+def test_the_resource_is_the_host_and_the_manifest(told: Told) -> None:
+    """
+    Every request says who speaks: the service, the host, and the digests of what was frozen.
+    """
+    text = (told.run / "manifest.json").read_text()
+    manifest = json.loads(text)
+
+    assert 1 == len({json.dumps(one, sort_keys=True) for one in told.receiver.resources})
+    assert {
+        "service.name": "gatekeeper",
+        "host.cpu.model.name": manifest["host"]["chip"],
+        "os.version": manifest["host"]["os"],
+        "gatekeeper.manifest.sha256": sha256(text),
+        "gatekeeper.slo.sha256": manifest["slo"]["sha256"],
+        "gatekeeper.backend": "scripted",
+    }.items() <= told.receiver.resources[0].items()
+
+
+def test_the_root_tells_the_verdict(told: Told) -> None:
+    """
+    The run's span ends with its outcome and exit code.
+    """
+    root = next(span for span in told.receiver.spans if not span.parent_span_id)
+
+    said = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
+    assert said == read(root.attributes)
+
+
+def test_nothing_is_sent_while_a_stage_is_open(told: Told) -> None:
+    """
+    Whenever the collector hears from us, every record file is closed: no answer is under way.
+    """
+    assert [] == told.open_files
+    assert ["sweep", "soak-1", "run"] == [one["stage"] for one in events_of(told.run, "telemetry_sent")]
+
+
+def test_sending_again_sends_the_same(told: Told) -> None:
+    """
+    `gatekeeper export` sends the very same spans and sums over gRPC, so a collector that keeps ids has no twins.
+    """
+    with over_grpc() as receiver:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+        done = within(told.place, **variables).run("export", "run", "--json", code=0)
+
+    def whole(spans: list[Span]) -> set[bytes]:
+        return {span.SerializeToString(deterministic=True) for span in spans}
+
+    def sums(metrics: Any) -> set[bytes]:
+        return {p.SerializeToString(deterministic=True) for m in metrics for p in m.sum.data_points}
+
+    assert whole(told.receiver.spans) == whole(receiver.spans)
+    assert sums(told.receiver.metrics) <= sums(receiver.metrics)
+    assert len(receiver.spans) == done.document["spans"]
+
+
+@pytest.mark.parametrize("serve", [over_http, over_grpc])
+def test_a_long_run_goes_out_in_many_requests(
+    told: Told, serve: Callable[[], AbstractContextManager[Receiver]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Cut into requests of at most so many spans and points, the same spans and sums arrive over either protocol.
+    """
+    protocol: Protocol = "grpc" if serve is over_grpc else "http/protobuf"
+    monkeypatch.setattr("gatekeeper.report.otel.exporter.SPANS", 7)
+    monkeypatch.setattr(f"gatekeeper.report.otel.otlp_{serve.__name__.removeprefix('over_')}.POINTS", 10)
+    with serve() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        sent = export(
+            told.run, Part(), Way({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns())
+        )
+
+    sizes = [len(found(request)) for request in receiver.requests]
+    assert sent.spans + sent.points == sum(sizes)
+    assert max(sizes) <= 10
+    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+
+
+def found(request: Any) -> list[Any]:
+    """Return the spans or the points of one request."""
+    one = Receiver(requests=[request])
+    return [*one.spans, *(point for name in {metric.name for metric in one.metrics} for point in one.points(name))]
+
+
+def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
+    """
+    A run that was cut in its soak and went on tells each answer once, under the ids of the first time.
+    """
+    place = within(Place(tmp_path / "place", told.place.environment))
+    shutil.copytree(told.place.path, place.path)
+    run = place.path / "run"
+    for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
+        (run / name).unlink()
+    for name, keep in (("soak-1.jsonl", 20), ("host.jsonl", -1), ("events.jsonl", -1)):
+        lines = (run / name).read_text().splitlines(keepends=True)
+        (run / name).write_text("".join(lines[:keep]))
+
+    with over_http() as receiver:
+        heard = within(place, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    spans = requests_of(receiver.spans)
+    kept = [one for _, one in answers(run) if one.segment == 0]
+    assert len(answers(run)) == len(spans) == len({span.span_id for span in spans})
+    assert len(kept) == len({span.span_id for span in spans} & told.receiver.by_id().keys())
+
+
+def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    verdict.json has the same bytes whether a collector listens or nobody asked for one.
+    """
+    facts = host.conditions()  # two runs on a living machine differ in more than their collectors
+    monkeypatch.setattr(host, "conditions", lambda: facts)
+    monkeypatch.setattr("gatekeeper.host.sampler.sources_of", lambda *_: [])
+    place = fresh()
+    place.run("certify", "slo.toml", "--out", "without", code=0)
+    with over_http() as receiver:
+        heard = within(place, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard.run("certify", "slo.toml", "--out", "with", code=0)
+
+    texts = [(place.path / name / "verdict.json").read_bytes() for name in ("without", "with")]
+    assert texts[0] == texts[1]
+    assert (0, 3) == tuple(len(events_of(place.path / name, "telemetry_sent")) for name in ("without", "with"))

@@ -1,0 +1,180 @@
+"""Collectors that are down, slow or unwilling: they cost the run a time limit and never its verdict."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.exporter import OTLPExporterMixin
+
+from gatekeeper.report.otel import otlp_grpc as over_grpc_exporters
+from gatekeeper.report.otel import spans
+from gatekeeper.report.otel.endpoint import RefusedError
+from gatekeeper.report.otel.exporter import Way, send_spans
+from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
+from tests.builders.tls import self_signed
+from tests.report.otel.conftest import Lay, Told, within
+
+
+def nobody() -> str:
+    """Return an address nobody listens at."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.mark.whole
+def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
+    """
+    Nobody listens: the run ends as it would, the events and the last line say what was not delivered.
+    """
+    place = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": nobody()})
+
+    done = place.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
+
+    failed = events_of(place.path / "run", "telemetry_failed")
+    assert "promoted" == done.document["outcome"]
+    assert ["sweep", "run"] == [one["stage"] for one in failed], "after a failure it waits for the end"
+    assert "telemetry was not delivered" in done.err
+    assert "gatekeeper export run" in done.err
+
+
+@pytest.mark.whole
+def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
+    """
+    A collector that takes a connection and never answers is left after the limit, and the run is not touched.
+    """
+    with over_http("hang") as receiver:
+        place = fresh(telemetry={"endpoint": receiver.url, "timeout": "1 s"})
+        place.run("certify", "slo.toml", "--out", "run", code=0)
+        place.run("judge", "run", code=0)
+
+    failed = events_of(place.path / "run", "telemetry_failed")
+    assert 2 == len(failed)
+    assert {receiver.url} == {one["because"].partition(": ")[0] for one in failed}
+
+
+@pytest.mark.parametrize(
+    ("serve", "manner", "said"),
+    [
+        (over_http, "refuse", "HTTP 400"),
+        (over_http, "busy", "HTTP 503"),
+        (over_http, "move", "HTTP 302"),
+        (over_http, "chat", "not in OTLP"),
+        (over_http, "partial", "rejected 2: too old"),
+        (over_grpc, "refuse", "gRPC UNAVAILABLE: come back later"),
+        (over_grpc, "partial", "rejected 2: too old"),
+    ],
+)
+def test_a_refusal_is_told(
+    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, said: str
+) -> None:
+    """
+    What a collector does not take whole was not delivered, its reason is passed on, and it is not asked again.
+    """
+    with serve(manner) as receiver:
+        protocol = "grpc" if serve is over_grpc else "http/protobuf"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        done = within(told.place, **variables).run("export", "run", code=4)
+
+    assert said in done.err
+    assert 1 == receiver.asked
+
+
+@pytest.mark.parametrize("serve", [over_http, over_grpc])
+def test_certificates_are_verified(
+    told: Told, serve: Callable[[str, Path], AbstractContextManager[Receiver]], tmp_path: Path
+) -> None:
+    """
+    Over either protocol a collector is believed by the certificate that OTEL_EXPORTER_OTLP_CERTIFICATE names, else not,
+    whatever other certificates the machine trusts.
+    """
+    other, certificate = (self_signed(folder) for folder in (tmp_path / "other", tmp_path))
+    with serve("take", certificate) as receiver:
+        protocol = "grpc" if serve is over_grpc else "http/protobuf"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        doubting = within(told.place, REQUESTS_CA_BUNDLE=str(other), **variables)
+        doubting.run("export", "run", code=4)
+        nobody_was_told = receiver.asked == 0
+        within(doubting, OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate)).run("export", "run", code=0)
+
+    assert nobody_was_told
+    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+
+
+def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Should a later exporter open its channel where nobody listens, its word for success is not taken.
+    """
+    found = [spans.transition({}, 1, told.manifest_sha256)]
+    stock = OTLPExporterMixin._initialize_channel_and_stub
+    monkeypatch.setattr(over_grpc_exporters._Overheard, "_initialize_channel_and_stub", stock)
+    with over_grpc() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+
+        with pytest.raises(RefusedError, match="did not send it"):
+            send_spans(found, Way({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
+    """
+    Over either protocol a connection that is refused ends the export at once, with an error that names the address.
+    """
+    url = nobody()
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+
+    done = within(told.place, **variables).run("export", "run", code=4)
+
+    assert url in done.err
+
+
+@pytest.mark.parametrize(("serve", "said"), [(over_http, "no answer within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
+def test_an_answer_that_never_comes_ends_with_its_time(
+    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], said: str
+) -> None:
+    """
+    Over either protocol a request is left when the time for it is over, and it is said which.
+    """
+    protocol = "grpc" if serve is over_grpc else "http/protobuf"
+    with serve("hang") as receiver:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        heard = within(told.place, OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
+        done = heard.run("export", "run", code=4)
+
+    assert said in done.err
+
+
+def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
+    """
+    headers_env names a variable that is not set: the run goes on, says so at once, and sends nothing.
+    """
+    with over_http() as receiver:
+        place = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
+        place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    said = [(one["stage"], one["because"]) for one in events_of(place.path / "run", "telemetry_failed")]
+    assert [("begin", "the variable NOT_SET_ANYWHERE (telemetry.headers_env) is not set")] == said
+    assert [] == receiver.requests
+
+
+def test_a_missing_certificate_is_told(told: Told) -> None:
+    """
+    A certificate file that is not there is named as the reason, and nothing is sent.
+    """
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
+
+    done = within(told.place, **variables).run("export", "run", code=2)
+
+    assert "/not/here: no such file (OTEL_EXPORTER_OTLP_CERTIFICATE)" in done.err
+
+
+def test_export_needs_an_endpoint(told: Told) -> None:
+    """
+    `gatekeeper export` without an endpoint anywhere is exit code 2, and says where to name one.
+    """
+    done = told.place.run("export", "run", code=2)
+
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in done.err

@@ -1,0 +1,305 @@
+"""What a terminal shows: the live view, the lines without one, and the summary."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gatekeeper.core.records import Event, Reading, setting
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.data.progress import Progress
+from gatekeeper.report.terminal import summary
+from gatekeeper.report.terminal.live import plain_lines, view
+from tests.builders.place import ROOT, canary_lines
+from tests.builders.scene import VERDICT
+from tests.builders.scenes import like_golden
+from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
+
+LIMIT_S = 120
+COLOURED = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|38|48)[0-9;]*m")
+HOST = {
+    "memory_headroom": Reading(5.12e9, "B", "made", "ok"),
+    "memory_pressure_level": Reading(2.0, "1", "made", "ok"),
+    "subject_footprint": Reading(4.5e9, "B", "made", "ok"),
+    "swap_used": Reading(0.0, "B", "made", "ok"),
+    "thermal_level": Reading(0.0, "1", "made", "ok"),
+}
+CHOSEN = {"json": dict(DRAFTING), "chat": {"draft": None}}
+STORY: list[tuple[str, list[Event]]] = [
+    ("nothing heard yet", []),
+    ("sweep", [*swept(10), event(20, "sample", values=HOST)]),
+    (
+        "soak",
+        [
+            event(200, "stage", stage="soak", soak="soak-1", settings=CHOSEN),
+            event(200, "soaking", soak="soak-1", seconds=600.0, most=3600.0),
+            event(260, "answer", generation=generation(speed=129)),
+            event(261, "answer", generation=generation("chat", "plain", 7.31, fault="timeout")),
+        ],
+    ),
+    ("past its shortest duration", [event(900, "sample", values=HOST)]),
+    ("closing pass", [event(901, "closing", soak="soak-1", answers=16)]),
+    ("warm cache", [event(930, "stage", stage="warm cache", soak="soak-1")]),
+    ("judge", [event(950, "stage", stage="judge")]),
+]
+
+
+def drawn(progress: Progress, width: int, height: int = 23) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(view(progress.moment(), width, height))
+    return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
+
+
+def stood_still() -> Progress:
+    return Progress(lambda: 0.0)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_view_at_every_moment_of_a_run(width: int) -> None:
+    """
+    Stage, setting, time left, speeds, acceptance, memory and pressure, from the first second to the verdict.
+    """
+    progress, shown = stood_still(), []
+    for name, events in STORY:
+        for one in events:
+            progress.fold(one)
+        shown.append(f"--- {name}\n{drawn(progress, width)}")
+
+    like_golden(f"view-{width}.txt", "\n".join(shown))
+
+
+@pytest.mark.parametrize("width", [1, 10, 30, 72, 80, 120, 200])
+def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) -> None:
+    """
+    Long names are cut, words that do not fit are left out whole, workloads that do not fit are not shown.
+    """
+    progress = stood_still()
+    long = [f"a-workload-with-a-long-name-{number}" for number in range(40)]
+    for one in (begin(workloads=long), *(event(1, "answer", generation=generation(name)) for name in long)):
+        progress.fold(one)
+
+    lines = drawn(progress, width, height=12).splitlines()
+
+    assert (True, True) == (max(map(len, lines)) <= width, len(lines) <= 12)
+
+
+def test_a_long_name_gives_way_to_the_knobs() -> None:
+    """
+    At 80 columns a draft's name is shortened before the length it drafts: that is what a sweep moves.
+    """
+    named = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
+    progress = stood_still()
+    for one in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**named)))):
+        progress.fold(one)
+
+    (line,) = [one for one in drawn(progress, 80).splitlines() if one.startswith("json")]
+
+    assert "Qwen3-0.6B-8b\N{HORIZONTAL ELLIPSIS}, length 12" in line
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
+    """
+    Ten minutes of an answer a second are a line in five seconds of the first minute, and then one each minute.
+    """
+    now, file = [0.0], io.StringIO()
+    observe = plain_lines(Progress(lambda: now[0]), file, lambda: now[0])
+    observe(begin())
+    observe(event(0, "stage", stage="sweep", settings=4))
+    for second in range(1, 601):
+        now[0] = float(second)
+        observe(event(second, "answer", generation=generation(), answered=second, of=600))
+
+    lines = file.getvalue().splitlines()
+
+    assert ["run runs/1", "sweep: 4 trials"] == lines[:2]
+    assert 2 + 11 + 9 == len(lines)
+    assert ["sweep: 55/600 answers", "sweep: 115/600 answers"] == [line.partition(",")[0] for line in lines[12:14]]
+
+
+def test_a_log_that_can_not_be_written_does_not_end_the_run() -> None:
+    """
+    Whoever read our progress went away; the run is worth more than its progress.
+    """
+    file = io.StringIO()
+    observe = plain_lines(stood_still(), file)
+    file.close()
+
+    observe(begin())
+
+
+def test_what_a_subject_says_steers_no_terminal() -> None:
+    """
+    Escape sequences of a server's words are replaced, and square brackets are no markup.
+    """
+    file = io.StringIO()
+
+    plain_lines(stood_still(), file)(event(0, "subject_lost", because="[/red] \x1b[2J\x07 gone"))
+
+    assert "the subject is given up: [/red] \ufffd[2J\ufffd gone\n" == file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_summary_is_read_at_every_width(width: int) -> None:
+    """
+    No table row is broken, no word is cut, and later lines of a paragraph are set in.
+    """
+    console = Console(width=min(width, 120), record=True, file=io.StringIO(), highlight=False, markup=False)
+
+    summary.show_on(console, VERDICT, run=Path("runs/one"), promoted=True)
+
+    like_golden(f"summary-{width}.txt", console.export_text())
+
+
+def test_a_summary_takes_hostile_words_as_they_are() -> None:
+    """
+    A reason with markup of the terminal library in it neither fails the command nor steers the terminal.
+    """
+    check = Check("ttft", "at_most", 0.2, Outcome.FAIL, "s", "[/nothing] \x1b]0;mine\x07", "[bold]why[/]", 1, 1, 1, 5)
+    workload = WorkloadVerdict("a", "failed", {"draft": None}, (check,), required=True, because="[/]")
+    console = Console(width=80, record=True, file=io.StringIO(), highlight=False, markup=False, emoji=False)
+
+    summary.show_on(console, Verdict("made", "demo", "abc", (workload,)), run=Path("r"), promoted=False)
+
+    said = console.export_text()
+    assert (True, True, False) == ("[/nothing]" in said, "[bold]why[/]" in said, "\x1b" in said)
+
+
+@dataclass
+class Screen:
+    """A terminal of the few sequences that we send: what a person would see, and what was sent."""
+
+    sent: str = ""
+    lines: list[str] = field(default_factory=lambda: [""])
+    row: int = 0
+
+    def take(self, text: str) -> None:
+        self.sent += text
+        for plain, code, count, final in re.findall(r"([^\x1b\r\n]+)|(\r|\n)|\x1b\[\??(\d*)[0-9;]*([A-Za-z])", text):
+            if plain:
+                self.lines[self.row] += plain
+            elif code == "\n":
+                self.row += 1
+                self.lines += [""] * (self.row == len(self.lines))
+            elif final == "A":
+                self.row = max(0, self.row - int(count or 1))
+            elif final == "K":
+                self.lines[self.row] = ""
+            elif final == "J":
+                self.lines[self.row :] = [""]
+
+
+@contextmanager
+def in_a_terminal(
+    argv: list[str], environment: dict[str, str], cwd: Path
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Start a command with a terminal of its own, 80 columns wide, as its session's leader."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    lead = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", lead, *argv],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield ours, process
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(ours: int, screen: Screen, enough: Callable[[], bool]) -> None:
+    """Read what the command sends until *enough*, or until it has ended."""
+    deadline = time.monotonic() + LIMIT_S
+    while not enough():
+        assert time.monotonic() < deadline, screen.sent[-2000:]
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # Linux: the other end was closed
+            return
+        if not piece:
+            return
+        screen.take(piece.decode())
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """An SLO whose scripted subject takes real time, and whose soak would take a minute."""
+    truth = {
+        "time": "real",
+        "token": "2 ms",
+        "verify": "2.2 ms",
+        "draft_token": {"heavy": "0.2 ms"},
+        "canaries": {"easy-": {"acceptance": 0.9}},
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    (tmp_path / "easy.jsonl").write_text(canary_lines("easy", 6))
+    (tmp_path / "slo.toml").write_text(
+        'schema = 1\nname = "slow"\n[subject]\nbackend = "scripted"\ntarget = "t"\ndrafts = ["heavy"]\n'
+        'script = "truth.json"\n[[workload]]\nname = "easy"\ncanaries = "easy.jsonl"\n'
+        '[sweep]\nrepeats = 1\nnum_draft_tokens = [4]\n[soak]\nduration = "60 s"\n'
+        '[[objective]]\nmetric = "token_agreement"\nat_least = 1\nwhy = "lossless"\n'
+    )
+    return tmp_path
+
+
+def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
+    """
+    The view is drawn and wiped, what happened stays, the cursor is shown again, and NO_COLOR is obeyed to the end.
+    """
+    environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+    environment.pop("COLUMNS", None)
+    screen = Screen()
+    argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run"]
+
+    with in_a_terminal(argv, environment, slow) as (ours, process):
+        read_until(ours, screen, lambda: any(line.startswith("easy") and "tok/s" in line for line in screen.lines))
+        during = list(screen.lines)
+        os.write(ours, b"\x03")  # the terminal makes it an interrupt
+        read_until(ours, screen, lambda: False)
+        code = process.wait(LIMIT_S)
+
+    assert 130 == code
+    assert any("left of this part" in line or "answers" in line for line in during)
+    assert (screen.sent.count("\x1b[?25l"), 1) == (screen.sent.count("\x1b[?25h"), screen.sent.count("\x1b[?25l"))
+    assert [] == [line for line in screen.lines if "\u2500" in line or line.startswith("easy ")]
+    assert "gatekeeper: interrupted" in screen.lines
+    assert None is COLOURED.search(screen.sent)
+
+
+def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
+    """
+    With --quiet not one sequence is sent before the command ends.
+    """
+    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+    screen = Screen()
+    argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
+
+    with in_a_terminal(argv, environment, slow) as (ours, process):
+        deadline = time.monotonic() + LIMIT_S
+        while not (slow / "run" / "soak-1.jsonl").is_file():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        read_until(ours, screen, lambda: False)
+        process.wait(LIMIT_S)
+
+    assert ["gatekeeper: interrupted"] == [line for line in screen.lines if line][:1]

@@ -1,0 +1,124 @@
+"""What GitHub shows beside the lines of an SLO file."""
+
+import re
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.verdict import Check, Finding, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report import github_annotations
+from tests.builders.scenes import like_golden
+from tests.builders.slo import objective, slo
+
+SLO = slo(
+    objective("throughput_ratio", at_least=1.16),
+    objective("ttft", at_most=0.2),
+    objective("memory_headroom", at_least=10e9),
+)
+TEXT = """schema = 1
+name = "made"
+
+[[workload]]
+name = "easy"
+canaries = "easy.jsonl"
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.16
+
+[[objective]]
+metric = "ttft"
+at_most = "200 ms"
+
+[[objective]]
+metric = "memory_headroom"
+at_least = "10 GB"
+"""
+
+
+def check(metric: str, bound: str, threshold: float, outcome: Outcome) -> Check:
+    return Check(metric, bound, threshold, outcome, "1", f"{metric} says 50%,\nno", "it was promised")
+
+
+CHECKS = (
+    check("throughput_ratio", "at_least", 1.16, Outcome.PASS),
+    check("ttft", "at_most", 0.2, Outcome.UNPROVEN),
+    check("error_rate", "at_most", 0.0, Outcome.FAIL),
+)
+
+
+def verdict(outcome: str = "failed", *, required: bool = True) -> Verdict:
+    easy = WorkloadVerdict("easy", outcome, {"draft": None}, CHECKS, required, "because of this")
+    host = (check("memory_headroom", "at_least", 10e9, Outcome.FAIL),)
+    return Verdict("made", "demo", "abc", (easy,), host, (Finding("odd", "host: a, b", "seen", "look"),))
+
+
+def shown(made: Verdict) -> list[tuple[str, int]]:
+    """Return the kind and the line of each command."""
+    text = github_annotations.render(made, SLO, TEXT, "slos/made.toml")
+    found = [re.match(r"::(\w+) file=slos/made.toml,line=(\d+),title=[^:]*::", line) for line in text.splitlines()]
+    return [(one.group(1), int(one.group(2))) for one in found if one is not None]
+
+
+def test_each_broken_promise_stands_at_its_line() -> None:
+    """
+    Fails come first, then what is unproven, then findings; an implicit promise stands with its workload.
+    """
+    assert [("error", 5), ("error", 17), ("error", 13), ("warning", 1)] == shown(verdict())
+
+
+def test_a_kept_promise_says_nothing() -> None:
+    """
+    Nothing is said of what is as promised.
+    """
+    whole = replace(verdict("promoted"), host_checks=(), findings=())
+    kept = replace(whole, workloads=(replace(whole.workloads[0], checks=CHECKS[:1]),))
+
+    assert "" == github_annotations.render(kept, SLO, TEXT, "slos/made.toml")
+
+
+def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
+    """
+    It may decode plainly, so no error is shown for it; one that requires speculation is an error.
+    """
+    assert ("notice", 5) in shown(verdict("graded_back", required=False))
+    assert ("error", 5) == shown(verdict("graded_back"))[0]
+
+
+def test_an_outcome_that_no_promise_explains_is_said() -> None:
+    """
+    A workload that is unproven although no check is open ends the job, so it is an error at its line; where the whole
+    run is incomplete, that is said once.
+    """
+    made = verdict("unproven")
+    bare = replace(made, workloads=(replace(made.workloads[0], checks=CHECKS[:1]),), host_checks=(), findings=())
+
+    assert [("error", 5)] == shown(bare)
+    assert [("error", 1)] == shown(replace(bare, incomplete="cut off"))
+
+
+def test_the_commands_are_as_they_were() -> None:
+    """
+    Compared with a stored file: percent signs, line ends, colons and commas are escaped where they must be.
+    """
+    like_golden("annotations.txt", github_annotations.render(verdict("graded_back"), SLO, TEXT, "slos/made.toml"))
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_is_one_command(message: str, title: str) -> None:
+    """
+    Whatever is said, the command is one line, and reads back as what was said.
+    """
+    line = github_annotations.command("error", message, "a.toml", 3, title)
+    head, _, said = line.removeprefix("::error ").partition("::")
+    read = dict(pair.split("=", 1) for pair in head.split(","))
+
+    def undone(text: str) -> str:
+        for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+            text = text.replace(code, char)
+        return text
+
+    assert "\n" not in line
+    assert "\r" not in line
+    assert (title, message) == (undone(read["title"]), undone(said))

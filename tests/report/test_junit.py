@@ -1,0 +1,138 @@
+"""The verdict as JUnit XML, as CI systems read it."""
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report import junit
+from tests.builders.scene import VERDICT
+from tests.builders.scenes import like_golden
+
+
+def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
+    return Check(metric, "at_least", 1.16, outcome, "1", because, why, 1.25, 1.2, 1.3, 12)
+
+
+def workload(outcome: str, *checks: Check, required: bool = True) -> WorkloadVerdict:
+    return WorkloadVerdict("easy", outcome, {"draft": "heavy"}, checks, required, "because of this")
+
+
+def read(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), incomplete: str | None = None) -> ET.Element:
+    return ET.fromstring(junit.render(Verdict("made", "demo", "abc", workloads, host, incomplete=incomplete)))  # noqa: S314
+
+
+def counts(root: ET.Element) -> tuple[str | None, ...]:
+    return tuple(root.get(name) for name in ("tests", "failures", "errors"))
+
+
+def test_pass_fail_and_unproven() -> None:
+    """
+    A pass has no child, a fail is <failure>, an unproven is <error>, with reason and why; nothing is ever <skipped>.
+    """
+    root = read(
+        workload("failed", check(Outcome.PASS), check(Outcome.FAIL, "ttft"), check(Outcome.UNPROVEN, "itl_p95"))
+    )
+
+    kinds = {str(case.get("name")).split()[0]: [child.tag for child in case] for case in root.iter("testcase")}
+    assert {"outcome": ["failure"], "throughput_ratio": [], "ttft": ["failure"], "itl_p95": ["error"]} == kinds
+    assert [] == list(root.iter("skipped"))
+    assert ("4", "2", "1") == counts(root) == counts(root[0])
+    assert "pays" in "".join(root.itertext())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "required", "tags"),
+    [
+        ("promoted", True, []),
+        ("graded_back", False, []),
+        ("graded_back", True, ["failure"]),
+        ("failed", False, ["failure"]),
+        ("unproven", False, ["error"]),
+    ],
+)
+def test_the_outcome_of_a_workload_is_a_case(outcome: str, tags: list[str], *, required: bool) -> None:
+    """
+    CI is red exactly where the exit code is: an optional workload may decode plainly.
+    """
+    root = read(workload(outcome, required=required))
+
+    assert tags == [child.tag for case in root.iter("testcase") for child in case]
+
+
+def test_the_host_and_missing_evidence_have_a_suite() -> None:
+    """
+    Host promises are cases of their own, and records that do not suffice are an error.
+    """
+    root = read(
+        workload("promoted"), host=(check(Outcome.FAIL, "memory_headroom"),), incomplete="the run is not finished"
+    )
+
+    (host,) = [suite for suite in root if suite.get("name") == "host"]
+    assert ["failure", "error"] == [child.tag for case in host for child in case]
+    assert "host" not in {suite.get("name") for suite in read(workload("promoted"))}
+
+
+def test_names_are_unique() -> None:
+    """
+    Two promises on one metric are two cases: CI systems drop doubles.
+    """
+    root = read(workload("promoted", check(Outcome.PASS), check(Outcome.PASS), check(Outcome.PASS)))
+
+    names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+    assert len(names) == len(set(names)) == 4
+
+
+ANY_TEXT = st.text(st.characters(), max_size=40)
+FORBIDDEN = "\x00\x0b\x1b\x1f\ud800\udfff\ufffe\uffff"
+
+
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
+@example(FORBIDDEN, FORBIDDEN, FORBIDDEN)
+def test_any_text_makes_a_document(because: str, why: str, name: str) -> None:
+    """
+    Quotes, brackets, control characters, half a surrogate pair: whatever is said or named never breaks the file.
+    """
+    made = replace(workload("failed", check(Outcome.FAIL, because=because, why=why)), name=name)
+    root = read(made, incomplete=f"why: {because}")
+
+    assert ("3", "2", "1") == counts(root)
+    junit.render(Verdict("made", "demo", "abc", (made,), incomplete=f"why: {because}")).encode()
+
+
+def test_what_xml_can_hold_is_kept() -> None:
+    """
+    Only the forbidden characters go: tabs, newlines, accents and emoji stay, up to the last code point.
+    """
+    kept = "tab\tline\n\u00e9\ud7ff\ue000\ufffd\U0001f600\U0010ffff"
+    root = read(workload("promoted"), incomplete=f"{FORBIDDEN}{kept}{FORBIDDEN}")
+
+    assert kept == next(root.iter("error")).text
+
+
+def test_no_workload_is_still_a_document() -> None:
+    """
+    A verdict of nothing has no case, and no pass.
+    """
+    assert ("0", "0", "0") == counts(read())
+
+
+def test_the_document_is_as_it_was() -> None:
+    """
+    A run with every outcome, as CI systems read it: compared with a stored file.
+    """
+    like_golden("junit.xml", junit.render(VERDICT))
+
+
+def test_no_number_is_missing() -> None:
+    """
+    Every suite says how many cases it has, how many failed, were in error or skipped, and how long it took.
+    """
+    root = read(workload("promoted", check(Outcome.PASS)), host=(check(Outcome.PASS, "memory_headroom"),))
+
+    for suite in (root, *root):
+        numbers = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "time")]
+        assert [] == [one for one in numbers if one is None or not one.isdigit()]

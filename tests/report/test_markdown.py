@@ -1,0 +1,67 @@
+"""The summary in Markdown: tables that nothing breaks, and never longer than a job page takes."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.verdict import Finding
+from gatekeeper.report import markdown
+from tests.builders.scene import SCENE
+from tests.builders.scenes import like_golden, staged, whole
+from tests.report.html.test_page import HOSTILE, hostile
+
+
+def test_the_summary_is_as_it_was() -> None:
+    """
+    Verdict, table at a glance, promises, the way down: compared with a stored file.
+    """
+    like_golden("summary.md", markdown.render(SCENE))
+
+
+def test_what_is_not_kept_stands_open_and_what_is_kept_is_folded() -> None:
+    """
+    A promise without a measurement is in the tables one sees; kept ones are behind a fold.
+    """
+    text = markdown.render(staged(replace(whole(), host_samples=())))
+
+    assert "### What was not proven" in text
+    assert text.index("| ? unproven | host |") < text.index("<details>") < text.index("| ✓ pass | easy |")
+
+
+def test_hostile_text_is_no_markup() -> None:
+    """
+    What a model or a canary said opens no tag, no link, no cell and no line of its own.
+    """
+    text = markdown.render(hostile())
+
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert "<script" not in text
+    assert "<img" not in text
+    assert HOSTILE.splitlines()[0][:9] not in text
+    assert {line.replace("\\|", "").count("|") for line in tables} <= {4, 7}
+
+
+@given(st.text(max_size=60))
+def test_any_text_stays_on_its_line(text: str) -> None:
+    """
+    A cell is one line, and every bar in it is escaped.
+    """
+    cell = markdown.plain(text)
+
+    assert 1 >= len(cell.splitlines())
+    assert "|" not in cell.replace("\\|", "")
+
+
+def test_it_fits_into_a_job_summary() -> None:
+    """
+    With thousands of findings it is cut below 1 MiB and says so: GitHub would drop all of it.
+    """
+    made = staged(whole())
+    findings = tuple(Finding("made", f"number {number}", "x" * 590) for number in range(3000))
+
+    text = markdown.render(replace(made, verdict=replace(made.verdict, findings=findings)))
+
+    assert len(text.encode()) < 2**20
+    assert text.endswith("Cut here: the whole is in `report.html`.\n")
+    assert "promoted" in text.splitlines()[0]

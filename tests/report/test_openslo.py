@@ -1,0 +1,81 @@
+"""The promises as OpenSLO v1 objects, checked against what its specification demands."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.report import openslo
+from tests.builders.scene import SCENE
+from tests.builders.scenes import like_golden, staged, whole
+
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+SHORTHAND = re.compile(r"[1-9][0-9]*[mhdwMQY]")
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(one) for one in text.split("---\n")]
+
+
+def test_the_export_is_as_it_was() -> None:
+    """
+    One object a promise: compared with a stored file.
+    """
+    like_golden("openslo.yaml", openslo.render(SCENE))
+
+
+def test_every_promise_is_one_object_with_a_name_of_its_own() -> None:
+    """
+    As many SLOs as checks, each named by RFC 1123 and no two alike, all of one service.
+    """
+    scene = staged(whole())
+    checks = [*(one for part in scene.verdict.workloads for one in part.checks), *scene.verdict.host_checks]
+
+    service, *slos = objects(openslo.render(scene))
+
+    names = [one["metadata"]["name"] for one in slos]
+    assert (len(checks), len(checks)) == (len(slos), len(set(names)))
+    assert [] == [one for one in (*names, service["metadata"]["name"]) if not LABEL.fullmatch(one)]
+    assert {service["metadata"]["name"]} == {one["spec"]["service"] for one in slos}
+
+
+def test_each_object_has_what_the_specification_requires() -> None:
+    """
+    One indicator, one window, a budgeting method with its slices, one objective with op, value and a target below 1.
+    """
+    for one in objects(openslo.render(staged(whole())))[1:]:
+        spec = one["spec"]
+        (window,), (objective,) = spec["timeWindow"], spec["objectives"]
+        sliced = spec["budgetingMethod"] == "Timeslices"
+        assert ("openslo/v1", "SLO") == (one["apiVersion"], one["kind"])
+        assert {"thresholdMetric", "description"} == set(spec["indicator"]["spec"])
+        assert SHORTHAND.fullmatch(window["duration"])
+        assert 0 <= objective["target"] < 1
+        assert objective["op"] in {"gte", "lte"}
+        assert sliced == ("timeSliceTarget" in objective) == ("timeSliceWindow" in objective)
+        assert all(isinstance(value, str) for value in one["metadata"]["annotations"].values())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(2_592_000, "30d"), (3600, "1h"), (300, "5m"), (20, "1m"), (90, "2m")]
+)
+def test_durations_are_whole(seconds: float, written: str) -> None:
+    """
+    OpenSLO has no seconds: a duration is rounded up to whole minutes.
+    """
+    assert written == openslo.shorthand(seconds)
+
+
+@given(st.lists(st.text(max_size=120), min_size=2, max_size=2, unique=True))
+def test_any_text_has_a_name_of_its_own(texts: list[str]) -> None:
+    """
+    Long, foreign and nearly alike texts become labels, and two texts that differ in more than a dash differ there too.
+    """
+    first, second = (openslo.name(text) for text in texts)
+
+    assert LABEL.fullmatch(first)
+    if re.sub(r"[ _-]", "-", texts[0].lower()) != re.sub(r"[ _-]", "-", texts[1].lower()):
+        assert first != second

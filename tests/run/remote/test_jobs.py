@@ -1,0 +1,348 @@
+"""Jobs: what is started over a link lives on without it, and how it ended is never lost."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gatekeeper.run.remote.ssh import Link
+from gatekeeper.run.remote.ssh_errors import FarError, LinkError
+from tests.builders.ssh_server import Server, stand_in
+from tests.run.remote.conftest import Serve
+
+MOST_S = 60.0
+LINES = 500
+
+COUNT = f"""
+import os, time
+from pathlib import Path
+for line in range({LINES}):
+    with open("progress.jsonl", "a") as out:
+        out.write('{{"line": ' + str(line) + '}}\\n')
+    while line == {LINES // 2} and not Path("go-on").exists():
+        time.sleep(0.01)
+"""
+"""Writes half of its lines, waits to be told, and writes the rest."""
+WAIT = """
+import json, os, signal, subprocess, sys, time
+server = subprocess.Popen([sys.executable, "-I", "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
+server.stdout.readline()
+def end(*_):
+    server.terminate()
+    server.wait()
+    os.write(1, b"ended its server\\n")
+    os._exit(130)
+signal.signal(signal.SIGTERM, end if sys.argv[2] == "graceful" else signal.SIG_IGN)
+with open("progress.jsonl", "a") as out:
+    out.write(json.dumps({"server": server.pid}) + "\\n")
+while True:
+    time.sleep(1)
+"""
+"""Starts a server in a session of its own, as gatekeeper does, and runs until it is ended."""
+SERVER = "import time; print('up', flush=True); time.sleep(1000)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SERVER}"
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + MOST_S
+    while not (found := holds()):
+        assert time.monotonic() < end, f"waited in vain until {what}"
+        time.sleep(0.02)
+    return found
+
+
+def start(link: Link, run_id: str, environment: Path, *argv: str, **more: Any) -> dict[str, Any]:
+    words = {"argv": list(argv), "owner": "me@laptop", "slo_sha256": "0", "environment": str(environment)}
+    return link.ask("start", run_id=run_id, **(words | more))
+
+
+def ended(link: Link, run_id: str) -> dict[str, Any]:
+    """Return what is said of a job after its end."""
+    job: dict[str, Any] = list(link.stream("follow", run_id=run_id))[-1]["job"]
+    return job
+
+
+def pids(server: Server, run_id: str) -> dict[str, int]:
+    found: dict[str, int] = json.loads((server.state / "jobs" / run_id / "pids.json").read_text())
+    return found
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def waiting(link: Link, tmp_path: Path, server_does: str, end: str = "graceful") -> int:
+    """Start a job that waits beside a server of its own; return the server's process id."""
+    start(link, "one", stand_in(tmp_path / "waits", WAIT), server_does, end)
+    for item in link.stream("follow", run_id="one"):
+        if item["lines"]:
+            found: int = json.loads(item["lines"][0])["server"]
+            return found
+    raise AssertionError(link.ask("job", run_id="one"))
+
+
+def test_a_job_runs_to_its_end_and_says_how(serve: Serve, environment: Path) -> None:
+    """
+    The real gatekeeper runs detached; its state is read off its processes, and its exit code and words are kept.
+    """
+    serve()
+
+    with Link("far") as link:
+        started = start(link, "one", environment, "metrics")
+        job = ended(link, "one")
+
+    assert started["run_id"] == "one"
+    assert ("finished", 0) == (job["state"], job["exit"]["code"])
+    assert "throughput_ratio" in job["log"]
+
+
+def test_a_job_that_never_began_is_told_and_leaves_its_name_free(serve: Serve, tmp_path: Path) -> None:
+    """
+    An environment that is broken is named with what it said; once it is mended, the same run begins.
+    """
+    serve()
+    broken = stand_in(tmp_path / "broken", "")
+    whole = (broken / "bin" / "python").read_text()
+    (broken / "bin" / "python").write_text("#!/bin/sh\necho this Python is broken >&2\nexit 1\n")
+
+    with Link("far") as link:
+        with pytest.raises(FarError, match="this Python is broken") as refused:
+            start(link, "one", broken)
+        assert {"jobs": []} == link.ask("jobs")
+        (broken / "bin" / "python").write_text(whole)
+        start(link, "one", broken)
+        job = ended(link, "one")
+
+    assert ("start", "finished") == (refused.value.kind, job["state"])
+
+
+def test_a_job_outlives_a_cut_connection_and_no_line_is_lost(serve: Serve, tmp_path: Path) -> None:
+    """
+    Cut in the middle, a job goes on; followed again from where the first link was, every line comes exactly once.
+    """
+    server = serve()
+    lines: list[int] = []
+    offset = 0
+    with Link("far") as link:
+        start(link, "one", stand_in(tmp_path / "counts", COUNT))
+        followed = link.stream("follow", run_id="one")
+        while not lines or lines[-1] < LINES // 2:
+            item = next(followed)
+            offset = item["offset"]
+            lines += [json.loads(line)["line"] for line in item["lines"]]
+        server.cut()
+        with pytest.raises(LinkError):
+            list(followed)
+    with Link("far") as link:
+        assert link.ask("job", run_id="one")["state"] == "running"
+        (server.state / "jobs" / "one" / "go-on").touch()
+        for item in link.stream("follow", run_id="one", offset=offset):
+            lines += [json.loads(line)["line"] for line in item["lines"]]
+
+    assert list(range(LINES)) == lines
+    assert ("finished", 0) == (item["job"]["state"], item["job"]["exit"]["code"])
+
+
+def test_a_second_run_is_told_who_is_there(serve: Serve, tmp_path: Path) -> None:
+    """
+    While a job runs no other is started; the refusal names its owner and since when. Afterwards one is.
+    """
+    serve()
+    with Link("far") as link, Link("far") as other:
+        waiting(link, tmp_path, SERVER)
+        with pytest.raises(FarError, match="me@laptop") as refused:
+            start(other, "two", tmp_path / "waits", SERVER, "graceful")
+        with pytest.raises(FarError) as same:
+            start(other, "one", tmp_path / "waits", SERVER, "graceful")
+        list(other.stream("cancel", run_id="one"))
+        start(other, "two", stand_in(tmp_path / "done", ""))
+
+        assert ("busy", "exists") == (refused.value.kind, same.value.kind)
+        assert refused.value.more["job"]["started"] in refused.value.message
+        assert "finished" == ended(other, "two")["state"]
+
+
+def test_cancel_asks_first(serve: Serve, tmp_path: Path) -> None:
+    """
+    The run is asked, ends its server itself and leaves with 130; nothing is killed, and that is said.
+    """
+    server = serve()
+    with Link("far") as link:
+        served = waiting(link, tmp_path, SERVER)
+    with Link("far") as link:
+        last = list(link.stream("cancel", run_id="one", who="me"))[-1]
+
+    assert ("graceful", [], 130) == (last["how"], last["killed"], last["job"]["exit"]["code"])
+    assert "ended its server" in (server.state / "jobs" / "one" / "log").read_text()
+    assert "me" == last["job"]["cancelled"]["who"]
+    assert gone(served)
+
+
+def test_cancel_kills_what_does_not_end(serve: Serve, tmp_path: Path) -> None:
+    """
+    What ignores the request is killed after the grace, a server in a session of its own included, and that is said.
+    """
+    server = serve()
+    with Link("far") as link:
+        served = waiting(link, tmp_path, STUBBORN, "stubborn")
+        root = pids(server, "one")["gatekeeper"]
+    with Link("far") as link:
+        last = list(link.stream("cancel", run_id="one", grace_s=0.3))[-1]
+
+    assert ("killed", sorted([root, served])) == (last["how"], last["killed"])
+    assert (None, signal.SIGKILL) == (last["job"]["exit"]["code"], last["job"]["exit"]["signal"])
+    assert gone(root)
+    assert gone(served)
+
+
+def test_cancel_of_a_real_run(serve: Serve, environment: Path) -> None:
+    """
+    The real gatekeeper ends by itself when it is asked, with the code of an interruption.
+    """
+    server = serve()
+    with Link("far") as link:
+        start(link, "one", environment, "host", "--samples", "100000", "--interval", "0.2", "--json")
+        until(lambda: (server.state / "jobs" / "one" / "log").stat().st_size, "the first sample is written")
+        last = list(link.stream("cancel", run_id="one"))[-1]
+
+    assert ("graceful", 130) == (last["how"], last["job"]["exit"]["code"])
+
+
+def test_a_killed_gatekeeper_is_found(serve: Serve, tmp_path: Path) -> None:
+    """
+    A gatekeeper that was killed leaves the signal behind.
+    """
+    server = serve()
+    with Link("far") as link:
+        waiting(link, tmp_path, SERVER)
+    os.kill(pids(server, "one")["gatekeeper"], signal.SIGKILL)
+    with Link("far") as link:
+        job = ended(link, "one")
+
+    assert ("finished", None, signal.SIGKILL) == (job["state"], job["exit"]["code"], job["exit"]["signal"])
+
+
+def test_a_killed_supervisor_is_found(serve: Serve, tmp_path: Path) -> None:
+    """
+    A run without its supervisor is running while gatekeeper lives, may be cancelled, and has died afterwards.
+    """
+    server = serve()
+    with Link("far") as link:
+        waiting(link, tmp_path, SERVER)
+    os.kill(pids(server, "one")["supervisor"], signal.SIGKILL)
+    with Link("far") as link:
+        orphan = until(lambda: [job for job in link.ask("jobs")["jobs"] if job["orphaned"]], "it is an orphan")[0]
+        with pytest.raises(FarError, match="under way"):
+            start(link, "two", tmp_path / "waits", SERVER, "graceful")
+        last = list(link.stream("cancel", run_id="one"))[-1]
+        start(link, "two", stand_in(tmp_path / "done", ""))
+
+    assert ("running", "died", None) == (orphan["state"], last["job"]["state"], last["job"]["exit"])
+    assert "graceful" == last["how"]
+
+
+def test_a_reboot_is_found(serve: Serve, tmp_path: Path) -> None:
+    """
+    A run whose machine was started anew before it ended was rebooted; its lock is no hindrance for the next.
+    """
+    boot = tmp_path / "boot_id"
+    boot.write_text("first\n")
+    server = serve(GATEKEEPER_BOOT_ID_FILE=str(boot))
+    with Link("far") as link:
+        waiting(link, tmp_path, SERVER)
+    for name in ("supervisor", "gatekeeper"):
+        os.kill(pids(server, "one")[name], signal.SIGKILL)
+    boot.write_text("second\n")
+    with Link("far") as link:
+        job = until(lambda: [one for one in link.ask("jobs")["jobs"] if one["state"] != "running"], "it has gone")[0]
+        start(link, "two", stand_in(tmp_path / "done", ""))
+        then = ended(link, "two")
+
+    assert ("rebooted", None, "first", "second") == (job["state"], job["exit"], job["boot_id"], job["boot_id_now"])
+    assert "finished" == then["state"]
+
+
+def test_an_orderly_reboot_is_no_interruption_by_the_user(serve: Serve, tmp_path: Path) -> None:
+    """
+    A machine that is shut down tells its processes to end; a run that was told so was rebooted, not finished.
+    """
+    boot = tmp_path / "boot_id"
+    boot.write_text("first\n")
+    server = serve(GATEKEEPER_BOOT_ID_FILE=str(boot))
+    with Link("far") as link:
+        waiting(link, tmp_path, SERVER)
+    os.kill(pids(server, "one")["supervisor"], signal.SIGTERM)
+    until((server.state / "jobs" / "one" / "exit.json").exists, "it has ended")
+    boot.write_text("second\n")
+    with Link("far") as link:
+        job = link.ask("job", run_id="one")
+
+    assert ("rebooted", 130) == (job["state"], job["exit"]["code"])
+
+
+def test_files_are_listed_fetched_and_removed(serve: Serve, tmp_path: Path) -> None:
+    """
+    The run directory of a job is listed with digests; a job that has ended may be forgotten, one that runs may not.
+    """
+    server = serve()
+    script = (
+        "import os; os.makedirs('run/deep'); open('run/deep/a b', 'w').write('x' * 10); os.symlink('/etc', 'run/s')"
+    )
+    with Link("far") as link:
+        start(link, "one", stand_in(tmp_path / "writes", script))
+        ended(link, "one")
+        files = list(link.stream("files", run_id="one"))
+        waiting_for = stand_in(tmp_path / "waits", WAIT)
+        start(link, "two", waiting_for, SERVER, "graceful")
+        with pytest.raises(FarError, match="under way"):
+            link.ask("remove", run_id="two")
+        removed = link.ask("remove", run_id="one")
+
+    assert [("deep/a b", 10)] == [(file["name"], file["size"]) for file in files]
+    assert {"removed": True} == removed
+    assert {"two"} == {path.name for path in (server.state / "jobs").iterdir() if path.is_dir()}
+
+
+def test_a_command_in_the_foreground_ends_with_the_link(serve: Serve, tmp_path: Path) -> None:
+    """
+    What was not detached does not stay behind when this side goes away.
+    """
+    server = serve()
+    stand_in(tmp_path / "talks", "import time\nprint('here', flush=True)\ntime.sleep(1000)")
+
+    with Link("far") as link:
+        for item in link.stream("run", argv=[], environment=str(tmp_path / "talks")):
+            assert b"here\n" == item["content"]
+            break
+
+    until(lambda: not any("gatekeeper.py" in words for words in server.commands().values()), "it has ended")
+
+
+def test_a_delivery_that_never_began_is_forgotten(serve: Serve, tmp_path: Path) -> None:
+    """
+    What was laid out for a run that was refused goes after a day, when another begins; what came just now stays, and so
+    does a run that was. A damaged job.json stops nobody.
+    """
+    jobs = serve().state / "jobs"
+    for name in ("abandoned", "damaged", "delivered"):
+        (jobs / name / "inputs").mkdir(parents=True)
+    (jobs / "damaged" / "job.json").write_text('{"run_id": ')
+    done = stand_in(tmp_path / "done", "")
+
+    with Link("far") as link:
+        start(link, "zero", done)
+        ended(link, "zero")
+        for name in ("abandoned", "damaged", "zero"):
+            os.utime(jobs / name, (1000, 1000))
+        listed = [job["run_id"] for job in link.ask("jobs")["jobs"]]
+        start(link, "one", done)
+        ended(link, "one")
+
+    assert ["zero"] == listed
+    assert {"delivered", "zero", "one"} == {path.name for path in jobs.iterdir()}

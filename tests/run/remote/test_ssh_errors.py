@@ -1,0 +1,382 @@
+"""Trouble on the way: every way a connection fails, caused for real, is one reason and one next step."""
+
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.errors import InputError
+from gatekeeper.run.remote import ssh as links
+from gatekeeper.run.remote.agent_program import program as agent_program
+from gatekeeper.run.remote.ssh import COMMAND, Link
+from gatekeeper.run.remote.ssh_errors import LinkError
+from tests.builders.ssh_server import Server, free_port, key
+from tests.run.remote.conftest import Serve
+
+MOST_S = 60.0
+
+
+def refusal(host: str = "far", *, connect_timeout: float = 10.0) -> LinkError:
+    """Return why there is no link."""
+    with pytest.raises(LinkError) as refused:
+        Link(host, connect_timeout=connect_timeout)
+    assert 3 == refused.value.exit_code
+    assert refused.value.hint
+    assert "{" not in refused.value.message + refused.value.hint
+    return refused.value
+
+
+def test_refused(serve: Serve) -> None:
+    """
+    A machine without an ssh server says so itself.
+    """
+    serve().prefer(f"Port {free_port()}")
+
+    assert "refused" == refusal().reason
+
+
+def test_a_name_nobody_knows(serve: Serve) -> None:
+    """
+    A misspelt name is told from a machine that is down.
+    """
+    serve().prefer("HostName no-such-mac.invalid")
+
+    assert "unresolvable" == refusal().reason
+
+
+def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where there is no network at all, that is what is said: ssh runs in a network namespace of its own.
+    """
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no network namespace may be made here")
+    server = serve()
+    monkeypatch.setenv("GATEKEEPER_SSH", shlex.join([*alone, *shlex.split(server.words)]))
+
+    assert "no_route" == refusal().reason
+
+
+def test_a_machine_that_hangs(serve: Serve) -> None:
+    """
+    A port that is open and says nothing is given up after the connect timeout.
+    """
+    server = serve()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        server.prefer(f"Port {deaf.getsockname()[1]}")
+
+        assert "timed_out" == refusal(connect_timeout=1).reason
+
+
+def test_an_unknown_host_key(serve: Serve) -> None:
+    """
+    A host that was never met is not trusted, and nobody is asked.
+    """
+    serve().trust(None)
+
+    refused = refusal()
+
+    assert "host_key_unknown" == refused.reason
+    assert "ssh far" in refused.hint
+
+
+def test_a_changed_host_key(serve: Serve) -> None:
+    """
+    A host that shows another key than before is told from one that was never met.
+    """
+    server = serve()
+    key(server.root / "other")
+    server.trust(server.root / "other.pub")
+
+    refused = refusal()
+
+    assert "host_key_changed" == refused.reason
+    assert f"{server.known_hosts}:1" in refused.message
+
+
+@pytest.fixture
+def behind(serve: Serve) -> tuple[Server, Server]:
+    """Put one server behind another: the client reaches `far` through `hop` alone."""
+    hop = serve()
+    through = hop.config.read_text().replace("Host far\n", "Host hop\n")
+    far = serve()
+    far.prefer("ProxyJump hop")
+    far.config.write_text(far.config.read_text() + through)
+    return hop, far
+
+
+def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
+    """
+    The user's own ssh knows the way: both machines see a connection, and the agent speaks from the second.
+    """
+    hop, far = behind
+
+    with Link("far") as link:
+        home = link.hello["home"]
+        sessions = [server.freeze() for server in (hop, far)]  # not cut: the other would be gone, too
+
+    assert str(far.state) == home
+    assert all(sessions)
+
+
+@pytest.mark.parametrize("gone", ["hop", "far"])
+def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], gone: str) -> None:
+    """
+    Whichever of the two is down, ssh's own first words about it are quoted, and the jump host is thought of.
+    """
+    behind[gone == "far"].stop()
+
+    refused = refusal()
+
+    assert "refused" == refused.reason
+    assert refused.message.startswith("far, or a jump host before it, refuses ssh connections (ssh: c")
+    assert "Connection refused" in refused.message
+
+
+def test_a_jump_host_nobody_met(behind: tuple[Server, Server]) -> None:
+    """
+    A jump host's key is as little trusted unseen as any other.
+    """
+    behind[0].trust(None)
+
+    assert "host_key_unknown" == refusal().reason
+
+
+def test_a_key_it_does_not_accept(serve: Serve) -> None:
+    """
+    A user whose key is not on the list is told so.
+    """
+    server = serve()
+    key(server.root / "stranger")
+    server.config.write_text(
+        server.config.read_text().replace(str(server.root / "user"), f"{server.root / 'stranger'}")
+    )
+
+    refused = refusal()
+
+    assert "permission_denied" == refused.reason
+    assert "ssh-copy-id far" in refused.hint
+
+
+def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A server that wants a password gets none and nobody waits: on a terminal, behind a jump host, and even where
+    ssh was told to ask.
+    """
+    server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
+    before = server.config.read_text()
+    jump = f"Host behind\n  HostName 127.0.0.1\n  ProxyJump far\n  UserKnownHostsFile {server.known_hosts}\n"
+    server.config.write_text(f"{jump}{before}")
+    script = "import sys\nfrom gatekeeper.run.remote.ssh import Link\nLink(sys.argv[1])"
+
+    for host, option in (("far", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("far", "BatchMode=no")):
+        monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
+        shown = on_a_terminal([sys.executable, "-c", script, host])
+
+        assert "LinkError" in shown
+        assert not re.search(r"password:|passphrase", shown, re.IGNORECASE)
+
+
+def on_a_terminal(argv: list[str]) -> str:
+    """Run *argv* with a terminal of its own, at which nobody types; return all that appears there."""
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover
+        os.execv(argv[0], argv)  # noqa: S606
+    shown, end = b"", time.monotonic() + MOST_S
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                got = os.read(terminal, 4096)
+            except OSError:  # how Linux says that the last process on a terminal has gone
+                got = b""
+            if not got:
+                break
+            shown += got
+    else:
+        os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return shown.decode(errors="replace")
+
+
+def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without an ssh program the command line is wrong, not the far machine.
+    """
+    monkeypatch.setenv("GATEKEEPER_SSH", "/nowhere/ssh -v")
+
+    with pytest.raises(InputError, match="/nowhere/ssh") as refused:
+        Link("far")
+
+    assert 2 == refused.value.exit_code
+
+
+@pytest.mark.parametrize("noise", ["echo Welcome to mini!", "head -c 300000 /dev/zero", "printf 'gatekeeper-agent 1'"])
+def test_noise_from_login_files_is_read_over(serve: Serve, noise: str) -> None:
+    """
+    What login files write before a command starts is no answer of the agent's.
+    """
+    serve(f'ForceCommand {noise}; eval "$SSH_ORIGINAL_COMMAND"')
+
+    with Link("far") as link:
+        assert 1 == link.hello["agent"]
+
+
+def test_noise_without_end_is_given_up(serve: Serve) -> None:
+    """
+    Login files that never stop are named as the trouble.
+    """
+    serve("ForceCommand yes")
+
+    assert "noise" == refusal().reason
+
+
+def test_login_files_that_wait_are_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A shell that never starts the command is connected and silent.
+    """
+    serve("ForceCommand sleep 600")
+    monkeypatch.setattr(links, "GREETING_S", 1.0)
+
+    assert "silent" == refusal(connect_timeout=1).reason
+
+
+def test_no_python_there(serve: Serve) -> None:
+    """
+    A machine without Python is told so, in a sentence.
+    """
+    if any(Path(folder, "python3").exists() for folder in ("/opt/homebrew/bin", "/usr/local/bin")):
+        pytest.skip("this machine's Python stands where it is always found")
+    serve(PATH="/nowhere")
+
+    refused = refusal()
+
+    assert "no_python" == refused.reason
+    assert "3.11" in refused.hint
+
+
+def test_a_python_that_is_broken_is_passed_over(serve: Serve, tmp_path: Path) -> None:
+    """
+    A python3 that only complains, as one of a version manager does, is not the last word.
+    """
+    (tmp_path / "python3").write_text("#!/bin/sh\necho no version is set >&2\nexit 127\n")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "python").symlink_to(sys.executable)
+    serve(PATH=str(tmp_path))
+
+    with Link("far") as link:
+        assert 1 == link.hello["agent"]
+
+
+@contextmanager
+def stopped_reading(link: Link) -> Iterator[None]:
+    yield
+    with pytest.raises(LinkError):
+        link.ask("clock")
+
+
+def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
+    """
+    A cut connection ends a question with a reason, and every later question as well.
+    """
+    server = serve()
+
+    with Link("far") as link, stopped_reading(link):
+        assert 0 < server.cut()
+        with pytest.raises(LinkError) as cut:
+            link.ask("clock")
+
+    assert cut.value.reason in {"closed", "ended"}
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
+def test_any_login_shell_reads_the_command(shell: str) -> None:
+    """
+    The one constant text a far shell reads means the same to every shell.
+    """
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"no {shell} on this machine")
+    sent = agent_program()
+
+    ran = subprocess.run(
+        [found, "-c", COMMAND],
+        input=b"%d\n%s%s\n" % (len(sent), sent, b"nonce"),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert b"\ngatekeeper-agent nonce\n" == ran.stdout
+
+
+def test_what_login_files_complain_of_is_not_why_a_link_broke(serve: Serve) -> None:
+    """
+    A login file that says "Permission denied" on its way does not turn a cut connection into a wrong key.
+    """
+    server = serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
+
+    with Link("far") as link:
+        server.cut()
+        with pytest.raises(LinkError) as cut:
+            link.ask("clock")
+
+    assert "permission_denied" != cut.value.reason
+
+
+def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A far process that hangs while the connection lives ends the link, and says so.
+    """
+    server = serve()
+    monkeypatch.setattr(links, "SILENCE_S", 0.5)
+
+    with Link("far") as link:
+        agents = [pid for pid, words in server.commands().items() if "sys.stdin.buffer" in words]
+        for agent in agents:
+            os.kill(agent, signal.SIGSTOP)
+        with pytest.raises(LinkError) as silent:
+            link.ask("clock")
+        for agent in agents:
+            os.kill(agent, signal.SIGCONT)
+
+    assert agents
+    assert "silent" == silent.value.reason
+
+
+def test_a_link_alone_does_not_go_over_a_shared_connection_that_hangs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The connection that the user's commands share hangs, as after a closed laptop: a link over it is silent, and one
+    alone is not.
+    """
+    server = serve()
+    # A short path: it becomes the name of a socket.
+    with tempfile.TemporaryDirectory(prefix="gk") as folder:
+        server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
+        ssh = shlex.split(server.words)
+        subprocess.run([*ssh, "far", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
+        said = subprocess.run([*ssh, "-O", "check", "far"], check=True, timeout=MOST_S, capture_output=True, text=True)
+        master = int(re.findall(r"pid=(\d+)", said.stderr + said.stdout)[0])
+        os.kill(master, signal.SIGSTOP)
+        try:
+            with Link("far", alone=True) as link:
+                assert link.ask("clock")
+            monkeypatch.setattr(links, "GREETING_S", 0.5)
+            assert "silent" == refusal(connect_timeout=1).reason
+        finally:
+            os.kill(master, signal.SIGKILL)

@@ -1,0 +1,511 @@
+"""The SLO files in `slos/`: what a user may rely on before a model is on the machine."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from gatekeeper.analysis.plan.ladder import PLAIN
+from gatekeeper.analysis.plan.preflight import Kind, complaints
+from gatekeeper.analysis.plan.soak_schedule import needs
+from gatekeeper.analysis.plan.sweep_plan import sampling_for
+from gatekeeper.analysis.stats.intervals import samples_needed
+from gatekeeper.backends import open_backend
+from gatekeeper.core import inputs
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary import parse as read_canaries
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import Sampling
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import Objective, Slo, parse
+from gatekeeper.core.subject import Subject
+
+Json: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOS = ROOT / "slos"
+FILES = sorted(SLOS.glob("*.toml"))
+MACHINES = ("m2-ultra-64gb", "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
+LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
+
+COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]
+plain_command = ["serve", "{target}", "{port}"]
+"""
+INSTEAD = (
+    """url = "http://127.0.0.1:8080/v1"
+plain_url = "http://127.0.0.1:8081/v1"
+""",
+    """program = ["/opt/bin/serve"]
+""",
+)
+"""How a server is reached is written in one way of three."""
+
+BRIEF = {
+    ("throughput_ratio", "at_least", 1.16),
+    ("decode_throughput", "at_least", 44.0),
+    ("itl_p95", "at_most", 0.045),
+    ("acceptance_rate", "at_least", 0.55),
+    ("acceptance_window_min", "at_least", 0.40),
+    ("ttft_delta", "at_most", 0.08),
+    ("task_pass_delta", "at_least", -0.005),
+    ("task_pass_delta", "at_most", 0.005),
+    ("json_pass_delta", "at_least", -0.005),
+    ("json_pass_delta", "at_most", 0.005),
+    ("tool_call_pass_delta", "at_least", -0.005),
+    ("tool_call_pass_delta", "at_most", 0.005),
+    ("memory_headroom", "at_least", 10e9),
+    ("memory_pressure_critical", "at_most", 60.0),
+    ("swapin_bytes", "at_most", 200e6),
+    ("throttle_time", "at_most", 0.0),
+    ("error_rate", "at_most", 0.0),
+}
+"""The published checklist for a Mac mini M4, in SI base units."""
+
+EVERY_KEY = """
+#:schema ./slo.schema.json
+schema = 1
+name = "every-key"
+why = "Each key of the format once."
+confidence = 0.9
+
+[host]
+chip = "Apple M4"
+memory_gb = 24
+os = "26"
+power = "ac"
+
+[subject]
+backend = "mlx-server"
+target = "../models/big"
+drafts = ["org/small-8bit", "org/small-4bit"]
+prompt_cache = "as-deployed"
+args = ["--log-level", "INFO"]
+served_model_name = "big"
+draft_method = "draft-mtp"
+command = ["serve", "{target}", "{draft}", "{port}"]
+plain_command = ["serve", "{target}", "{port}"]
+api_key_env = "MY_KEY"
+script = "truth.json"
+timeout = "90 s"
+start_timeout = "5 min"
+
+[subject.knobs]
+num_draft_tokens = { argv = ["--draft-max", "{value}"] }
+temperature = { field = "temperature" }
+
+[sampling]
+distribution_check = true
+temperature = 0.7
+top_p = 0.95
+top_k = 20
+min_p = 0.05
+seed = 11
+max_tokens = 128
+thinking = false
+
+[[workload]]
+name = "tools"
+tier = "medium"
+canaries = "../canaries/tools.jsonl"
+first = 32
+speculation = "optional"
+
+[[workload]]
+name = "code"
+canaries = "../canaries/code.jsonl"
+
+[sweep]
+design = "grid"
+repeats = 2
+max_runs = 1000
+stop = "early"
+budget = 64
+warmups = 2
+draft = ["org/small-8bit", "org/small-4bit"]
+num_draft_tokens = [2, 4]
+block_size = [8, 16]
+window = [512, 1024]
+draft_n_min = [0, 2]
+draft_p_min = [0.0, 0.5]
+temperature = [0.0, 0.7]
+max_tokens = [64, 128]
+thinking = [true, false]
+concurrency = [1, 2]
+
+[sweep.default]
+draft = "org/small-4bit"
+num_draft_tokens = 4
+block_size = 16
+window = 1024
+draft_n_min = 2
+draft_p_min = 0.5
+temperature = 0.7
+max_tokens = 128
+thinking = false
+concurrency = 1
+
+[soak]
+duration = "20 min"
+max_duration = "1.5 h"
+window = "240 s"
+profile = "desktop"
+concurrency = 2
+sentinel_share = 0.3
+sentinel_drift = 0.1
+
+[fallback]
+ladder = ["lighter-draft", "autoregressive"]
+
+[promote]
+valid_for = "7 d"
+
+[telemetry]
+endpoint = "http://127.0.0.1:4318"
+headers_env = "COLLECTOR_HEADERS"
+rounds = true
+timeout = "10 s"
+protocol = "grpc"
+
+[[objective]]
+metric = "acceptance_rate"
+at_least = "55 %"
+workloads = ["code"]
+when = "speculating"
+from = "claims"
+why = "A share may be written in per cent."
+
+[[objective]]
+metric = "json_pass_delta"
+at_least = -0.005
+scope = "population"
+why = "For all prompts like these."
+
+[[objective]]
+metric = "footprint_growth"
+at_most = "1 MB/min"
+why = "A rate has units too."
+"""
+
+
+def schema() -> Json:
+    document: Json = json.loads((SLOS / "slo.schema.json").read_text("utf-8"))
+    return document
+
+
+def kind_of(subject: Subject) -> Kind:
+    backend = open_backend(subject, models={}, base=Path(), logs=Path())
+    return Kind(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
+
+
+def table(path: Path) -> Json:
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def written_keys(model: BaseModel) -> set[str]:
+    return {f"{type(model).__name__}.{key}" for key in model.model_fields_set} | {
+        key
+        for value in dict(model).values()
+        for one in (value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else [value])
+        if isinstance(one, BaseModel)
+        for key in written_keys(one)
+    }
+
+
+def every_key(model: type[BaseModel], found: set[type[BaseModel]]) -> set[str]:
+    found.add(model)
+    keys = {f"{model.__name__}.{key}" for key in model.model_fields}
+    for field in model.model_fields.values():
+        for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in found:
+                keys |= every_key(inner, found)
+    return keys
+
+
+def test_the_shipped_files_are_these() -> None:
+    """
+    There is a file for five machines, two to start with and one to test with.
+    """
+    assert sorted((*MACHINES, *LITTLE)) == sorted(path.stem for path in FILES)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
+    """
+    Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema.
+    """
+    given = inputs.read(path)
+
+    assert path.stem == given.slo.name
+    assert all(given.canaries[workload.name] for workload in given.slo.workload)
+    assert given.profile.name == given.slo.soak.profile
+    assert path.read_text("utf-8").startswith("#:schema ./slo.schema.json\n")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_that_samples_checks_the_distribution(path: Path) -> None:
+    """
+    Above temperature 0 tokens can not be compared one by one; only the distribution check sees a draft that shifts it.
+    """
+    sampling = inputs.read(path).slo.sampling
+
+    assert sampling.distribution_check == (sampling.temperature > 0)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_follows_the_schema(path: Path) -> None:
+    """
+    An editor that checks a shipped file against the schema finds nothing.
+    """
+    found = [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(table(path))]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> None:
+    """
+    No promise of a shipped SLO is excluded by arithmetic or by what its backend shows.
+    """
+    given = inputs.read(path)
+
+    found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
+
+    assert [] == [one for one in found if one.weight == "never"]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machines_file_can_certify(name: str) -> None:
+    """
+    The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made for.
+    """
+    given = inputs.read(SLOS / f"{name}.toml")
+
+    host = given.slo.host
+    assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
+    assert given.slo.soak.duration >= 600
+    assert host.chip is not None
+    assert (float(name.rsplit("-", 1)[1].removesuffix("gb")), "ac") == (host.memory_gb, host.power)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_census_fits_into_the_longest_soak(name: str) -> None:
+    """
+    All canaries that the promises want, in both arms at ten seconds an answer, fit into the soak's longest duration.
+    """
+    given = inputs.read(SLOS / f"{name}.toml")
+    slo = given.slo
+    draft: Setting = (("draft", slo.subject.drafts[0]),)
+
+    pairs = sum(needs(slo, one.name, draft, given.canaries[one.name]).paired for one in slo.workload)
+
+    assert pairs / slo.soak.sentinel_share * 10 <= slo.soak.max_duration
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_model_thinks_its_answer_away(name: str) -> None:
+    """
+    Qwen3 thinks unless told not to, and the canaries leave no room for it: sweep and soak both ask without.
+    """
+    slo = inputs.read(SLOS / f"{name}.toml").slo
+    canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
+
+    asked: Sampling = sampling_for(slo, canary, PLAIN, 1)
+
+    assert asked.thinking is False
+
+
+def test_every_figure_of_the_brief_is_promised() -> None:
+    """
+    The Mac mini's SLO holds every figure of the published checklist, each with the word for where it comes from.
+    """
+    slo = inputs.read(SLOS / "m4-24gb.toml").slo
+    promised: dict[tuple[str, str, float], Objective] = {
+        (one.metric, one.bound, one.threshold): one for one in slo.objective
+    }
+
+    assert BRIEF <= set(promised)
+    assert [] == [figure for figure in BRIEF if not promised[figure].why.startswith("Brief: ")]
+    assert [] == [figure for figure, one in promised.items() if figure not in BRIEF and not one.why.startswith("Ours")]
+    assert (2, 3, 4, 6) == slo.sweep.num_draft_tokens
+    assert 4 == slo.sweep.default.num_draft_tokens
+    assert ("shrink-draft", "lighter-draft", "autoregressive") == slo.fallback.ladder
+
+
+def test_the_briefs_speeds_bind_the_draft_alone() -> None:
+    """
+    The brief's own plain baseline misses its absolute speeds, so plain decoding is never judged by them.
+    """
+    slo = inputs.read(SLOS / "m4-24gb.toml").slo
+
+    plain = {one.metric for one in slo.objectives_for("code", speculating=False)}
+
+    assert plain.isdisjoint({"decode_throughput", "itl_p95", "throughput_ratio", "acceptance_rate"})
+
+
+def test_the_briefs_five_minute_windows_can_fire() -> None:
+    """
+    More than two consecutive five-minute windows fit into the shortest soak, and apps are open beside it.
+    """
+    given = inputs.read(SLOS / "m4-24gb.toml")
+
+    assert 300 == given.slo.soak.window_s
+    assert 3 * given.slo.soak.window_s <= given.slo.soak.duration
+    assert given.profile.background.memory > 0
+    assert given.profile.background.cpu > 0
+
+
+def test_source_a_is_asked_workload_by_workload() -> None:
+    """
+    Lengths 3 to 6 are swept for reasoning and for tool calls, and only reasoning has to speculate.
+    """
+    slo = inputs.read(SLOS / "m3-ultra-512gb.toml").slo
+
+    assert (3, 4, 5, 6) == slo.sweep.num_draft_tokens
+    assert ["reasoning"] == [one.name for one in slo.workload if one.speculation == "required"]
+    assert "tools" in [one.name for one in slo.workload]
+
+
+def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
+    """
+    Seven kinds of work, temperatures in both arms, and one quantisation for target and drafts.
+    """
+    slo = inputs.read(SLOS / "m5-pro-48gb.toml").slo
+
+    assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {one.name for one in slo.workload}
+    assert (0.0, 0.3, 0.7) == slo.sweep.temperature
+    assert {"4bit"} == {name.rsplit("-", 1)[1] for name in (slo.subject.target, *slo.subject.drafts)}
+
+
+def test_source_c_may_end_in_plain_decoding() -> None:
+    """
+    A draft that hardly helps is graded back without blocking a deploy: no workload requires it.
+    """
+    slo = inputs.read(SLOS / "m2-ultra-64gb.toml").slo
+
+    assert {"optional"} == {one.speculation for one in slo.workload}
+
+
+def test_the_readmes_worked_file_can_certify() -> None:
+    """
+    The file that slos/README.md explains line by line is complete: it can be copied, and draws no complaint.
+    """
+    text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    slo = parse(text, "README.md")
+    canaries = {one.name: read_canaries((SLOS / one.canaries).read_text("utf-8"), one.canaries) for one in slo.workload}
+
+    found = complaints(slo, canaries, kind_of(slo.subject), {})
+
+    assert [] == found
+    assert jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(text))
+
+
+def test_the_readmes_count_of_canaries_is_the_judges() -> None:
+    """
+    The table of canaries per quantile in slos/README.md is what preflight asks for.
+    """
+    rows = [line for line in (SLOS / "README.md").read_text("utf-8").splitlines() if line.startswith("| p")]
+    said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
+
+    asked = {
+        name: [samples_needed(q, 1 - 0.05 / rungs) for rungs in (1, 2, 3)]
+        for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    }
+
+    assert asked == said
+
+
+def test_the_schema_is_what_the_model_says() -> None:
+    """
+    The schema beside the SLO files is the one that the tool writes, byte for byte.
+    """
+    checked = subprocess.run(
+        [sys.executable, "tools/write_schema.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (checked.returncode, checked.stderr)
+
+
+def test_the_schema_explains_every_key() -> None:
+    """
+    Every key of every table says what it means, and every metric what it measures.
+    """
+    made = schema()
+    tables = {"Slo": made, **made["$defs"]}
+
+    silent = [
+        f"{name}.{key}"
+        for name, one in tables.items()
+        for key, value in one["properties"].items()
+        if "description" not in value and "description" not in tables.get(value.get("$ref", "").rsplit("/", 1)[-1], {})
+    ]
+
+    assert [] == silent
+    assert [*BY_NAME] == [one["const"] for one in tables["Objective"]["properties"]["metric"]["oneOf"]]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ('metric = "acceptance_rate"', 'metric = "aceptance_rate"'),
+        ('at_least = "55 %"', 'at_least = "55 %"\nat_most = 1.0'),
+        ('at_least = "55 %"', 'at_least = "55 parsecs"'),
+        ('at_least = "55 %"', ""),
+        ('backend = "mlx-server"', 'backend = "mlx-servr"'),
+        ("confidence = 0.9", "confidence = 1.5"),
+        ('duration = "20 min"', 'duratoin = "20 min"'),
+        ('temperature = { field = "temperature" }', 'temperature = { field = "temperature", argv = ["-t"] }'),
+        ("schema = 1", "schema = 2"),
+        ("num_draft_tokens = 4", "num_draft_tokens = 0"),
+    ],
+)
+def test_the_schema_refuses_what_gatekeeper_refuses(written: str, instead: str) -> None:
+    """
+    A mistake that one key shows is refused by the schema in an editor and by gatekeeper alike.
+    """
+    broken = EVERY_KEY.replace(written, instead, 1)
+
+    valid = jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(broken))
+
+    assert broken != EVERY_KEY
+    assert not valid
+    with pytest.raises(InputError):
+        parse(broken, "broken.toml")
+
+
+def test_every_key_of_the_format_is_read() -> None:
+    """
+    A file that writes every key once is valid for the schema and arrives in SI base units.
+    """
+    slo = parse(EVERY_KEY, "every-key.toml")
+    others = [EVERY_KEY.replace(COMMANDS, instead) for instead in INSTEAD]
+
+    written = written_keys(slo).union(*(written_keys(parse(text, "every-key.toml")) for text in others))
+    assert every_key(Slo, set()) - {"Objective.at_most"} <= written
+    validator = jsonschema.Draft202012Validator(schema())
+    assert [[], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
+    assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
+    assert [0.55, -0.005] == [one.threshold for one in slo.objective[:2]]
+    assert pytest.approx(1e6 / 60) == slo.objective[2].threshold
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound"), [("memory_headroom", "10 s"), ("itl_p95", "45 MB"), ("ttft_delta", "8 s")]
+)
+def test_a_bound_is_written_in_its_metrics_unit(metric: str, bound: str) -> None:
+    """
+    Ten seconds of memory are refused with the line and the units that are allowed, not read as ten bytes.
+    """
+    text = EVERY_KEY + f'\n[[objective]]\nmetric = "{metric}"\nat_most = "{bound}"\nwhy = "A slip of the pen."\n'
+
+    with pytest.raises(InputError) as refused:
+        parse(text, "slip.toml")
+
+    assert f"cannot read '{bound}'; write a number with one of:" in refused.value.message
+    assert f"line {len(text.splitlines()) - 1}:" in refused.value.message

@@ -1,0 +1,207 @@
+"""What launchd, systemd and cron are given, read by their own readers or held against their manuals."""
+
+import os
+import plistlib
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.run.remote import hosts_file
+
+SOAK = Path(__file__).parents[2] / "soak"
+PLISTS = sorted((SOAK / "launchd").glob("*.plist"))
+UNITS = sorted((SOAK / "systemd").iterdir())
+README = (SOAK / "README.md").read_text()
+
+# The keys of launchd.plist(5), and what each takes; the ones that no soak wants are left out.
+LAUNCHD: dict[str, type | tuple[type, ...]] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "WorkingDirectory": str,
+    "EnvironmentVariables": dict,
+    "StartCalendarInterval": (dict, list),
+    "ProcessType": str,
+    "LowPriorityIO": bool,
+    "LowPriorityBackgroundIO": bool,
+    "Nice": int,
+    "RunAtLoad": bool,
+    "ExitTimeOut": int,
+    "StandardOutPath": str,
+    "StandardErrorPath": str,
+    "Umask": (int, str),
+    "UserName": str,
+}
+
+
+def plist(path: Path) -> dict[str, Any]:
+    read: dict[str, Any] = plistlib.loads(path.read_bytes())
+    return read
+
+
+def shown(language: str, word: str) -> str:
+    """Return the block of the README in which *word* stands, as a person would paste it."""
+    (block,) = [text for text in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if word in text]
+    return str(block)
+
+
+@pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
+def test_launchd_knows_every_key(path: Path) -> None:
+    """
+    A file named by its label, with keys of launchd.plist(5) and values of their types; every path is whole.
+    """
+    read = plist(path)
+
+    assert path.stem == read["Label"]
+    assert [] == [key for key, value in read.items() if not isinstance(value, LAUNCHD[key])]
+    for key in ("WorkingDirectory", "StandardOutPath", "StandardErrorPath"):
+        assert read[key].startswith("/Users/YOU/")
+    assert read["ProgramArguments"][0] == "/Users/YOU/gatekeeper/soak/nightly.sh"
+    assert all(isinstance(word, str) for word in read["ProgramArguments"])
+
+
+@pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
+def test_launchd_runs_it_once_a_night(path: Path) -> None:
+    """
+    At a time of day and at no other, never again because it failed, with time to end its servers.
+    """
+    read = plist(path)
+
+    assert {"Hour", "Minute"} == read["StartCalendarInterval"].keys()
+    assert not read["RunAtLoad"]
+    assert "KeepAlive" not in read
+    assert read["ExitTimeOut"] >= 60
+    assert read["EnvironmentVariables"]["PATH"].startswith("/opt/homebrew/bin:")
+
+
+def test_launchd_does_not_throttle_what_is_measured() -> None:
+    """
+    A soak on this Mac runs as an app would; every other type gets less of the processor and of the disk.
+    """
+    read = plist(SOAK / "launchd" / "gatekeeper.nightly.plist")
+
+    assert ("Interactive", False) == (read["ProcessType"], read["LowPriorityIO"])
+    assert "--on" not in read["ProgramArguments"]
+
+
+@pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
+def test_the_plist_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+    """
+    The README's commands, with launchctl standing in: every place is this user's, whatever stands in its name, and
+    what launchd is to start can be started.
+    """
+    home = tmp_path / "Ann & Bob's home"
+    (home / "Library" / "LaunchAgents").mkdir(parents=True)
+    (home / "bin").mkdir()
+    called = home / "called"
+    (home / "bin" / "launchctl").write_text(f'#!/bin/sh\nprintf "<%s>" "$@" >> {shlex.quote(str(called))}\n')
+    (home / "bin" / "launchctl").chmod(0o755)
+    shutil.copytree(SOAK, home / "gatekeeper" / "soak")
+    script = shown("sh", "launchctl bootstrap").replace("name=gatekeeper.nightly\n", f"name={path.stem}\n")
+    environment = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
+
+    subprocess.run(["sh", "-euc", script], cwd=home / "gatekeeper", env=environment, check=True, timeout=60)
+
+    placed = home / "Library" / "LaunchAgents" / path.name
+    read = plist(placed)
+    assert "YOU" not in placed.read_text()
+    assert str(home / "gatekeeper") == read["WorkingDirectory"]
+    assert os.access(read["ProgramArguments"][0], os.X_OK)
+    assert Path(read["StandardOutPath"]).parent == home / "Library" / "Logs"
+    assert f"<bootstrap><gui/{os.getuid()}><{placed}>" in called.read_text()
+
+
+def test_systemd_reads_every_unit(tmp_path: Path) -> None:
+    """
+    `systemd-analyze verify` has nothing to say of them, in a home folder with a space in its name.
+    """
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    home = tmp_path / "a home"
+    (home / "run").mkdir(parents=True)
+    shutil.copytree(SOAK, home / "gatekeeper" / "soak")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(home / "run"),
+        "SYSTEMD_UNIT_PATH": f"{home / 'gatekeeper' / 'soak' / 'systemd'}:",
+    }
+
+    for unit in UNITS:
+        command: list[str | Path] = [
+            "systemd-analyze",
+            "--user",
+            "verify",
+            "--man=no",
+            home / "gatekeeper" / "soak" / "systemd" / unit.name,
+        ]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        if "Failed to initialize manager" in ran.stderr:
+            pytest.skip("systemd-analyze can not work here")
+
+        assert (0, []) == (ran.returncode, [line for line in ran.stderr.splitlines() if "gatekeeper" in line]), unit
+
+
+def test_systemd_tells_the_script_alone() -> None:
+    """
+    The script passes the one signal on; a second one from systemd would break into the ending of the servers.
+    """
+    text = (SOAK / "systemd" / "gatekeeper-nightly.service").read_text()
+
+    assert {"KillMode=mixed", "Type=oneshot", "OnFailure=gatekeeper-nightly-failed.service"} <= set(text.splitlines())
+    assert "Restart=" not in text
+
+
+def test_a_failed_night_is_mailed(tmp_path: Path) -> None:
+    """
+    The shell of the unit that tells of it: the line reaches mail as it is, whatever the host is called.
+    """
+    text = (SOAK / "systemd" / "gatekeeper-nightly-failed.service").read_text()
+    (command,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    (tmp_path / "mail").write_text('#!/bin/sh\nprintf "<%s>" "$@"; cat\n')
+    (tmp_path / "mail").chmod(0o755)
+    host = "mini $(touch hacked)"
+    (tmp_path / "runs" / host).mkdir(parents=True)
+    (tmp_path / "runs" / host / "last.txt").write_text("m4: failed\n")
+
+    ran = subprocess.run(
+        shlex.split(command.replace("$$", "$")),
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOST": host, "MAILTO": "ann"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert f"<-s><gatekeeper: the night on {host} failed><ann>m4: failed\n" == ran.stdout
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_the_hosts_example_is_a_hosts_file() -> None:
+    """
+    Gatekeeper's own reader takes it, and every key that there is stands in it.
+    """
+    read = hosts_file.read(SOAK / "hosts.example.toml")
+
+    assert {"mini", "studio"} == read.host.keys()
+    used = {key for host in read.host.values() for key in host.model_fields_set}
+    assert hosts_file.Host.model_fields.keys() == used
+
+
+def test_cron_is_given_one_line() -> None:
+    """
+    The README's crontab has five times and a command that a shell can read; no % in it, which cron takes for a newline.
+    """
+    lines = shown("crontab", "nightly.sh").splitlines()
+
+    assert lines[0].startswith("MAILTO=")
+    *times, command = lines[-1].split(None, 5)
+    assert 5 == len(times)
+    assert "%" not in command
+    ran = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "") == (ran.returncode, ran.stderr)

@@ -1,0 +1,180 @@
+"""The house rules a reader can not see from one file."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gatekeeper
+from gatekeeper.cli import main
+from gatekeeper.cli.options import Later
+from gatekeeper.core import errors
+
+PACKAGE = Path(gatekeeper.__file__).parent
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = ("mlx", "mlx_lm", "transformers", "rich", "opentelemetry")
+OURS = {
+    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.GatekeeperError)
+}
+
+
+def loaded_by(script: str) -> list[str]:
+    """Run *script* in its own process and name the heavy packages it pulled in."""
+    probe = f"import sys\n{script}\nprint([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    ran = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
+    )
+    found: list[str] = ast.literal_eval(ran.stderr.strip().splitlines()[-1])
+    return found
+
+
+def test_import_contracts_hold() -> None:
+    """
+    Layers stand on the layers below, stages do not know each other, and the arithmetic touches nothing outside.
+    """
+    program = Path(sys.executable).with_name("lint-imports")
+    if not program.exists() or not (ROOT / "pyproject.toml").exists() or not (ROOT / "gatekeeper").is_dir():
+        pytest.skip("import-linter is not installed, or this is no checkout")
+
+    ran = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+    assert 0 == ran.returncode, ran.stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import gatekeeper.cli.main",
+        "from gatekeeper.cli.main import gatekeeper as g\ng(['--help'], standalone_mode=False)",
+        "from gatekeeper.cli.main import gatekeeper as g\ng(['judge', '--help'], standalone_mode=False)",
+        "from gatekeeper.cli.main import gatekeeper as g\ng(['metrics', '--json'], standalone_mode=False)",
+    ],
+    ids=["import", "help", "judge help", "metrics"],
+)
+def test_light_commands_import_nothing_heavy(script: str) -> None:
+    """
+    Help, metrics and the judge start in a moment and on any machine: no MLX, no terminal, no telemetry.
+    """
+    assert [] == loaded_by(script)
+
+
+def test_a_command_that_is_imported_later_says_what_it_will() -> None:
+    """
+    What the list of commands says of one is the first sentence of its own help.
+    """
+    later = [one for one in main.gatekeeper.commands.values() if isinstance(one, Later)]
+
+    assert ["remote"] == [one.name for one in later]
+    for one in later:
+        assert one.load().get_short_help_str(200) == one.get_short_help_str(200)
+
+
+@pytest.mark.whole
+def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
+    """
+    A run made on a Mac is judged on a machine without MLX, and a pipe needs no terminal library.
+    """
+    truth = {
+        "seed": 3,
+        "token": "200 ms",
+        "verify": "220 ms",
+        "draft_token": {"heavy": "20 ms"},
+        "canaries": {"c-": {"acceptance": 0.9}},
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    words = "amber birch cedar delta ember frost grove haven inlet jetty"
+    (tmp_path / "c.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}], "expect": {"equals": words}}
+            )
+            + "\n"
+            for at in range(6)
+        )
+    )
+    (tmp_path / "slo.toml").write_text(
+        'schema = 1\nname = "made"\n[subject]\nbackend = "scripted"\ntarget = "t"\ndrafts = ["heavy"]\n'
+        'script = "truth.json"\n[[workload]]\nname = "w"\ncanaries = "c.jsonl"\n'
+        "[sweep]\nrepeats = 1\nnum_draft_tokens = [4]\n"
+        '[[objective]]\nmetric = "throughput_ratio"\nat_least = 1.01\nwhy = "it must pay"\n'
+    )
+    certify = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
+    made = subprocess.run(
+        certify, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=_with_package()
+    )
+    assert made.returncode in {0, 1, 3}, made.stderr
+
+    judged = (
+        "from pathlib import Path\nfrom gatekeeper.run.load import judge\nfrom gatekeeper.report import machine\n"
+        f"assert machine.render(judge(Path({str(tmp_path / 'run')!r}))) == "
+        f"Path({str(tmp_path / 'run' / 'verdict.json')!r}).read_text()"
+    )
+
+    assert [] == loaded_by(judged)
+
+
+def _with_package() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_each_module_says_its_noun(path: Path) -> None:
+    """
+    The first line of a module says what it is about; an empty __init__ says nothing.
+    """
+    tree = ast.parse(path.read_text())
+
+    assert ast.get_docstring(tree) or not tree.body
+
+
+def raised(path: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = node.exc.func
+            if isinstance(name, ast.Name) and name.id in OURS:
+                yield node.exc
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_error_says_what_to_do_next(path: Path) -> None:
+    """
+    Each of our errors is raised with a hint, and the hint is not an empty string.
+    """
+    without = [
+        f"line {call.lineno}"
+        for call in raised(path)
+        if not any(
+            word.arg == "hint" and not (isinstance(word.value, ast.Constant) and not word.value.value)
+            for word in call.keywords
+        )
+    ]
+
+    assert [] == without
+
+
+def test_the_scan_sees_raises() -> None:
+    """
+    The scan above is not empty by mistake.
+    """
+    assert 30 < sum(1 for path in MODULES for _ in raised(path))
+    assert {"GatekeeperError", "InputError", "UnprovableError", "HostLacksError"} <= OURS
+
+
+def test_the_command_is_installed() -> None:
+    """
+    `gatekeeper` on the PATH of this environment answers with its version.
+    """
+    program = shutil.which("gatekeeper", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("the package is not installed in this environment")
+
+    ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+
+    assert f"gatekeeper {gatekeeper.__version__}" == ran.stdout.splitlines()[0]
