@@ -1,4 +1,4 @@
-"""`python -m gatekeeper.backends.mlx_tap`, the documented name of the tapped mlx_lm.server; `workers` has the program."""
+"""`python -m gatekeeper.backends.mlx_tap`: the documented name of the tapped mlx_lm.server, which is in `workers`."""
 
 from gatekeeper.backends.workers.mlx_server_tap import main
 
