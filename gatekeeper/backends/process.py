@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
 GRACE_S = 10.0
@@ -50,26 +50,6 @@ def tail(log: Path) -> str:
         lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return "\n".join(lines[-_TAIL_LINES:])
     return ""
-
-
-def how_it_ended(status: int) -> str:
-    """Write an exit status as `signal 9` or `exit code 1`; 128 + n is a signal that was passed on."""
-    if status < 0 or status > 128:
-        return f"signal {-status if status < 0 else status - 128}"
-    return f"exit code {status}"
-
-
-def end(launched: subprocess.Popen[bytes], *, grace: float = GRACE_S) -> int:
-    """End a program with SIGTERM and wait; SIGKILL only after *grace* seconds. Return its exit status."""
-    if launched.poll() is None:
-        launched.send_signal(signal.SIGTERM)
-        # A stopped program takes its SIGTERM only once it runs again.
-        launched.send_signal(signal.SIGCONT)
-        try:
-            return launched.wait(grace)
-        except subprocess.TimeoutExpired:
-            launched.kill()
-    return launched.wait()
 
 
 def find_program(name: str, *, install: str) -> str:
@@ -131,54 +111,54 @@ def free_port() -> int:
 
 
 class Launched:
-    """A server program on its leash, with its log."""
+    """A server program under its guard, with its log."""
 
     def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
         self.log, self._grace, self._closing = log, grace, threading.Lock()
         log.parent.mkdir(parents=True, exist_ok=True)
-        end_of_leash, held = os.pipe()
-        self._pipe: int | None = held
-        leash = [sys.executable, "-I", "-S", str(Path(__file__).with_name("orphan_guard.py"))]
+        guards_end, our_end = os.pipe()
+        self._pipe: int | None = our_end
         with log.open("wb") as file:
             try:
-                self._leash = subprocess.Popen(
-                    [*leash, str(end_of_leash), str(grace), *command],
+                self._guard = subprocess.Popen(
+                    child_process.guarded([*command], pipe=guards_end, grace=grace),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=file,
-                    pass_fds=(end_of_leash,),
+                    pass_fds=(guards_end,),
                     start_new_session=True,
                     env=environment(ours=ours),
                 )
             finally:
-                os.close(end_of_leash)
-        assert self._leash.stdout is not None
-        with self._leash.stdout as told:
-            self.pid = int(told.readline() or b"0")
+                os.close(guards_end)
+        assert self._guard.stdout is not None
+        with self._guard.stdout as output:
+            self.pid = int(output.readline() or b"0")
 
     def alive(self) -> bool:
         """Tell whether the program runs."""
-        return self._leash.poll() is None
+        return self._guard.poll() is None
 
     def ending(self, patience: float = 2.0) -> str | None:
         """Return how it ended, None if it still runs after *patience* seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return how_it_ended(self._leash.wait(patience))
+            return child_process.exit_reason(self._guard.wait(patience))
         return None
 
     def close(self) -> None:
-        """End the program and its leash, and wait for both; safe to call twice."""
+        """End the program and its guard, and wait for both; safe to call twice."""
         with self._closing:
+            if self._pipe is None:
+                return
             try:
-                # The leash itself needs the grace, and a moment more to bury what it had to kill.
-                end(self._leash, grace=self._grace + 5)
+                # The guard itself needs the grace, and a moment more to wait for what it had to kill.
+                child_process.end(self._guard, grace=self._grace + 5)
             finally:
-                if self._leash.returncode == -signal.SIGKILL and self.pid:
+                if self._guard.returncode == -signal.SIGKILL and self.pid:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(self.pid, signal.SIGKILL)
-                if self._pipe is not None:
-                    os.close(self._pipe)
-                    self._pipe = None
+                os.close(self._pipe)
+                self._pipe = None
 
 
 def launch(

@@ -1,10 +1,8 @@
 """The worker's process: a program on three pipes, a log, and a page on which it shows that it is alive."""
 
-import contextlib
 import mmap
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import threading
@@ -12,8 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.process import GRACE_S, environment, how_it_ended, last_words, tail
+from gatekeeper.backends.process import GRACE_S, environment, last_words, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
+from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
 BEAT = "GATEKEEPER_BEAT"
@@ -126,7 +125,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.close()
             return "worker closed its output; it was ended"
-        told = f"worker died: {how_it_ended(status)}"
+        told = f"worker died: {child_process.exit_reason(status)}"
         last = tail(self._log).splitlines()[-1:] if status >= 0 else []
         return f"{told} ({last[0].strip()[:_WORD]})" if last else told
 
@@ -136,20 +135,9 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End it and its children, and wait; safe to call twice."""
-        if self._child.poll() is None:
-            self._tell_group(signal.SIGTERM)
-            # A stopped program takes its SIGTERM only once it runs again.
-            self._tell_group(signal.SIGCONT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(GRACE_S)
-        self._tell_group(signal.SIGKILL)
-        self._child.wait()
         with self._closing:
             if self._open:
-                self._open = False
+                child_process.end(self._child, grace=GRACE_S)
                 self._in.close()
                 self._out.close()
-
-    def _tell_group(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, number)
+                self._open = False

@@ -13,7 +13,8 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import Launched, free_port, how_it_ended, installed_beside, launch
+from gatekeeper.backends.process import Launched, free_port, installed_beside, launch
+from gatekeeper.core.child_process import exit_reason
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
 
@@ -54,7 +55,7 @@ def gone(pid: int) -> bool:
 
 def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
     """
-    A launched server answers, its pid is its own, its log is kept, and closing leaves neither it nor its leash.
+    A launched server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard.
     """
     port = free_port()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -108,7 +109,7 @@ def test_an_endless_start_is_ended(tmp_path: Path) -> None:
 
 def test_a_death_is_told_by_its_signal(tmp_path: Path) -> None:
     """
-    A server that is killed is known to have died of that signal, through its leash.
+    A server that is killed is known to have died of that signal, through its guard.
     """
     launched = started(tmp_path, free_port())
 
@@ -131,14 +132,14 @@ def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     assert gone(launched.pid)
 
 
-def test_a_killed_leash_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
     """
-    Should somebody kill the leash itself, closing still ends the server.
+    Where the guard itself is killed, closing still ends the server.
     """
     launched = started(tmp_path, free_port())
 
-    launched._leash.kill()
-    launched._leash.wait()
+    launched._guard.kill()
+    launched._guard.wait()
     launched.close()
 
     assert until(lambda: gone(launched.pid))
@@ -163,22 +164,22 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    leash = psutil.Process(pid).ppid()
+    guard = psutil.Process(pid).ppid()
 
     parent.kill()
     parent.wait()
     parent.stdout.close()
 
     assert until(lambda: gone(pid))
-    assert until(lambda: gone(leash))
+    assert until(lambda: gone(guard))
 
 
 @pytest.mark.parametrize(("status", "words"), [(-9, "signal 9"), (137, "signal 9"), (3, "exit code 3")])
 def test_endings_are_named(status: int, words: str) -> None:
     """
-    An exit status is written as a person would say it, whether a signal came directly or through the leash.
+    An exit status is written as a person would say it, whether a signal came directly or through the guard.
     """
-    assert words == how_it_ended(status)
+    assert words == exit_reason(status)
 
 
 def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:

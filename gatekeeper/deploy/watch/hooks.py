@@ -1,9 +1,7 @@
 """The switch: commands of the user's own that run when a workload changes its rung."""
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -11,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from gatekeeper.core import child_process
+
 LIMIT_S = 30.0
 """What one command may take, unless --limit says otherwise."""
 GRACE_S = 2.0
 """Between SIGTERM and SIGKILL, for a command that took too long."""
 TAIL = 2000
 """Characters of its output that are kept."""
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,11 @@ def run(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float = LI
         try:
             code: int | None = _wait(process, limit)
         except BaseException:  # an interrupt ends the watch, and what it started with it
-            _end(process)
+            child_process.end(process, grace=GRACE_S)
             raise
         fault = None if code == 0 else f"ended with code {code}"
         if code is None:
-            _end(process)
+            child_process.end(process, grace=GRACE_S)
             fault = f"took longer than {limit:g} s and was ended"
         elif code < 0:
             fault = f"ended by signal {-code}"
@@ -91,21 +90,6 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
         return process.wait(limit)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and everything in its session."""
-    _signal(process, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    _signal(process, signal.SIGKILL)
-    process.wait()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _tail(out: IO[bytes]) -> str:
