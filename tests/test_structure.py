@@ -112,8 +112,8 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     assert made.returncode in {0, 1, 3}, made.stderr
 
     judged = (
-        "from pathlib import Path\nfrom gatekeeper.run.load import judge\nfrom gatekeeper.report import machine\n"
-        f"assert machine.render(judge(Path({str(tmp_path / 'run')!r}))) == "
+        "from pathlib import Path\nfrom gatekeeper.run.load import judge\nfrom gatekeeper.report import verdict_json\n"
+        f"assert verdict_json.render(judge(Path({str(tmp_path / 'run')!r}))) == "
         f"Path({str(tmp_path / 'run' / 'verdict.json')!r}).read_text()"
     )
 
