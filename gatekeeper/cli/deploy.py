@@ -116,9 +116,9 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     Exit codes: 0 the looks ended with every route as certified; 1 a route was turned down; 2 a wrong file or
     option; 3 no answer came, or another watch keeps the overlay; 130 interrupted.
     """  # noqa: D301 (click reads the \b)
+    from gatekeeper.core.text import printable  # noqa: PLC0415
     from gatekeeper.deploy.watch import start  # noqa: PLC0415
     from gatekeeper.deploy.watch.outputs import Ears  # noqa: PLC0415
-    from gatekeeper.report.text import clean  # noqa: PLC0415
 
     if once and rounds is not None:
         raise InputError("--once and --rounds exclude each other", hint="--once is --rounds 1")
@@ -139,7 +139,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     def say(text: str, style: dict[str, Any]) -> None:
         if style or not quiet:
             # A server may call itself anything, escape sequences included.
-            click.echo(click.style(clean(text.replace("\n", " ")), **style), err=True)
+            click.echo(click.style(printable(text.replace("\n", " ")), **style), err=True)
 
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:

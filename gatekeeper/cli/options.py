@@ -23,9 +23,9 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    from gatekeeper.report.text import clean  # noqa: PLC0415
+    from gatekeeper.core.text import printable  # noqa: PLC0415
 
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else clean(text))
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else printable(text))
 
 
 def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:

@@ -62,12 +62,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"
-
-
-MOST = 200
-"""Characters that are quoted: servers may say anything, at any length."""
-
-
-def quote(said: str) -> str:
-    """Return *said* without control characters and halves of characters, on one line and cut to size."""
-    return " ".join("".join(one if one.isprintable() else " " for one in said[: 4 * MOST]).split())[:MOST]

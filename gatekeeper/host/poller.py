@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Self
 
 from gatekeeper.core.records import Reading
+from gatekeeper.core.text import one_line
 from gatekeeper.host.sources import (
     PERIOD_STREAM,
     UNITS,
@@ -356,7 +357,7 @@ class StreamSeat(_ChildSeat):
             code, err = child.output().code, bytes(child.err)
             self.close()
             output = Output(code, bytes(self._said), err)
-            said = " ".join(output.said.split())[-200:] if not readings else ""
+            said = one_line(output.said)[-200:] if not readings else ""
             self._dead(output, said)
 
     def _pause(self, now: int, detail: str) -> None:

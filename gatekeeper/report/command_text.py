@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
+from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
-from gatekeeper.report.phrases import counted
-from gatekeeper.report.text import RELATIVE, interval, setting
+from gatekeeper.report.text import RELATIVE, interval
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -27,7 +27,8 @@ def plan(document: dict[str, Any]) -> str:
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
     lines += [
-        f"  {one['name']:<28} {one['answers']:>5} answers  {setting(one['setting'])}" for one in document["trials"]
+        f"  {one['name']:<28} {one['answers']:>5} answers  {describe_setting(one['setting'])}"
+        for one in document["trials"]
     ]
     lines += [
         f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
@@ -55,7 +56,7 @@ def choices(document: dict[str, Any]) -> str:
     """Return, per workload, what the sweep saw of each setting and what it chooses."""
     lines = []
     for name, choice in document["workloads"].items():
-        lines.append(f"{name}: {setting(choice['setting'])}; {choice['because']}")
+        lines.append(f"{name}: {describe_setting(choice['setting'])}; {choice['because']}")
         for one in choice["settings"]:
             seen = f"{one['ratio']:.2f}x [{one['lo']:.2f}, {one['hi']:.2f}]" if one["ratio"] else one["because"]
             accepted = one["acceptance_rate"]
@@ -67,7 +68,7 @@ def choices(document: dict[str, Any]) -> str:
 
 def probe(document: dict[str, Any]) -> str:
     """Return, per workload, if the draft helps, why, and what to do next."""
-    lines = [f"{document['slo']}: {setting(document['setting'])}, {show_seconds(document['seconds'])}"]
+    lines = [f"{document['slo']}: {describe_setting(document['setting'])}, {show_seconds(document['seconds'])}"]
     for name, one in document["workloads"].items():
         lines.append(f"{name}: {one['answer']}; {one['because']}")
         accepted, needed = one["acceptance_rate"], one["break_even_acceptance"]
@@ -159,8 +160,7 @@ def history(document: Mapping[str, Any]) -> str:
     """Return each SLO's runs, oldest first, and its trend."""
     lines: list[str] = []
     for slo in document["slos"]:
-        count = len(slo["runs"])
-        lines += [f"{slo['slo']}: {count} {'run' if count == 1 else 'runs'}"]
+        lines += [f"{slo['slo']}: {counted(len(slo['runs']), 'run')}"]
         for run in slo["runs"]:
             grade = f", {run['grade']}" if run["grade"] else ""
             memory = f", footprint {_value(run['footprint_peak'], 'footprint_peak')}" if run["footprint_peak"] else ""
@@ -169,7 +169,7 @@ def history(document: Mapping[str, Any]) -> str:
             for name, one in run["workloads"].items():
                 figures = [_interval(one["throughput_ratio"], "throughput_ratio")]
                 figures += [f"acceptance {_interval(one['acceptance_rate'], 'acceptance_rate')}"]
-                lines.append(f"    {name}: {one['outcome'].replace('_', ' ')}, {setting(one['setting'])}")
+                lines.append(f"    {name}: {one['outcome'].replace('_', ' ')}, {describe_setting(one['setting'])}")
                 lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
         lines += _trend(slo["trend"])
     lines += [f"can not be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
@@ -203,7 +203,7 @@ def comparison(document: Mapping[str, Any]) -> str:
         lines += ["", f"{workload['name']}"]
         for side in ("a", "b"):
             if (one := workload[side]) is not None:
-                lines.append(f"  {side.upper()} {one['outcome'].replace('_', ' ')}, {setting(one['setting'])}")
+                lines.append(f"  {side.upper()} {one['outcome'].replace('_', ' ')}, {describe_setting(one['setting'])}")
         lines += [f"  not compared: {', '.join(workload['not_comparable'])}"] if workload["not_comparable"] else []
         lines += [f"  {_contrast(one)}" for one in workload["metrics"] if one["a"] or one["b"]]
     return "\n".join(lines) + "\n"

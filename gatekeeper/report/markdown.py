@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases, text
@@ -44,10 +45,10 @@ def _blocks(scene: Scene, *, kept: bool) -> list[str]:
     if broken:
         blocks += ["### Promises that are not kept", _promises(broken)]
     if good and kept:
-        blocks.append(f"<details><summary>{phrases.counted(len(good), 'promise')} kept</summary>")
+        blocks.append(f"<details><summary>{counted(len(good), 'promise')} kept</summary>")
         blocks += [_promises(good), "</details>"]
     if verdict.transitions:
-        ends = [(text.setting(one.before), text.setting(one.after)) for one in verdict.transitions]
+        ends = [(describe_setting(one.before), describe_setting(one.after)) for one in verdict.transitions]
         steps = [
             f"1. {plain(f'{one.workload}: {before} → {after}, {one.because}')}"
             for one, (before, after) in zip(verdict.transitions, ends, strict=True)
@@ -69,7 +70,7 @@ def _glance(scene: Scene) -> str:
             speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
         kept = sum(check.outcome is Outcome.PASS for check in one.checks)
         outcome = f"{phrases.GLYPHS[one.outcome]} {one.outcome.replace('_', ' ')}"
-        setting, why = plain(text.setting(one.setting)), plain(one.because)
+        setting, why = plain(describe_setting(one.setting)), plain(one.because)
         rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{kept}/{len(one.checks)}", why))
     return table(("Workload", "Outcome", "Setting", "Against plain", "Promises", "Why"), rows)
 
@@ -99,7 +100,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def plain(text: str) -> str:
     """Write text so that it stays text: one line, no markup, no table cell of its own."""
-    flat = " ".join(text.split())
+    flat = one_line(text)
     flat = flat if len(flat) <= LONGEST else f"{flat[:LONGEST]} …"
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]()#!|~@])", r"\\\1", flat)

@@ -1,5 +1,6 @@
 """The verdict in one line, for a mail, a title or the end of a log."""
 
+from gatekeeper.core.text import one_line
 from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report.text import MARKS, against_plain
 
@@ -16,7 +17,7 @@ def render(verdict: Verdict) -> str:
     kept = Outcome.PASS
     parts += [f"host {MARKS[one.outcome]}: {_short(one.because)}" for one in verdict.host_checks if one.outcome != kept]
     line = f"{head}: {'; '.join(parts)}" if parts else head
-    return " ".join("".join(char if char.isprintable() else " " for char in line).split()) + "\n"
+    return one_line(line) + "\n"
 
 
 def _part(one: WorkloadVerdict) -> str:

@@ -1,9 +1,7 @@
 """The wording that the page and the summary share: signs, the sentence under the verdict, the speed of a route."""
 
-from collections.abc import Sequence
-
+from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.verdict import Outcome, WorkloadVerdict
-from gatekeeper.report import text
 from gatekeeper.report.data.page import Scene
 
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
@@ -45,16 +43,6 @@ def lede(scene: Scene) -> str:
     return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."
 
 
-def listed(names: Sequence[str]) -> str:
-    """Write names as a sentence does: a, b and c."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def counted(count: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def speed(workload: WorkloadVerdict, scene: Scene) -> tuple[float, float, float, str] | None:
     """Return the ratio to plain decoding with its bounds, and where it was seen.
 
@@ -65,7 +53,7 @@ def speed(workload: WorkloadVerdict, scene: Scene) -> tuple[float, float, float,
             return seen["center"], seen["lo"], seen["hi"], f"{name}, in the soak"
     for one in scene.spreads:
         if one.workload == workload.name and one.ratio is not None:
-            return *one.ratio, f"with {text.setting(one.setting)}, in {one.source}"
+            return *one.ratio, f"with {describe_setting(one.setting)}, in {one.source}"
     tried = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
     if not tried:
         return None

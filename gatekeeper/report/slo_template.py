@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
 
 _COLUMN = 30
@@ -144,7 +145,7 @@ def _promises(proposed: Proposed) -> Iterator[str]:
     yield ""
     for metric, bound, why in _host_promises(proposed):
         if metric in proposed.lacks:
-            yield f"# {metric} is left out: {' '.join(proposed.lacks[metric].split())}"
+            yield f"# {metric} is left out: {one_line(proposed.lacks[metric])}"
             yield ""
         else:
             yield from _objective(metric, bound, why)

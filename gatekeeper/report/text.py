@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.core.text import KNOB_NAMES, describe_setting, last_part, printable
 from gatekeeper.core.units import show, show_span
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 
@@ -11,9 +12,6 @@ MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven
 
 RELATIVE = frozenset({"ttft_delta"})
 """Metrics that are a share of what plain decoding takes: people say them in percent."""
-
-WORDS = {"num_draft_tokens": "draft length"}
-"""Knobs whose name a reader of a summary would trip over."""
 
 
 def render(verdict: Verdict) -> str:
@@ -33,16 +31,14 @@ def render(verdict: Verdict) -> str:
     if blended := routing(verdict):
         lines += ["", f"  {blended}"]
     for step in verdict.transitions:
-        lines += ["", f"  {step.workload}: {setting(step.before)} -> {setting(step.after)} ({step.because})"]
+        lines += [
+            "",
+            f"  {step.workload}: {describe_setting(step.before)} -> {describe_setting(step.after)} ({step.because})",
+        ]
     for finding in verdict.findings:
         lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
-    return clean("\n".join(lines)) + "\n"
-
-
-def clean(text: str) -> str:
-    """Return *text* without what would steer a terminal: a subject's words may hold anything."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return printable("\n".join(lines)) + "\n"
 
 
 def account(workload: WorkloadVerdict) -> list[str]:
@@ -68,15 +64,11 @@ def effect(one: Mapping[str, Any]) -> str:
     """Write a knob's main effect: the value that moves most, with its interval, against the default."""
     known = [value for value in one["values"] if value["factor"]]
     most = max(known, key=lambda value: max(value["factor"], 1 / value["factor"]), default=None)
-    name = WORDS.get(one["knob"], one["knob"])
+    name = KNOB_NAMES.get(one["knob"], one["knob"])
     if most is None:
         return f"{name}: {one['says']}"
     figures = f"{most['factor']:.2f}x [{most['lo']:.2f}, {most['hi']:.2f}]"
-    return f"{name}: {one['says']}, {_short(most['value'])} against {_short(one['default'])} is {figures}"
-
-
-def _short(value: Any) -> str:
-    return str(value).rsplit("/", 1)[-1]
+    return f"{name}: {one['says']}, {last_part(most['value'])} against {last_part(one['default'])} is {figures}"
 
 
 def routing(verdict: Verdict) -> str:
@@ -92,15 +84,7 @@ def routing(verdict: Verdict) -> str:
 
 def headline(workload: WorkloadVerdict) -> str:
     """Name a workload, what it ends in and its setting."""
-    return f"  {workload.name}: {workload.outcome.replace('_', ' ')}, {setting(workload.setting)}"
-
-
-def setting(knobs: Mapping[str, Any]) -> str:
-    """Write a setting as people say it."""
-    if knobs.get("draft") is None:
-        return "plain decoding"
-    rest = [f"{WORDS.get(knob, knob)} {value}" for knob, value in knobs.items() if knob != "draft"]
-    return ", ".join((str(knobs["draft"]).rsplit("/", 1)[-1], *rest))
+    return f"  {workload.name}: {workload.outcome.replace('_', ' ')}, {describe_setting(workload.setting)}"
 
 
 def against_plain(workload: WorkloadVerdict) -> str:

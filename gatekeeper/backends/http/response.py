@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gatekeeper.backends.http.stream import Frame, Heard, frame, header
+from gatekeeper.core.text import one_line
 
 _EXCERPT = 200
 _LINE = re.compile(rb"[^\r\n]+")
@@ -67,7 +68,7 @@ def take_apart(heard: Heard) -> Received:
 
 def excerpt(body: bytes) -> str:
     """Return the beginning of a body, for a fault."""
-    text = " ".join(body[: 4 * _EXCERPT].decode("utf-8", "replace").split())
+    text = one_line(body[: 4 * _EXCERPT].decode("utf-8", "replace"))
     return text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")
 
 

@@ -15,9 +15,9 @@ from gatekeeper.analysis.metrics.server_claims import NOTE, counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import quote
 from gatekeeper.core.policy import Figure, Measured
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
 
 SHARES = 8

@@ -7,8 +7,8 @@ from typing import Any
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance
 from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.core.errors import quote
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.records import Generation
+from gatekeeper.core.text import describe_setting, quote
 from gatekeeper.core.units import show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch import route_state
@@ -24,15 +24,6 @@ GOOD: Style = {"fg": "green"}
 QUIET: Style = {}
 
 
-def knobs(setting: Setting) -> str:
-    """Write a setting as people say it."""
-    turned = dict(setting)
-    if turned.get("draft") is None:
-        return "plain decoding"
-    others = ", ".join(f"{knob} {value}" for knob, value in turned.items() if knob != "draft")
-    return f"{turned['draft']}{f' ({others})' if others else ''}"
-
-
 def place(standing: Standing, rules: Rules) -> str:
     """Say where a route stands."""
     if standing.barred:
@@ -41,7 +32,11 @@ def place(standing: Standing, rules: Rules) -> str:
         return "plain decoding, as the policy says"
     if standing.rung == 0:
         return "on trial as certified" if standing.trying else "as certified"
-    where = "plain decoding" if standing.rung == rules.plain else knobs(rules.rungs[standing.rung])
+    where = (
+        "plain decoding"
+        if standing.rung == rules.plain
+        else describe_setting(dict(rules.rungs[standing.rung]), whole=True)
+    )
     return f"{'on trial with' if standing.trying else 'down to'} {where}"
 
 
@@ -96,7 +91,7 @@ def change(one: Change) -> tuple[str, Style]:
         "settled": "settled on",
         "barred": "off for good:",
     }
-    setting = knobs(tuple(sorted(one.setting.items())))
+    setting = describe_setting(dict(sorted(one.setting.items())), whole=True)
     style = GOOD if one.kind in {"try", "settled"} else BAD
     return f"{one.at[11:19]}Z {one.workload}: {step[one.kind]} {setting}: {one.because}", style
 

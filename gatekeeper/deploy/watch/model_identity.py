@@ -12,8 +12,9 @@ import psutil
 
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
-from gatekeeper.core.errors import InputError, quote
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
 """What servers write in the place of a name."""

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from gatekeeper.core.records import Event, Generation, Reading, Role
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
-from gatekeeper.report.text import setting
 
 RECENT = 20
 """Answers that a current speed and acceptance are averaged over."""
@@ -94,7 +94,7 @@ class _Lane:
         trial = None if made.arm == "plain" else made.trial
         answer = made.answer
         if trial is not None:
-            self.drafting, self.setting = trial, setting(dict(made.setting))
+            self.drafting, self.setting = trial, describe_setting(dict(made.setting))
         if made.role is Role.WARMUP:
             return
         self.answered += 1
@@ -233,7 +233,7 @@ class Progress:
         chosen = settings if isinstance(settings, Mapping) else {}
         kept = self._lanes if stage in BESIDE else {}
         self._lanes = {
-            name: _Lane(setting(chosen[name]) if name in chosen else "" if chosen else lane.setting)
+            name: _Lane(describe_setting(chosen[name]) if name in chosen else "" if chosen else lane.setting)
             for name, lane in kept.items()
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage

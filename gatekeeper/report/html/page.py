@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.text import describe_setting, last_part
 from gatekeeper.core.units import show, show_memory, show_seconds
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
 from gatekeeper.report import phrases, text
@@ -90,7 +91,7 @@ def _host(scene: Scene) -> str:
 
 def _target(scene: Scene) -> str:
     subject = scene.slo.subject
-    name = subject.target.rsplit("/", 1)[-1] if subject.target else subject.url
+    name = last_part(subject.target) if subject.target else subject.url
     return f"{name or '?'} on {subject.backend}"
 
 
@@ -141,7 +142,7 @@ def _glance_row(
             _pill(workload.outcome),
             el("span", need, class_="dim note"),
         ),
-        cell("Setting", text.setting(workload.setting), why),
+        cell("Setting", describe_setting(workload.setting), why),
         cell("Speed against plain decoding", speed),
         cell(
             "Promises kept",

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.report import text
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve, Spread
 from gatekeeper.report.data.page import Scene
 from gatekeeper.report.data.sweep import METRICS
@@ -62,7 +62,9 @@ def scatter(scene: Scene) -> dict[str, Any]:
             for one in METRICS
         ],
         "chosen": [_chosen(scene, one.setting) for one in scene.verdict.workloads],
-        "ended": [f"{one.outcome.replace('_', ' ')}: {text.setting(one.setting)}" for one in scene.verdict.workloads],
+        "ended": [
+            f"{one.outcome.replace('_', ' ')}: {describe_setting(one.setting)}" for one in scene.verdict.workloads
+        ],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *seen]
             for (workload, trial, metric), seen in seen.estimates.items()
@@ -78,7 +80,7 @@ def _label(name: str, knobs: Mapping[str, Any]) -> str:
     if knobs.get("draft") is None:
         rest = [f"{knob} {value}" for knob, value in knobs.items() if knob != "draft"]
         return ", ".join((f"plain decoding{', again' if name == 'null' else ''}", *rest))
-    return text.setting(knobs)
+    return describe_setting(knobs)
 
 
 def _chosen(scene: Scene, setting: Mapping[str, Any]) -> int | None:
@@ -123,7 +125,7 @@ def _swept_table(name: str, choice: Mapping[str, Any]) -> Markup:
     for one in choice["settings"]:
         ratio = f"{one['ratio']:.2f} [{one['lo']:.2f}, {one['hi']:.2f}]" if one["ratio"] else one.get("because", "-")
         accepted = one["acceptance_rate"]
-        told = (text.setting(one["setting"]), ratio, "-" if accepted is None else f"{accepted:.2f}", str(one["n"]))
+        told = (describe_setting(one["setting"]), ratio, "-" if accepted is None else f"{accepted:.2f}", str(one["n"]))
         rows.append(el("tr", *(cell(head, text) for head, text in zip(heads, told, strict=True))))
     return join(el("h3", name), table(heads, rows, "plainly"))
 
@@ -133,7 +135,7 @@ def _spreads(spreads: Sequence[Spread]) -> Markup:
         return Markup("")
     parts = []
     for one in spreads:
-        where = f"{one.source} · {text.setting(one.setting)}"
+        where = f"{one.source} · {describe_setting(one.setting)}"
         figures = [_curves(CURVES[metric], arms) for metric, arms in one.curves.items()]
         parts += [el("h3", one.workload, el("span", f" {where}", class_="dim")), el("div", *figures, class_="pair")]
     key = (
@@ -185,7 +187,7 @@ def _way(scene: Scene) -> Markup:
         el(
             "li",
             el("strong", step.workload),
-            f": {text.setting(step.before)} → {text.setting(step.after)}",
+            f": {describe_setting(step.before)} → {describe_setting(step.after)}",
             el("span", f"{step.because} ({step.at[:19].replace('T', ' ')} UTC)", class_="dim note"),
         )
         for step in steps

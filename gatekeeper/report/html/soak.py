@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show, show_seconds
-from gatekeeper.report import text
 from gatekeeper.report.data.page import Scene
 from gatekeeper.report.data.timeline import Lane, Timeline
 from gatekeeper.report.html import charts
@@ -75,7 +75,7 @@ def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
     unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
-    settings = "; ".join(f"{name}: {text.setting(knobs)}" for name, knobs in one.settings.items())
+    settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in one.settings.items())
     return join(
         el("h3", one.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),

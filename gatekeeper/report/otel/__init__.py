@@ -16,12 +16,11 @@ from typing import Any
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
+from gatekeeper.core.text import QUOTED, one_line
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.otel.endpoint import Destination, RefusedError, destination
 
 ARGV = (sys.executable, "-P", "-m", "gatekeeper.report.otel.exporter")
-SHOWN = 200
-"""Characters of what a process that broke down said last."""
 
 
 class Live:
@@ -148,7 +147,7 @@ def _send(to: Destination, what: Mapping[str, Any]) -> dict[str, Any]:
         raise _refused(f"cannot start the export: {error.strerror}") from error
     said = _said(done.stdout)
     if done.returncode != 0 or "spans" not in said:
-        last = " ".join(done.stderr.split())[-SHOWN:]
+        last = one_line(done.stderr)[-QUOTED:]
         raise _refused(said.get("because") or f"the export ended with code {done.returncode}: {last}")
     return said
 

@@ -6,8 +6,9 @@ import grpc
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
+from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import Signal
-from gatekeeper.report.otel.transport import POINTS, Wire, line
+from gatekeeper.report.otel.transport import POINTS, Wire
 
 
 def exporter(signal: Signal, seconds: float | None, wire: Wire) -> "_Spans | _Metrics":
@@ -27,7 +28,7 @@ class _Ear(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         """Pass a call on and look at its answer."""
         call = continuation(details, request)
         if call.code() is not grpc.StatusCode.OK:
-            raise self._wire.refuse(f"gRPC {call.code().name}: {line(call.details() or '')}")
+            raise self._wire.refuse(f"gRPC {call.code().name}: {quote(call.details() or '')}")
         self._wire.take(call.result())
         return call
 

@@ -10,8 +10,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import Signal
-from gatekeeper.report.otel.transport import POINTS, Wire, line
+from gatekeeper.report.otel.transport import POINTS, Wire
 
 Answer = ExportTraceServiceResponse | ExportMetricsServiceResponse
 
@@ -42,7 +43,7 @@ class _Session(requests.Session):
         except (OSError, ValueError) as error:  # requests' own are OSErrors; their text shows the whole address
             raise self._wire.refuse(_cause(error)) from error
         if not 200 <= answer.status_code < 300:
-            raise self._wire.refuse(f"HTTP {answer.status_code} {line(answer.reason or '')}".rstrip())
+            raise self._wire.refuse(f"HTTP {answer.status_code} {quote(answer.reason or '')}".rstrip())
         try:
             said = _read(self._kind(), answer.content, answer.headers.get("content-type", ""))
         except ValueError as error:

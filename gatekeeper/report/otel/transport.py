@@ -8,12 +8,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import Protocol, RefusedError, Signal
 
 POINTS = 2000
 """In one request: under a megabyte."""
-SHOWN = 200
-"""Characters of a collector's refusal that are passed on."""
 
 
 class Wire:
@@ -32,7 +31,7 @@ class Wire:
                 from gatekeeper.report.otel import otlp_http as over  # type: ignore[no-redef]  # noqa: PLC0415
             self._exporter: Any = over.exporter(signal, seconds() if seconds is not None else None, self)
         except Exception as error:  # whatever a variable can hold that an exporter does not take
-            raise self.refuse(line(f"{type(error).__name__}: {error}")) from error
+            raise self.refuse(quote(f"{type(error).__name__}: {error}")) from error
 
     def send(self, batch: Any) -> None:
         """Send spans or metrics data; raise RefusedError unless the collector said that it took all of it."""
@@ -57,7 +56,7 @@ class Wire:
         partial = answer.partial_success
         rejected = getattr(partial, "rejected_spans", 0) + getattr(partial, "rejected_data_points", 0)
         if rejected:
-            raise self.refuse(f"took a part and rejected {rejected}: {line(partial.error_message)}")
+            raise self.refuse(f"took a part and rejected {rejected}: {quote(partial.error_message)}")
         self._taken += 1
 
     def __enter__(self) -> Self:
@@ -67,8 +66,3 @@ class Wire:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self._exporter.shutdown()
-
-
-def line(text: str) -> str:
-    """Return the beginning of a text on one line."""
-    return " ".join(text.split())[:SHOWN]

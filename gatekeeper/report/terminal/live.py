@@ -16,10 +16,9 @@ from rich.text import Text
 
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
+from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.units import show_seconds
-from gatekeeper.report import text
 from gatekeeper.report.data.progress import Moment, Progress, Row
-from gatekeeper.report.text import clean
 
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
@@ -124,14 +123,16 @@ def _line(event: Event) -> str | None:
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
-        "subject_died": lambda: f"the subject died, {detail['in_a_row']} in a row: {text.setting(detail['setting'])}",
+        "subject_died": lambda: (
+            f"the subject died, {detail['in_a_row']} in a row: {describe_setting(detail['setting'])}"
+        ),
         "subject_lost": lambda: f"the subject is given up: {detail['because']}",
         "sampler_died": lambda: f"the host is not sampled any more: {detail['because']}",
         "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
         "artifact_changed": lambda: f"{detail['model']} changed on disk while it was measured",
         "interrupted": lambda: "interrupted",
     }
-    return clean(lines[event.kind]()) if event.kind in lines else None
+    return printable(lines[event.kind]()) if event.kind in lines else None
 
 
 def _settings(detail: Mapping[str, Any]) -> str:
@@ -140,7 +141,7 @@ def _settings(detail: Mapping[str, Any]) -> str:
         return f": {settings} trials"
     if not isinstance(settings, Mapping):
         return ""
-    return ": " + "; ".join(f"{name} {text.setting(knobs)}" for name, knobs in settings.items())
+    return ": " + "; ".join(f"{name} {describe_setting(knobs)}" for name, knobs in settings.items())
 
 
 @contextmanager
@@ -193,7 +194,7 @@ def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
-            line = clean("; ".join(_summed(told.moment())))
+            line = printable("; ".join(_summed(told.moment())))
         if line is not None:
             last = now
             with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
@@ -222,17 +223,13 @@ def _answers(now: Moment) -> str:
 
 
 def _times(now: Moment) -> list[str]:
-    words = [_plural(now.faults, "fault")] if now.faults else []
+    words = [counted(now.faults, "fault")] if now.faults else []
     if now.over is not None:
         return [*words, f"until every promise has enough answers, {_coarse(now.over)} at most"]
     words += [f"about {_coarse(now.run_left)} left"] if now.run_left is not None else []
     if now.left is not None:
         words.append(f"{_coarse(now.left)} of this part" if now.run_left else f"{_coarse(now.left)} left of this part")
     return words
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _coarse(seconds: float) -> str:
@@ -252,16 +249,16 @@ def _speed(speed: float | None) -> str:
 def view(now: Moment, width: int, height: int) -> RenderableType:
     """Draw a moment into *width* columns and *height* rows: no line is longer, none is there for nothing."""
     width = max(1, min(width, WIDEST))
-    lines = [Text.assemble((clean(now.stage), "bold"), *([f": {clean(now.part)}"] if now.part else []))]
+    lines = [Text.assemble((printable(now.stage), "bold"), *([f": {printable(now.part)}"] if now.part else []))]
     if now.slo:
-        lines[0].append(f"  {clean(now.slo)}", style="dim")
+        lines[0].append(f"  {printable(now.slo)}", style="dim")
     drawn: list[RenderableType] = [
         _cut(lines[0], width),
         _bar(now.share or 0.0, width),
     ]
-    counted = [Text(word) for word in (_answers(now), *_times(now)) if word]
+    answers = [Text(word) for word in (_answers(now), *_times(now)) if word]
     seen = [Text(one.says, style="yellow" if one.alarming else "") for one in now.host]
-    drawn += [_joined(words, width) for words in (counted, seen) if words]
+    drawn += [_joined(words, width) for words in (answers, seen) if words]
     room = max(0, height - len(drawn) - 1)
     if now.rows and room:
         drawn.append(_lanes(now.rows[:room], width))
@@ -294,8 +291,10 @@ def _lanes(rows: Sequence[Row], width: int) -> Table:
         rate = "-" if row.acceptance is None else f"{row.acceptance:.2f}"
         plain, drafting = _speed(row.plain), _speed(row.drafting)
         now = plain if row.drafting is None else drafting
-        found = (_fitted(clean(row.setting), room), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
-        table.add_row(*map(Text, (clean(row.workload), *found)))
+        found = (
+            (_fitted(printable(row.setting), room), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
+        )
+        table.add_row(*map(Text, (printable(row.workload), *found)))
     return table
 
 

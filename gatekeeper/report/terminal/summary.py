@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import text
 from gatekeeper.report.terminal.live import WIDEST, hung
-from gatekeeper.report.text import clean
 
 COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
 SPARE = ("TTFT delta", "acceptance", "promises")
@@ -43,7 +43,7 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
     """Print the summary on *console*, as wide as that is."""
     style = COLOURS.get(verdict.outcome, "")
     console.print(
-        Text.assemble((clean(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
+        Text.assemble((printable(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
         + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
     )
     if verdict.incomplete:
@@ -51,7 +51,7 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
     console.print(_table(verdict, console))
     for workload in verdict.workloads:
         console.print()
-        _say(console, f": {text.setting(workload.setting)}; {workload.because}", about=workload.name)
+        _say(console, f": {describe_setting(workload.setting)}; {workload.because}", about=workload.name)
         for line in text.account(workload):
             _say(console, line, style="dim", indent=2)
         _print_checks(console, workload.checks, incomplete=bool(verdict.incomplete))
@@ -75,7 +75,7 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
 
 def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
     """Print a paragraph whose later lines are indented like, or below, its first."""
-    for line in hung(Text.assemble((clean(about), "bold"), (clean(text), style)), console, indent=indent):
+    for line in hung(Text.assemble((printable(about), "bold"), (printable(text), style)), console, indent=indent):
         console.print(line, soft_wrap=True)
 
 
@@ -102,7 +102,7 @@ def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
     kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
     outcome = Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome])
     found = (
-        Text(clean(workload.name)),
+        Text(printable(workload.name)),
         outcome,
         Text(text.against_plain(workload)),
         Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
@@ -121,7 +121,9 @@ def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bo
     for check in checks:
         if check.outcome is not Outcome.PASS:
             mark = text.MARKS[check.outcome]
-            told = Text.assemble((f"  {mark:<9}", COLOURS[check.outcome]), clean(f"{check.metric}: {check.because}"))
+            told = Text.assemble(
+                (f"  {mark:<9}", COLOURS[check.outcome]), printable(f"{check.metric}: {check.because}")
+            )
             for number, line in enumerate(told.wrap(console, max(20, console.width - 11))):
                 line.rstrip()
                 console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.errors import HostLacksError, InputError, did_you_mean
-from gatekeeper.report.phrases import counted
+from gatekeeper.core.text import counted
 from gatekeeper.run.remote import upload
 from gatekeeper.run.remote.download import Homecoming
 from gatekeeper.run.remote.remote_run import FETCHED, RUNS, Courier, Far

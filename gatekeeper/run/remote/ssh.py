@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.text import printable
 from gatekeeper.run.remote.agent_program import program
 from gatekeeper.run.remote.ssh_errors import NO_PYTHON, SILENT, FarError, LinkError, trouble
 
@@ -310,7 +311,7 @@ def checked(host: str) -> str:
 
 def _shown(text: object) -> str:
     """Return what another machine wrote without what a terminal would obey."""
-    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", "", str(text))
+    return printable(str(text), instead="")
 
 
 def ssh_words() -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.text import printable
 
 DISK_FULL = "disk_full"
 SILENT = "silent"
@@ -146,5 +147,5 @@ def trouble(host: str, code: int | None, stderr: str) -> LinkError:
 
 def _lines(stderr: str) -> list[str]:
     """Return the lines that say something, without control characters."""
-    lines = (re.sub(r"[^\x20-\x7e\u00a0-\U0010ffff]", "", line).strip() for line in stderr.splitlines())
+    lines = (printable(line, instead="").strip() for line in stderr.splitlines())
     return [line[:300] for line in lines if line]

@@ -1,0 +1,50 @@
+"""Text for people: foreign text made safe to show, and settings, counts and lists as a sentence names them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+QUOTED = 200
+"""Characters that are quoted: servers may say anything, at any length."""
+KNOB_NAMES = {"num_draft_tokens": "draft length"}
+"""Knobs whose name a reader of a report would trip over."""
+
+
+def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
+    """Return *text* with *instead* in place of whatever would steer a terminal; line ends stay."""
+    return "".join(char if char.isprintable() or char == "\n" else instead for char in text)
+
+
+def one_line(text: str) -> str:
+    """Return *text* without control characters and halves of characters, on one line."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def quote(text: str) -> str:
+    """Return the beginning of a foreign text on one line."""
+    return one_line(text[: 4 * QUOTED])[:QUOTED]
+
+
+def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:
+    """Write a setting as people say it; *whole* keeps the draft's organisation and the knobs' names in files."""
+    if setting.get("draft") is None:
+        return "plain decoding"
+    knobs = ((knob, value) for knob, value in setting.items() if knob != "draft")
+    if whole:
+        rest = ", ".join(f"{knob} {value}" for knob, value in knobs)
+        return f"{setting['draft']}{f' ({rest})' if rest else ''}"
+    return ", ".join((last_part(setting["draft"]), *(f"{KNOB_NAMES.get(knob, knob)} {value}" for knob, value in knobs)))
+
+
+def last_part(name: Any) -> str:
+    """Return what follows the last slash of a name: a model without its organisation or folder."""
+    return str(name).rsplit("/", 1)[-1]
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names as a sentence does: a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

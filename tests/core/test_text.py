@@ -1,0 +1,41 @@
+"""Text for people: foreign text, settings and lists."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.text import QUOTED, counted, describe_setting, listed, one_line, printable, quote
+
+PAIR = {"draft": "org/heavy", "num_draft_tokens": 4}
+
+
+@given(st.text(st.characters(), max_size=80))
+def test_foreign_text_steers_no_terminal(text: str) -> None:
+    """
+    Control characters are replaced and line ends kept; on one line there is none, and a quote is no longer than it may.
+    """
+    shown = printable(text)
+
+    assert (len(text), text.count("\n")) == (len(shown), shown.count("\n"))
+    assert shown.replace("\n", "").isprintable()
+    assert one_line(text).isprintable()
+    assert QUOTED >= len(quote(text * 9))
+
+
+def test_a_setting_has_one_sentence_for_reports_and_one_for_operators() -> None:
+    """
+    A report shortens the draft's name and says `draft length`; an operator reads the names that files use.
+    """
+    assert "heavy, draft length 4" == describe_setting(PAIR)
+    assert "org/heavy (num_draft_tokens 4)" == describe_setting(PAIR, whole=True)
+    assert "org/heavy" == describe_setting({"draft": "org/heavy"}, whole=True)
+    assert {"plain decoding"} == {describe_setting({"draft": None}, whole=whole) for whole in (True, False)}
+
+
+@pytest.mark.parametrize(("names", "written"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
+def test_names_and_numbers_read_as_in_a_sentence(names: list[str], written: str) -> None:
+    """
+    The last name follows an `and`; only one thing is singular.
+    """
+    assert written == listed(names)
+    assert ("0 runs", "1 run", "2 runs") == tuple(counted(count, "run") for count in range(3))
