@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.core.files import write_atomically
+
 _CHUNK = 1 << 22
 
 
@@ -42,9 +44,7 @@ class HashCache:
         # A cache that cannot be written costs time, never the run.
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(self._known))
-            fresh.replace(path)
+            write_atomically(path, json.dumps(self._known))
         except OSError:
             return
 

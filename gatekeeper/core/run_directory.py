@@ -1,6 +1,5 @@
 """The run directory: records are appended one line at a time, everything else is written whole or not at all."""
 
-import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation, HostSample, Tie
 
@@ -148,7 +148,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(path / "lock", remove=True)
 
     @classmethod
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
@@ -168,34 +168,22 @@ class RunDirectory:
         return run
 
     def _take_lock(self) -> None:
-        with _telling(self.path / "lock"):
-            lock = (self.path / "lock").open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
+            with _telling(self._lock.path):
+                self._lock.acquire(f"{os.getpid()}\n")
+        except LockHeldError:
             raise InputError(
                 f"another gatekeeper is writing {self.path}", hint="wait for it, or choose another --out"
             ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        self._lock = lock
 
     def close(self) -> None:
         """Let another process write the folder."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-            (self.path / "lock").unlink(missing_ok=True)
+        self._lock.release()
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write a whole file: a reader sees the old one or the new one, never a part."""
-        target = self.path / name
-        fresh = target.with_name(f".{target.name}.{os.getpid()}")
-        with _telling(target):
-            fresh.write_bytes(content.encode() if isinstance(content, str) else content)
-            fresh.replace(target)
+        with _telling(self.path / name):
+            write_atomically(self.path / name, content)
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes; a missing one is an InputError that says what the folder lacks."""

@@ -1,12 +1,10 @@
 """The occupancy of a host: one measuring run at a time, for two runs would measure each other."""
 
-import fcntl
 import getpass
 import json
 import os
 import socket
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.files import FileLock, LockHeldError
 from gatekeeper.core.units import show_seconds
 
 LOCK = "GATEKEEPER_HOST_LOCK"
@@ -23,9 +22,6 @@ LOCK = "GATEKEEPER_HOST_LOCK"
 OWNER = "GATEKEEPER_OWNER"
 """For whom a run is made that somebody else started: a run from another machine names that machine."""
 PLACE = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
-
-NAMELESS_S = 0.5
-"""A lock is held without a name for the moment somebody looks at it, or takes it; no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,86 +65,44 @@ def occupied(run: str) -> Iterator[str | None]:
     A host that another run holds is a HostLacksError with its owner and age. The lock is the kernel's: it ends with
     the process that holds it, so one that is free but not empty was left by a run that was killed.
     """
-    path = Path(os.environ.get(LOCK) or PLACE)
-    descriptor, left = _hold(path)
+    lock = _host_lock()
+    owner = {"who": this_owner(), "run": run, "pid": os.getpid(), "since": stamp(_now())}
     try:
-        owner = {"who": this_owner(), "run": run, "pid": os.getpid(), "since": stamp(_now())}
-        _write(descriptor, json.dumps({"schema": 1, **owner}) + "\n")
-        try:
-            yield left
-        finally:
-            # The file stays: a lock on a file that somebody else removes and makes anew is held by two.
-            _write(descriptor, "")
+        left = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
+    except LockHeldError as held:
+        by = _words(held.owner) or "a run that does not say whose it is"
+        raise HostLacksError(
+            f"this host is occupied by {by}",
+            hint="two runs would measure each other: wait for it, or end it; its lock ends with it",
+        ) from None
+    try:
+        if left.strip():
+            by = _words(left) or "a run that did not say whose it was"
+            yield f"{lock.path} was left by {by}; that run is dead, and its lock was taken over"
+        else:
+            yield None
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def occupant() -> Owner | None:
     """Return who holds this host now; None where nobody does, or where the holder can not be read."""
     try:
-        descriptor = _open(Path(os.environ.get(LOCK) or PLACE))
+        held = _host_lock().holder()
     except GatekeeperError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return Owner.read(_text(descriptor))
-    finally:
-        os.close(descriptor)
-    return None
+    return Owner.read(held) if held is not None else None
 
 
-def _hold(path: Path) -> tuple[int, str | None]:
-    """Return the locked file and what a dead holder left in it."""
-    while True:
-        descriptor = _open(path)
-        try:
-            left = _take(descriptor, path)
-            if _is_at(descriptor, path):
-                return descriptor, left
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+def _host_lock() -> FileLock:
+    # The file stays: removed, every user of the host would have to be able to make it anew.
+    return FileLock(Path(os.environ.get(LOCK) or PLACE), opener=_open)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Tell whether the file still has its name: what cleans /tmp may have taken it before it was locked."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
-def _take(descriptor: int, path: Path) -> str | None:
-    """Lock the file, or say who has; return what a dead holder left."""
-    if not _locked(descriptor):
-        owner = Owner.read(_text(descriptor))
-        by = owner.words(_now()) if owner is not None else "a run that does not say whose it is"
-        raise HostLacksError(
-            f"this host is occupied by {by}",
-            hint="two runs would measure each other: wait for it, or end it; its lock ends with it",
-        )
-    text = _text(descriptor)
-    if not text.strip():
-        return None
+def _words(text: str) -> str:
+    """Name the owner that a lock file speaks of; empty where it cannot be read."""
     owner = Owner.read(text)
-    by = owner.words(_now()) if owner is not None else "a run that did not say whose it was"
-    return f"{path} was left by {by}; that run is dead, and its lock was taken over"
-
-
-def _locked(descriptor: int) -> bool:
-    """Lock the file, and tell whether that went; who only looks, or has yet to write its name, is waited for."""
-    end = time.monotonic() + NAMELESS_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _text(descriptor).strip() or time.monotonic() > end:
-                return False
-            time.sleep(NAMELESS_S / 20)
-        else:
-            return True
+    return owner.words(_now()) if owner is not None else ""
 
 
 def _open(path: Path) -> int:
@@ -172,16 +126,6 @@ def _open(path: Path) -> int:
             f"cannot lock this host: {path} is no file", hint=f"remove it, or name another file with {LOCK}"
         )
     return descriptor
-
-
-def _text(descriptor: int) -> str:
-    return os.pread(descriptor, 4096, 0).decode(errors="replace")
-
-
-def _write(descriptor: int, text: str) -> None:
-    os.ftruncate(descriptor, 0)
-    if text:
-        os.pwrite(descriptor, text.encode(), 0)
 
 
 def _now() -> datetime:

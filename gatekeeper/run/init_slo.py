@@ -17,6 +17,7 @@ from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.models.locate import Shelved
 from gatekeeper.core import canary, inputs, slo
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.files import write_atomically
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.report import slo_template
@@ -300,9 +301,7 @@ def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         if force:
-            fresh = output.with_name(f".{output.name}.{os.getpid()}")
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(output)
+            write_atomically(output, text)
             return
         try:
             file = output.open("x", encoding="utf-8")

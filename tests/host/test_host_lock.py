@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.core import files
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.host import host_lock
 from gatekeeper.host.host_lock import LOCK, OWNER, occupant, occupied
 
 HOLD = (
@@ -89,16 +89,16 @@ def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest
     """
     Somebody cleans the folder between the opening and the locking: the file that has the name now is locked.
     """
-    take = host_lock._take
+    lock_file = files._lock
     cleaned: list[bool] = []
 
-    def clean_first(descriptor: int, path: Path) -> str | None:
+    def clean_first(descriptor: int) -> str:
         if not cleaned:
             lock.unlink()
             cleaned.append(True)
-        return take(descriptor, path)
+        return lock_file(descriptor)
 
-    monkeypatch.setattr(host_lock, "_take", clean_first)
+    monkeypatch.setattr(files, "_lock", clean_first)
 
     with occupied("mine"):
         seen = occupant()

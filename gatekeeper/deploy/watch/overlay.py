@@ -1,20 +1,19 @@
 """The overlay: the file that servers, routers and scripts read to know which workloads may speculate now."""
 
-import fcntl
 import json
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import tomli_w
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
 
 
 class Lock:
@@ -23,50 +22,33 @@ class Lock:
     def __init__(self, about: Path, *, owner: Mapping[str, Any], option: str) -> None:
         """Say in the lock who the *owner* is; *option* names another file in the place of *about*."""
         self._about, self._owner, self._option = about, owner, option
-        self._file: IO[str] | None = None
-
-    @property
-    def path(self) -> Path:
-        """Return the file that is locked."""
-        return self._about.with_name(f".{self._about.name}.lock")
+        self._lock = FileLock(about.with_name(f".{about.name}.lock"))
 
     def __enter__(self) -> Self:
         """Take it, or say who has it."""
-        # The file stays when the lock is given back: unlinking it would let two hold what they take for one.
         try:
-            file = self.path.open("a+")
+            self._lock.acquire(json.dumps({"pid": os.getpid(), **self._owner}) + "\n")
         except OSError as error:
             raise GatekeeperError(
                 f"cannot write {self._about}: {error.strerror or error}",
                 hint=f"make its folder writable, or name another {self._option}",
             ) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(file)
-            file.close()
+        except LockHeldError as held:
             raise HostLacksError(
-                f"{self._about} is kept by another watch: {holder}",
+                f"{self._about} is kept by another watch: {_holder(held.owner)}",
                 hint="end that one, or give this one an --overlay and a --journal of its own",
             ) from None
-        self._file = file
-        file.truncate(0)
-        with suppress(OSError):  # a full disk: it is held all the same, and only who holds it is not told
-            os.write(file.fileno(), json.dumps({"pid": os.getpid(), **self._owner}).encode() + b"\n")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Give it back."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._lock.release()
 
 
-def _holder(file: IO[str]) -> str:
+def _holder(owner: str) -> str:
     """Say who holds the lock, in its own words."""
-    file.seek(0)
     try:
-        told = json.loads(file.read(4096))
+        told = json.loads(owner)
         return f"process {told['pid']}, since {told['since']}, for {told['policy']}"
     except (ValueError, KeyError, TypeError):
         return "it has not said who it is"
@@ -166,11 +148,9 @@ class Publisher:
 
         Where it did not, readers keep the one before until it is too old to count: they decode plainly then.
         """
-        fresh = self._fresh()
         try:
             # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
-            fresh.write_text(overlay.text(), encoding="utf-8")
-            fresh.replace(self.path)
+            write_atomically(self.path, overlay.text(), temporary=self._fresh())
         except OSError as error:
             self.trouble = f"cannot write {self.path}: {error.strerror or error}"
             return False

@@ -1,6 +1,5 @@
 """The ledger: which runs this machine has under way on others, one small file each, written before they begin."""
 
-import fcntl
 import json
 import os
 import secrets
@@ -9,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
 
 SUFFIX = ".remote.json"
 OPEN, CLOSED = "open", "closed"
@@ -59,14 +59,10 @@ class Ledger:
     def write(self, entry: Entry) -> None:
         """Write an entry whole, or not at all."""
         path = self.folder / f"{entry.run_id}{SUFFIX}"
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with fresh.open("w", encoding="utf-8") as file:
-                file.write(json.dumps({"schema": 1, **asdict(entry)}, indent=1, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())  # the far run begins next, and is lost without it
-            fresh.replace(path)
+            text = json.dumps({"schema": 1, **asdict(entry)}, indent=1, ensure_ascii=False) + "\n"
+            write_atomically(path, text, sync=True)  # the far run begins next, and is lost without it
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -77,31 +73,18 @@ class Ledger:
     @contextmanager
     def holding(self, entry: Entry) -> Iterator[None]:
         """Let no other process here follow the same run: two would bring it to the same place."""
-        path = self.folder / f".{entry.run_id}.lock"
-        with self._locked(path, entry) as lock:
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-
-    def _locked(self, path: Path, entry: Entry) -> TextIO:
-        while True:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lock = path.open("a+", encoding="utf-8")
-            except OSError as error:
-                raise _unwritable(path, error) from error
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with lock:
-                    raise _followed(entry, lock) from None
-            if _is_at(lock, path):
-                return lock
-            lock.close()
+        lock = FileLock(self.folder / f".{entry.run_id}.lock", remove=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(str(os.getpid()))
+        except OSError as error:
+            raise _unwritable(lock.path, error) from error
+        except LockHeldError as held:
+            raise _followed(entry, held.owner.strip()) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def find(self, run_id: str) -> Entry | None:
         """Return the entry of a run."""
@@ -124,18 +107,8 @@ def _unwritable(path: Path, error: OSError) -> GatekeeperError:
     )
 
 
-def _is_at(lock: TextIO, path: Path) -> bool:
-    """Tell whether the file still has its name: the last follower may have taken it away before it was locked."""
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _followed(entry: Entry, lock: TextIO) -> HostLacksError:
+def _followed(entry: Entry, pid: str) -> HostLacksError:
     """Say who follows a run: nothing is wrong with the command, it only came while another is at it."""
-    lock.seek(0)
-    pid = lock.read().strip()
     return HostLacksError(
         f"another gatekeeper on this machine{f' (process {pid})' if pid else ''} follows {entry.run_id} already",
         hint="watch that one; or end it and give the same command again, which attaches: the run does not mind",
