@@ -9,6 +9,7 @@ GatekeeperError            4   gatekeeper failed: a bug, a full disk
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 
 
 class GatekeeperError(Exception):
@@ -40,6 +41,36 @@ class HostLacksError(GatekeeperError):
     exit_code = 3
 
 
+class Reason(StrEnum):
+    """What `admit` answers, and why a stored run proves nothing: words that scripts rely on."""
+
+    ADMITTED = "admitted"
+    BROKEN_PROMISE = "broken_promise"
+
+    NO_RUN = "no_run"
+    UNFINISHED = "unfinished"
+    TAMPERED = "tampered"
+    UNREADABLE = "unreadable"
+    UNPROVEN = "unproven"
+    EXPIRED = "expired"
+    DEMO = "demo"
+    OTHER_SLO = "other_slo"
+    OTHER_INPUTS = "other_inputs"
+    OTHER_ARTIFACTS = "other_artifacts"
+    OTHER_HOST = "other_host"
+    UNSIGNED = "unsigned"
+    NO_ARTIFACTS = "no_artifacts"
+
+    # How a run on a remote host ended without a verdict of its own.
+    CANCELLED = "cancelled"
+    DAMAGED = "damaged"
+    DIED = "died"
+    DISAGREEMENT = "disagreement"
+    INTERRUPTED = "interrupted"
+    KILLED = "killed"
+    REBOOTED = "rebooted"
+
+
 class NoProofError(GatekeeperError):
     """A stored run does not prove what was asked of it; `reason` says so in one word that a script may rely on.
 
@@ -48,7 +79,7 @@ class NoProofError(GatekeeperError):
 
     exit_code = 3
 
-    def __init__(self, reason: str, message: str, *, hint: str) -> None:
+    def __init__(self, reason: Reason, message: str, *, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
 

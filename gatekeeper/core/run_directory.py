@@ -10,7 +10,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation, HostSample, Tie
@@ -202,7 +202,7 @@ class RunDirectory:
             return self.read(name).decode()
         except UnicodeDecodeError as error:
             raise NoProofError(
-                "unreadable",
+                Reason.UNREADABLE,
                 f"{self.path / name}: damaged: byte {error.start} is no UTF-8",
                 hint=RESTORE,
             ) from error

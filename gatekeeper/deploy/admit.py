@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
@@ -38,7 +38,7 @@ class Admission:
 
     slo: str
     exit_code: int = 3
-    reason: str = "no_run"
+    reason: Reason = Reason.NO_RUN
     because: str = ""
     then: str = ""
     run: Path | None = None
@@ -121,10 +121,10 @@ def _present(given: Inputs) -> Present:
         subject = given.slo.subject
         script = sha256((given.base / subject.script).read_bytes()) if subject.script is not None else None
     except InputError as error:
-        raise NoProofError("no_artifacts", error.message, hint=error.hint) from error
+        raise NoProofError(Reason.NO_ARTIFACTS, error.message, hint=error.hint) from error
     except OSError as error:
         hint = "the gate has to read every file of the models"
-        raise NoProofError("no_artifacts", f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
+        raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
     return Present(target, tuple(drafts), {n: file for n, file in given.files.items() if n != "slo"}, script)
 
 
@@ -146,7 +146,7 @@ def _newest(found: Sequence[Path], given: Inputs, present: Present, answer: Admi
         raise why
     if not candidates:
         said = f"none of the {len(found)} runs is of this SLO and these artifacts" if found else "there are no runs"
-        raise NoProofError("no_run", said, hint=admission.CERTIFY)
+        raise NoProofError(Reason.NO_RUN, said, hint=admission.CERTIFY)
     newest = max(candidates, key=lambda one: one.age)
     if newest.trouble is not None:
         answer.run = newest.directory.path
@@ -174,10 +174,10 @@ def _candidate(directory: run_directory.RunDirectory, given: Inputs, present: Pr
 def _same_slo(frozen: Slo, now: Slo) -> None:
     """Refuse a run of other promises; comments and layout of the file are no promise."""
     if frozen.name != now.name:
-        raise NoProofError("other_slo", f"it is a run of the SLO '{frozen.name}'", hint=admission.CERTIFY)
+        raise NoProofError(Reason.OTHER_SLO, f"it is a run of the SLO '{frozen.name}'", hint=admission.CERTIFY)
     if frozen != now:
         keys = [key for key in type(now).model_fields if getattr(frozen, key) != getattr(now, key)]
-        raise NoProofError("other_slo", f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
+        raise NoProofError(Reason.OTHER_SLO, f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
 
 
 def _examine(candidate: _Candidate, slo: Slo, terms: Terms, now: datetime, answer: Admission) -> None:
@@ -211,10 +211,10 @@ def _examine(candidate: _Candidate, slo: Slo, terms: Terms, now: datetime, answe
     holds(("grade", run.verdict.grade))
     broken = admission.broken(run.verdict)
     if broken is not None:
-        answer.exit_code, answer.reason, answer.because = 1, "broken_promise", broken
+        answer.exit_code, answer.reason, answer.because = 1, Reason.BROKEN_PROMISE, broken
         answer.then = f"deploy nothing that speculates there; gatekeeper report {directory.path} says all of it"
         return
-    answer.exit_code, answer.reason = 0, "admitted"
+    answer.exit_code, answer.reason = 0, Reason.ADMITTED
     on = admission.speculating(papers.policy)
     answer.because = f"speculation for {', '.join(on)}" if on else "plain decoding for every workload"
     answer.then = f"deploy {directory.path / POLICY}"

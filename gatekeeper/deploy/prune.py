@@ -13,7 +13,7 @@ from typing import Any
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.run import verify
@@ -177,7 +177,7 @@ def prune(folder: Path, rules: Rules, *, dry_run: bool, now: datetime) -> Rotati
 def _entry(path: Path) -> _Entry:
     """Read what a run is of, as `admit` does; refuse one of which that can not be told."""
     if path.is_symlink():
-        raise NoProofError("unreadable", "is a link", hint="remove it yourself")
+        raise NoProofError(Reason.UNREADABLE, "is a link", hint="remove it yourself")
     directory = run_directory.RunDirectory(path)
     try:
         manifest = verify.read_manifest(directory)

@@ -12,7 +12,7 @@ from gatekeeper.analysis.verdict.case import Case, Read, Recorded, beside
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import choices_of
 from gatekeeper.core import inputs, run_directory
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.records import Event, Setting
@@ -163,7 +163,7 @@ def _concluded(case: Case, path: Path) -> Verdict:
     except (ValueError, LookupError) as error:
         if not case.doubts:
             raise
-        raise NoProofError("unreadable", f"{path}: {'; '.join(case.doubts)}", hint=RESTORE) from error
+        raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE) from error
 
 
 @contextmanager
@@ -176,7 +176,9 @@ def _damage_is_no_proof(path: Path) -> Iterator[None]:
             raise
         said = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
         newer = isinstance(error, InputError) and error.hint == run_directory.UPDATE
-        raise NoProofError("unreadable", f"{path}: {said}", hint=run_directory.UPDATE if newer else RESTORE) from error
+        raise NoProofError(
+            Reason.UNREADABLE, f"{path}: {said}", hint=run_directory.UPDATE if newer else RESTORE
+        ) from error
 
 
 def _with_promises_of(given: Inputs, other: Inputs, path: Path) -> Inputs:

@@ -19,7 +19,7 @@ from gatekeeper.analysis.verdict.policy import policy as policy_of
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.records import Event
 from gatekeeper.core.run_directory import RESTORE
@@ -129,7 +129,7 @@ def sealed(directory: run_directory.RunDirectory) -> int:
     """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
     if not directory.is_sealed():
         raise NoProofError(
-            "unfinished",
+            Reason.UNFINISHED,
             f"it has not ended: there is no {run_directory.SUMS}",
             hint="wait for it, or go on with it: gatekeeper certify {slo} --resume --out {run}",
         )
@@ -139,7 +139,7 @@ def sealed(directory: run_directory.RunDirectory) -> int:
     broken = directory.broken_seals(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
     if broken:
         said = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
-        raise NoProofError("tampered", f"not what {run_directory.SUMS} says: {said}", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"not what {run_directory.SUMS} says: {said}", hint=RESTORE)
     return len(listed)
 
 
@@ -156,11 +156,11 @@ def judged(directory: run_directory.RunDirectory, manifest: Manifest) -> Judged:
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
     mine = verdict.document()
     if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
-        raise NoProofError("tampered", "verdict.json is not what the records give", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, "verdict.json is not what the records give", hint=RESTORE)
     if _gist(mine) != _gist(stored):
         was = f"'{stored.get('outcome')}'"
         raise NoProofError(
-            "tampered" if exact else "unproven",
+            Reason.TAMPERED if exact else Reason.UNPROVEN,
             f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
             hint=RESTORE,
         )
@@ -170,7 +170,7 @@ def judged(directory: run_directory.RunDirectory, manifest: Manifest) -> Judged:
 def unreadable(error: Exception) -> NoProofError:
     """Return the refusal of a run that this gatekeeper can not read."""
     message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE)
-    return NoProofError("unreadable", f"can not be read: {message}", hint=hint or RESTORE)
+    return NoProofError(Reason.UNREADABLE, f"can not be read: {message}", hint=hint or RESTORE)
 
 
 def _gist(document: Mapping[str, Any]) -> Any:
@@ -185,7 +185,7 @@ def papers(run: Judged) -> Papers:
     try:
         text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
     except InputError as error:  # a soak alone, say, promotes nothing
-        raise NoProofError("unproven", error.message, hint=admission.CERTIFY) from error
+        raise NoProofError(Reason.UNPROVEN, error.message, hint=admission.CERTIFY) from error
     try:
         stored = tomllib.loads(text)
         issued = datetime.fromisoformat(stored["issued"])
@@ -200,13 +200,13 @@ def papers(run: Judged) -> Papers:
         certified = json.loads(written)
         said = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise NoProofError("tampered", f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
+        raise NoProofError(Reason.TAMPERED, f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
     if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
-        raise NoProofError("tampered", f"{POLICY} is not what the verdict gives", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{POLICY} is not what the verdict gives", hint=RESTORE)
     if said[0] != own["subject"]:
-        raise NoProofError("tampered", f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
     if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
-        raise NoProofError("tampered", f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE)
     return Papers(stored, sha256(text), issued.astimezone(UTC), written)
 
 
@@ -234,10 +234,10 @@ def signed_by(run: Judged, written: Papers, allowed: Path) -> str:
     path = run.directory.path / SIGNATURE
     hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
     if not path.is_file():
-        raise NoProofError("unsigned", "its certificate is not signed", hint=hint)
+        raise NoProofError(Reason.UNSIGNED, "its certificate is not signed", hint=hint)
     who = signer(written.certificate, run.directory.read(SIGNATURE), allowed)
     if who is None:
-        raise NoProofError("unsigned", f"no signer of {allowed} signed its certificate", hint=hint)
+        raise NoProofError(Reason.UNSIGNED, f"no signer of {allowed} signed its certificate", hint=hint)
     return who
 
 
@@ -252,9 +252,9 @@ def read_manifest(directory: run_directory.RunDirectory) -> Manifest:
 def about(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
     """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
     if directory.broken_seals(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
-        raise NoProofError("tampered", f"its manifest or SLO is not what {run_directory.SUMS} says", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"its manifest or SLO is not what {run_directory.SUMS} says", hint=RESTORE)
     if sha256(slo_text) != manifest.slo.sha256:
-        raise NoProofError("tampered", f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE)
 
 
 def sign(path: Path, key: Path) -> dict[str, Any]:

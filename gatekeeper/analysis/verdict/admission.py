@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import NoProofError
+from gatekeeper.core.errors import NoProofError, Reason
 from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
@@ -33,17 +33,19 @@ def same_subject(manifest: Manifest, now: Present) -> None:
     then = (manifest.target, *manifest.drafts)
     here = (now.target, *now.drafts)
     if len(then) != len(here):
-        raise NoProofError("other_artifacts", f"it froze {len(then)} models, the SLO names {len(here)}", hint=CERTIFY)
+        raise NoProofError(
+            Reason.OTHER_ARTIFACTS, f"it froze {len(then)} models, the SLO names {len(here)}", hint=CERTIFY
+        )
     for before, after in zip(then, here, strict=True):
         if (before and before.digest) != (after and after.digest):
-            raise NoProofError("other_artifacts", _other_model(before, after), hint=CERTIFY)
+            raise NoProofError(Reason.OTHER_ARTIFACTS, _other_model(before, after), hint=CERTIFY)
     if now.script is not None and manifest.versions.get("script") != now.script:
-        raise NoProofError("other_artifacts", "the script of its scripted subject was another", hint=CERTIFY)
+        raise NoProofError(Reason.OTHER_ARTIFACTS, "the script of its scripted subject was another", hint=CERTIFY)
     files = {"profile": manifest.profile} | {f"workload {name}": file for name, file in manifest.canaries.items()}
     for name, file in now.files.items():
         if name not in files or files[name].sha256 != file.sha256:
             what = "soak profile" if name == "profile" else f"canaries of {name}"
-            raise NoProofError("other_inputs", f"the {what} ({file.name}) were others", hint=CERTIFY)
+            raise NoProofError(Reason.OTHER_INPUTS, f"the {what} ({file.name}) were others", hint=CERTIFY)
 
 
 def _other_model(before: Model | None, after: Model | None) -> str:
@@ -61,7 +63,9 @@ def right_host(doubts: Sequence[str]) -> None:
     """Refuse a run whose host is not the one of the SLO's [host]."""
     if doubts:
         raise NoProofError(
-            "other_host", "; ".join(dict.fromkeys(doubts)), hint="certify on a host that is as [host] of the SLO says"
+            Reason.OTHER_HOST,
+            "; ".join(dict.fromkeys(doubts)),
+            hint="certify on a host that is as [host] of the SLO says",
         )
 
 
@@ -71,7 +75,7 @@ def proven(verdict: Verdict) -> None:
         open_ones = [f"{one.name}: {one.because}" for one in verdict.workloads if one.outcome == "unproven"]
         hosts = [f"{one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.UNPROVEN]
         because = verdict.incomplete or "; ".join([*open_ones, *hosts]) or "nothing was judged"
-        raise NoProofError("unproven", because, hint="gatekeeper judge {run} says all of it; then " + CERTIFY)
+        raise NoProofError(Reason.UNPROVEN, because, hint="gatekeeper judge {run} says all of it; then " + CERTIFY)
 
 
 def expiry(*, issued: datetime, ended: datetime, valid_for: float, max_age: float | None) -> datetime:
@@ -91,18 +95,18 @@ def in_time(until: datetime, issued: datetime, now: datetime) -> None:
     """Refuse a run that is expired, or was issued in the future."""
     if (issued - now).total_seconds() > CLOCKS_APART_S:
         raise NoProofError(
-            "expired", f"it was issued in the future, {stamp(issued)}", hint="set the clock right, there or here"
+            Reason.EXPIRED, f"it was issued in the future, {stamp(issued)}", hint="set the clock right, there or here"
         )
     if now >= until:
         ago = show_seconds((now - until).total_seconds())
-        raise NoProofError("expired", f"it counted until {stamp(until)}, {ago} ago", hint=CERTIFY)
+        raise NoProofError(Reason.EXPIRED, f"it counted until {stamp(until)}, {ago} ago", hint=CERTIFY)
 
 
 def long_enough(verdict: Verdict, *, demo: bool) -> None:
     """Refuse a demo where one was not asked for."""
     if verdict.grade != "certification" and not demo:
         raise NoProofError(
-            "demo",
+            Reason.DEMO,
             "its soak was shorter than 600 s: a demo",
             hint='set soak.duration = "600 s" or more and certify again; --grade demo accepts it as it is',
         )

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gatekeeper.core import run_directory
-from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, NoProofError, Reason
 from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
@@ -60,7 +60,9 @@ def _belongs(name: str) -> bool:
     """Leave out locks and half-written files; refuse a name that leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
-        raise NoProofError("damaged", f"the far side lists a file {name!r}", hint="is that host what it should be?")
+        raise NoProofError(
+            Reason.DAMAGED, f"the far side lists a file {name!r}", hint="is that host what it should be?"
+        )
     return path.name != "lock" and not path.name.startswith(".")
 
 
@@ -83,7 +85,7 @@ def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
     target.unlink(missing_ok=True)
     # Not a broken connection, which would be mended by another: one that changes what it carries.
     raise NoProofError(
-        "damaged",
+        Reason.DAMAGED,
         f"{one['name']} came damaged {ATTEMPTS} times",
         hint="try another network; the run is kept there: gatekeeper remote fetch",
     )
@@ -145,7 +147,7 @@ class Homecoming:
     def outcome(self) -> str:
         """Return it in one word."""
         if self.trouble is not None:
-            return str(getattr(self.trouble, "reason", "unproven"))
+            return str(getattr(self.trouble, "reason", Reason.UNPROVEN))
         return self.verdict.outcome if self.verdict is not None else "finished"
 
 
@@ -175,20 +177,20 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     again = "what was measured came home; go on with it there by --resume, or run the same command anew"
     if state in LOST and not (state == "died" and job.get("cancelled")):
         since = f" (started {job.get('started')})"
-        return NoProofError(state, f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)
+        return NoProofError(Reason(state), f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)
     if job.get("cancelled"):
         by = job["cancelled"]
         told = f"run {run} was cancelled by {by.get('who') or 'somebody'} at {by.get('at')}"
-        return NoProofError("cancelled", told, hint=again)
+        return NoProofError(Reason.CANCELLED, told, hint=again)
     if ended.get("signal"):
         return NoProofError(
-            "killed", f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again
+            Reason.KILLED, f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again
         )
     code = ended.get("code")
     if code in VERDICTS and not (code == 3 and not _began(job)):
         return None
     if code == INTERRUPTED:
-        return NoProofError("interrupted", f"run {run} was interrupted there", hint=again)
+        return NoProofError(Reason.INTERRUPTED, f"run {run} was interrupted there", hint=again)
     kinds: dict[Any, type[GatekeeperError]] = {2: InputError, 3: HostLacksError}
     told = f"gatekeeper there ended with {code}"
     return kinds.get(code, GatekeeperError)(f"run {run}: {told}{log}", hint="its words above say what to do there")
@@ -219,7 +221,7 @@ def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecomi
     # A soak alone ends with 0, whatever it saw; and nobody was there to see how an unwatched run ended.
     if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(
-            "disagreement",
+            Reason.DISAGREEMENT,
             f"gatekeeper there ended with {ended['code']}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
