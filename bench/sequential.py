@@ -102,11 +102,11 @@ class Row:
         return self.answers / self.fixed_answers
 
 
-def decided(logs: Sequence[float], counts: Sequence[int], errors: Sequence[float]) -> tuple[sequential.Word, int]:
+def decided(logs: Sequence[float], counts: Sequence[int], errors: Sequence[float]) -> tuple[sequential.Decision, int]:
     """Look after each of *counts* canaries; return the decision and how many were asked."""
     held = None
     for count, error in zip(counts, errors, strict=True):
-        held = sequential.narrowed(held, sequential.interval(logs[:count], error))
+        held = sequential.intersected(held, sequential.interval(logs[:count], error))
         if (word := sequential.decide(held, BOUND)) != "go on":
             return word, count
     return "go on", counts[-1]
@@ -128,7 +128,7 @@ def outcomes(series: Sequence[Sequence[float]], counts: Sequence[int], errors: S
 
 def fixed_design(series: Sequence[Sequence[float]], right: float, budget: int) -> int:
     """Return the fewest canaries that, looked at once, pass as often as *right*; by bisection."""
-    few, many = sequential.LEAST - 1, budget
+    few, many = sequential.MIN_CANARIES - 1, budget
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (few, middle) if outcomes(series, (middle,), (ERROR,))[0] >= right else (middle, many)
@@ -138,7 +138,7 @@ def fixed_design(series: Sequence[Sequence[float]], right: float, budget: int) -
 def rows_of(condition: Condition, runs: int, seed: int) -> list[Row]:
     """Decide every truth under *condition*, sequentially and by the fixed design."""
     counts = sequential.looks(condition.budget)
-    errors = sequential.errors(counts, condition.budget, ERROR)
+    errors = sequential.nominal_errors(counts, condition.budget, ERROR)
     hardest = drawn(condition, HARDEST, runs, seed)
     fixed = fixed_design(hardest, outcomes(hardest, counts, errors)[0], condition.budget)
     rows = []

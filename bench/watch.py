@@ -169,7 +169,9 @@ def drawn(truths: Sequence[tuple[Truth, int]], condition: Condition, random: np.
 def crossed(metric: str, values: Floats, error: float, differ: float = 0.0) -> Flags:
     """Return after each of *values* whether its guard is crossed: by the latest stretch that decides."""
     found, open_ = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
-    count = {"throughput_ratio": sequential.LEAST, "acceptance_rate": median_needs(error), "error_rate": SHARES}[metric]
+    count = {"throughput_ratio": sequential.MIN_CANARIES, "acceptance_rate": median_needs(error), "error_rate": SHARES}[
+        metric
+    ]
     for _ in range(STRETCHES):
         if count > len(values):
             break

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.core.slo import Slo
@@ -117,12 +117,12 @@ def claimed(drafted: int, accepted: int) -> Claims:
 
 def evidence(
     answers: Sequence[Generation], plain: Sequence[Generation] = (), known: Sequence[Canary] = (), **more: Any
-) -> Evidence:
+) -> PairedAnswers:
     """Gather *answers* and *plain*; the frozen set is the canaries they name, unless *known* says otherwise."""
     names = {one.canary: canary(one.canary) for one in (*answers, *plain)}
     frozen = {one.id: one for one in known} or names
-    bare = Evidence("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
-    return gather(replace(bare, **more))
+    bare = PairedAnswers("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
+    return pair_answers(replace(bare, **more))
 
 
 def known(found: Estimate | Missing) -> Estimate:

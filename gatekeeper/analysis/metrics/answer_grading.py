@@ -17,21 +17,21 @@ _DROP = str.maketrans("", "", string.punctuation + string.whitespace)
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Grade:
     """How one answer does: exactly as asked, and after normalisation."""
 
     strict: bool
     lenient: bool
 
 
-def grade(canary: Canary, answer: Answer) -> Marks | None:
+def grade(canary: Canary, answer: Answer) -> Grade | None:
     """Mark *answer* by what the canary expects; None where it expects nothing. A faulty answer is wrong."""
     if canary.expect is None:
         return None
     if answer.fault is not None:
-        return Marks(strict=False, lenient=False)
+        return Grade(strict=False, lenient=False)
     strict = _strict(canary.expect, answer)
-    return Marks(strict, strict or _lenient(canary.expect, answer))
+    return Grade(strict, strict or _lenient(canary.expect, answer))
 
 
 def _strict(expect: Expect, answer: Answer) -> bool:

@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, variance
 
-from gatekeeper.analysis.metrics.paired_answers import Evidence, comparable, sound
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, similar_lengths, successful
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.core.metrics import RATIOS
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.verdict import Finding
 
-OFF = 2.0
+OUTLIER_FACTOR = 2.0
 """A plain answer this many times faster or slower than its canary's median is far off: schedulers do less."""
-OFF_SHARE = 0.25
+OUTLIER_SHARE = 0.25
 """More far-off answers than this, and the arm has no speed of its own; fewer are tails, which intervals carry."""
-APART = 1.2
+MODE_RATIO = 1.2
 """Two modes closer together than this factor are noise for the interval to carry."""
-CLEAN_SPLIT = 4.0
+MIN_ASHMAN_D = 4.0
 """Ashman's D of the two halves (Ashman, Bird & Zepf 1994): a normal cut in two has 2.7, an even spread 3.5."""
-OFF_CANARIES = 3
+OUTLIER_CANARIES = 3
 """So many canaries must have a far-off answer: one stalled answer is a stall, not an arm."""
-HEAP_ANSWERS, HEAP_REPEATS = 90, 4
+BIMODAL_ANSWERS, BIMODAL_REPEATS = 90, 4
 """Two heaps are looked for in so many answers, so many to each canary: a normal arm is then taken for two in under 1 %
 of simulated runs at up to 20 % noise. With 12 answers, two to a canary, it was every third at 15 %."""
-LEAST_ANSWERS = 8
+MIN_ANSWERS = 8
 """Fewer answers say nothing about the shape of an arm, or about counters."""
 
 
@@ -37,16 +37,16 @@ class Flaw:
     spoils: frozenset[str] = frozenset()
 
 
-def unstable_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
+def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
     """Return the flaw of a plain arm that nothing can be compared with, if it is one."""
     wild = instability(plain)
     advice = "find what else runs on this machine, or what the server does in between, then measure again"
     return (Flaw(Finding("unstable_arm", about, wild, advice), RATIOS),) if wild is not None else ()
 
 
-def lengths(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
+def length_mismatches(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
     """Return the flaw that answers of a pair differ in length; such pairs are lost to every ratio already."""
-    odd = [pair for pair in evidence.pairs if not comparable(pair, greedy=evidence.greedy)]
+    odd = [pair for pair in evidence.pairs if not similar_lengths(pair, greedy=evidence.greedy)]
     if not odd:
         return ()
     mine, twin = (one.answer.output_tokens for one in odd[0])
@@ -57,7 +57,7 @@ def lengths(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
     return (Flaw(Finding("length_mismatch", about, detail, "look for truncation or early stops")),)
 
 
-def spoiled(flaws: Iterable[Flaw]) -> Mapping[str, str]:
+def voided_metrics(flaws: Iterable[Flaw]) -> Mapping[str, str]:
     """Return, for each metric that can not be trusted, why."""
     return {metric: f"{one.finding.kind}: {one.finding.detail}" for one in flaws for metric in sorted(one.spoils)}
 
@@ -65,22 +65,24 @@ def spoiled(flaws: Iterable[Flaw]) -> Mapping[str, str]:
 def instability(plain: Iterable[Generation]) -> str | None:
     """Say that plain decoding has no speed of its own, if answers to the same canary scatter wildly or in two heaps."""
     speeds: dict[str, list[float]] = defaultdict(list)
-    for one in sound(plain):
+    for one in successful(plain):
         rate = decode_rate(one.answer) or answer_rate(one.answer)
         if rate and one.role is not Role.WARMUP:
             speeds[one.canary].append(math.log(rate))
     groups = [seen for seen in speeds.values() if len(seen) > 1]
     n = sum(len(seen) for seen in groups)
-    if n < LEAST_ANSWERS:
+    if n < MIN_ANSWERS:
         return None
     widest = max(groups, key=lambda seen: max(seen) - min(seen))
     example = f"the same canary read {math.exp(min(widest)):.4g} and {math.exp(max(widest)):.4g} tok/s"
-    far_off = [sum(abs(value - median(seen)) > math.log(OFF) for value in seen) for seen in groups]
+    far_off = [sum(abs(value - median(seen)) > math.log(OUTLIER_FACTOR) for value in seen) for seen in groups]
     far = sum(far_off)
-    if far > OFF_SHARE * n and sum(count > 0 for count in far_off) >= OFF_CANARIES:
-        return f"{far} of {n} plain answers are off their canary's median by more than {OFF:g} times; {example}"
-    often = [value - max(seen) for seen in groups if len(seen) >= HEAP_REPEATS for value in seen]
-    if len(often) >= HEAP_ANSWERS and _two_heaps(often):
+    if far > OUTLIER_SHARE * n and sum(count > 0 for count in far_off) >= OUTLIER_CANARIES:
+        return (
+            f"{far} of {n} plain answers are off their canary's median by more than {OUTLIER_FACTOR:g} times; {example}"
+        )
+    often = [value - max(seen) for seen in groups if len(seen) >= BIMODAL_REPEATS for value in seen]
+    if len(often) >= BIMODAL_ANSWERS and _two_heaps(often):
         return f"plain answers fall into two heaps; {example}"
     return None
 
@@ -89,7 +91,7 @@ def _two_heaps(values: Sequence[float]) -> bool:
     """Tell whether the best cut in two (Otsu 1979) leaves two clean heaps, each of a tenth of the values or more."""
     ordered = sorted(values)
     n = len(ordered)
-    least = max(2, math.ceil(OFF_SHARE * n))
+    least = max(2, math.ceil(OUTLIER_SHARE * n))
     if n < 2 * least:
         return False
 
@@ -102,4 +104,4 @@ def _two_heaps(values: Sequence[float]) -> bool:
     means = [math.fsum(heap) / len(heap) for heap in heaps]
     spread = sum(variance(heap) for heap in heaps)
     apart = means[1] - means[0]
-    return apart > math.log(APART) and apart * math.sqrt(2) > CLEAN_SPLIT * math.sqrt(spread)
+    return apart > math.log(MODE_RATIO) and apart * math.sqrt(2) > MIN_ASHMAN_D * math.sqrt(spread)

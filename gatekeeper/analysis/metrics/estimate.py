@@ -9,24 +9,24 @@ from statistics import fmean, median
 
 from gatekeeper.analysis.metrics import exactness, first_tokens
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.over_time import acceptance_window_min, drifted
+from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift
 from gatekeeper.analysis.metrics.paired_answers import (
-    BURST,
-    Evidence,
-    comparable,
-    lost_too_many,
+    BURST_SHARE,
+    PairedAnswers,
     paired_ratios,
     per_canary,
     plain_gap,
-    sound,
+    similar_lengths,
+    successful,
+    too_many_lost,
 )
 from gatekeeper.analysis.metrics.timing import (
-    acceptance,
     acceptance_length,
+    acceptance_rate,
     answer_rate,
     bursts,
+    came_in_bursts,
     decode_rate,
-    in_bursts,
     prefill_rate,
     ttft,
 )
@@ -44,7 +44,7 @@ BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """So many of a drafting arm's answers must come in bursts, and no more of plain decoding's may."""
 
 
-def estimate(metric: str, evidence: Evidence) -> Estimate | Missing:
+def estimate(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
     """Return the estimate of one workload metric; Missing, and why, where the records do not give it."""
     if not evidence.answers:
         return Missing("nothing was recorded")
@@ -59,33 +59,33 @@ def estimate(metric: str, evidence: Evidence) -> Estimate | Missing:
     return _OTHERS[metric](evidence)
 
 
-def _ratio(metric: str, evidence: Evidence) -> Estimate | Missing:
-    if (moved := drifted(evidence)) is not None:
+def _ratio(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
+    if (moved := excessive_drift(evidence)) is not None:
         return Missing(moved, len(evidence.pairs))
     if metric == "system_throughput_ratio":
         return _system_ratio(evidence)
-    together = BURST * plain_gap(evidence)
+    together = BURST_SHARE * plain_gap(evidence)
     read = partial(decode_rate, together_s=together) if metric == "throughput_ratio" else answer_rate
     ratios, lost = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
-    if (why := lost_too_many(lost, evidence)) is not None:
+    if (why := too_many_lost(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     return intervals.geometric_mean_ratio(ratios, evidence.level, evidence.seed)
 
 
-def _system_ratio(evidence: Evidence) -> Estimate | Missing:
+def _system_ratio(evidence: PairedAnswers) -> Estimate | Missing:
     """Compare tokens over busy time: with every stream always busy, that is wall time times the streams."""
     pairs: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
     sums: tuple[dict[str, list[tuple[float, float]]], ...] = (defaultdict(list), defaultdict(list))
     lost = 0
     for pair in evidence.pairs:
         faulty = any(one.answer.fault is not None or not one.answer.output_tokens for one in pair)
-        if faulty or not comparable(pair, greedy=evidence.greedy):
+        if faulty or not similar_lengths(pair, greedy=evidence.greedy):
             lost += 1
             continue
         for arm, one in zip(sums, pair, strict=True):
             busy = float(one.answer.ended_ns - one.answer.sent_ns)
             arm[one.canary].append((float(one.answer.output_tokens or 0), busy))
-    if (why := lost_too_many(lost, evidence)) is not None:
+    if (why := too_many_lost(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     for canary, mine in sums[0].items():
         both = tuple(
@@ -95,20 +95,20 @@ def _system_ratio(evidence: Evidence) -> Estimate | Missing:
     return intervals.ratio_of_sums(pairs, evidence.level, evidence.seed)
 
 
-def _per_canary_quantile(metric: str, evidence: Evidence) -> Estimate | Missing:
+def _per_canary_quantile(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
     read, q = _PER_CANARY[metric]
     if metric in {"round_gap_p95", "stall_p95"}:
-        together = BURST * plain_gap(evidence)
+        together = BURST_SHARE * plain_gap(evidence)
         if metric == "round_gap_p95":
             clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
-            for one in sound(evidence.answers):
+            for one in successful(evidence.answers):
                 clusters[one.canary] += [(gap, 1) for gap, _ in bursts(one.answer, together)]
             return intervals.pooled_quantile(clusters, q, evidence.level)
 
         def read(answer: Answer) -> float | None:
             return max((gap for gap, _ in bursts(answer, together)), default=None)
 
-    values = per_canary(sound(evidence.answers), read)
+    values = per_canary(successful(evidence.answers), read)
     if not values:
         return Missing("no answer shows it")
     return intervals.quantile([median(seen) for seen in values.values()], q, evidence.level)
@@ -127,7 +127,7 @@ _PER_CANARY: dict[str, tuple[Callable[[Answer], float | None], float]] = {
     "decode_throughput": (decode_rate, 0.5),
     "prefill_throughput": (prefill_rate, 0.5),
     "ttft": (ttft, 0.5),
-    "acceptance_rate": (acceptance, 0.5),
+    "acceptance_rate": (acceptance_rate, 0.5),
     "acceptance_length": (acceptance_length, 0.5),
     "tpot_p95": (_tpot, 0.95),
     "round_gap_p95": (_never, 0.95),
@@ -136,10 +136,10 @@ _PER_CANARY: dict[str, tuple[Callable[[Answer], float | None], float]] = {
 _POOLED = {"itl_p50": 0.50, "itl_p95": 0.95, "itl_p99": 0.99}
 
 
-def _itl(q: float, evidence: Evidence) -> Estimate | Missing:
-    together = BURST * plain_gap(evidence)
+def _itl(q: float, evidence: PairedAnswers) -> Estimate | Missing:
+    together = BURST_SHARE * plain_gap(evidence)
     clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for one in sound(evidence.answers):
+    for one in successful(evidence.answers):
         for gap, tokens in bursts(one.answer, together):
             if tokens is None:
                 return Missing("this backend does not count the tokens of a chunk")
@@ -148,21 +148,21 @@ def _itl(q: float, evidence: Evidence) -> Estimate | Missing:
     return intervals.pooled_quantile(clusters, q, evidence.level)
 
 
-def _ttft_delta(evidence: Evidence) -> Estimate | Missing:
+def _ttft_delta(evidence: PairedAnswers) -> Estimate | Missing:
     mine = per_canary((one for one, _ in evidence.pairs if one.answer.fault is None), ttft)
     plain = per_canary((one for _, one in evidence.pairs if one.answer.fault is None), ttft)
     both = {canary: (median(mine[canary]), median(plain[canary])) for canary in mine.keys() & plain.keys()}
     return intervals.relative_change_of_medians(both, evidence.level, evidence.seed)
 
 
-def _pass_delta(kind: str | None, evidence: Evidence) -> Estimate | Missing:
+def _pass_delta(kind: str | None, evidence: PairedAnswers) -> Estimate | Missing:
     wanted = {
         name for name, canary in evidence.canaries.items() if canary.expect and kind in {None, canary.expect.kind}
     }
     if not wanted:
         return Missing("no canary of this workload expects anything of this kind")
     # A plain answer that failed is no evidence that plain decoding is wrong; a candidate's is wrong.
-    marks = [_marks(answers, evidence.canaries) for answers in (evidence.answers, sound(evidence.plain))]
+    marks = [_marks(answers, evidence.canaries) for answers in (evidence.answers, successful(evidence.plain))]
     unseen = wanted - (marks[0].keys() & marks[1].keys())
     if unseen:
         return Missing(
@@ -175,7 +175,7 @@ def _pass_delta(kind: str | None, evidence: Evidence) -> Estimate | Missing:
     return intervals.paired_pass_delta(both, evidence.level)
 
 
-def pass_rate(evidence: Evidence, kind: str | None) -> Estimate | None:
+def pass_rate(evidence: PairedAnswers, kind: str | None) -> Estimate | None:
     """Return the share of right answers, canary by canary, to those that expect something of a *kind*; None for all."""
     wanted = {name for name, one in evidence.canaries.items() if one.expect and kind in {None, one.expect.kind}}
     marks = {name: seen for name, seen in _marks(evidence.answers, evidence.canaries).items() if name in wanted}
@@ -196,7 +196,7 @@ def _marks(answers: Sequence[Generation], canaries: Mapping[str, Canary]) -> dic
     return out
 
 
-def _agreement(evidence: Evidence) -> Estimate | Missing:
+def _agreement(evidence: PairedAnswers) -> Estimate | Missing:
     if not evidence.greedy:
         return Missing("tokens can be compared one by one at temperature 0 only")
     compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
@@ -207,14 +207,14 @@ def _agreement(evidence: Evidence) -> Estimate | Missing:
     return _of_canaries(agree, evidence, *notes)
 
 
-def _of_canaries(holds: Mapping[str, bool], evidence: Evidence, *notes: str) -> Estimate | Missing:
+def _of_canaries(holds: Mapping[str, bool], evidence: PairedAnswers, *notes: str) -> Estimate | Missing:
     """Return the share of canaries of which something *holds*: counted, or bounded for all prompts like them."""
     if evidence.frozen:
         return fact(fmean(holds.values()), len(holds), *notes)
     return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, evidence.level), *notes)
 
 
-def _of_answers(marks: Mapping[str, Sequence[bool]], evidence: Evidence, what: str) -> Estimate | Missing:
+def _of_answers(marks: Mapping[str, Sequence[bool]], evidence: PairedAnswers, what: str) -> Estimate | Missing:
     """Bound the share of answers that are marked, for all prompts like the canaries; *what* says what a mark means."""
     some = sum(any(seen) for seen in marks.values())
     return _noted(intervals.clustered_share(marks, evidence.level), f"{some} of {len(marks)} canaries {what}")
@@ -224,23 +224,23 @@ def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
     return replace(found, notes=notes) if isinstance(found, Estimate) else found
 
 
-def _warm_agreement(evidence: Evidence) -> Estimate | Missing:
+def _warm_agreement(evidence: PairedAnswers) -> Estimate | Missing:
     if isinstance(evidence.warm, str):
         return Missing(evidence.warm)
-    compared = exactness.warm_agreement(evidence.warm, evidence.canaries.keys())
+    compared = exactness.warm_cache_agreement(evidence.warm, evidence.canaries.keys())
     if isinstance(compared, Missing):
         return compared
     agree, notes = compared
     return _of_canaries(agree, evidence, *notes)
 
 
-def _first_tokens(evidence: Evidence) -> Estimate | Missing:
+def _first_tokens(evidence: PairedAnswers) -> Estimate | Missing:
     if isinstance(evidence.draws, str):
         return Missing(evidence.draws)
-    return first_tokens.distribution(evidence.draws, len(evidence.canaries), evidence.seed)
+    return first_tokens.distribution_test(evidence.draws, len(evidence.canaries), evidence.seed)
 
 
-def _error_rate(evidence: Evidence) -> Estimate | Missing:
+def _error_rate(evidence: PairedAnswers) -> Estimate | Missing:
     faults: dict[str, list[bool]] = defaultdict(list)
     for one in evidence.answers:
         faults[one.canary].append(one.answer.fault is not None)
@@ -249,9 +249,9 @@ def _error_rate(evidence: Evidence) -> Estimate | Missing:
     return fact(sum(map(sum, faults.values())) / len(evidence.answers), len(evidence.answers))
 
 
-def _engaged(evidence: Evidence) -> Estimate | Missing:
+def _engaged(evidence: PairedAnswers) -> Estimate | Missing:
     """Count answers in which a draft proposed; an answer of one token leaves nothing to draft."""
-    long_enough = [one for one in sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
+    long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     proposed = [_proposed(one.answer) for one in long_enough]
     if all(seen is None for seen in proposed):
         return _seen_in_bursts(evidence)
@@ -266,9 +266,9 @@ def _proposed(answer: Answer) -> bool | None:
     return None if drafted is None else drafted > 0
 
 
-def _engaged_beyond(evidence: Evidence, long_enough: Sequence[Generation]) -> Estimate | Missing:
+def _engaged_beyond(evidence: PairedAnswers, long_enough: Sequence[Generation]) -> Estimate | Missing:
     """Bound the share for all prompts like the canaries; one whose answers all failed could be either."""
-    failed = {one.canary for one in evidence.answers} - {one.canary for one in sound(evidence.answers)}
+    failed = {one.canary for one in evidence.answers} - {one.canary for one in successful(evidence.answers)}
     if failed:
         return Missing(f"every answer of {len(failed)} canaries failed", len(long_enough))
     marks: dict[str, list[bool]] = defaultdict(list)
@@ -277,15 +277,15 @@ def _engaged_beyond(evidence: Evidence, long_enough: Sequence[Generation]) -> Es
     return _of_answers(marks, evidence, "had an answer with drafted tokens")
 
 
-def _seen_in_bursts(evidence: Evidence) -> Estimate | Missing:
+def _seen_in_bursts(evidence: PairedAnswers) -> Estimate | Missing:
     """Show without any counter that a draft was used: its answers come in bursts, and plain decoding's do not.
 
     How often it proposed stays unknown, so nothing but the whole can be told: it was used, or nothing shows it.
     """
-    together = BURST * plain_gap(evidence)
-    arms = [[one.answer for one in sound(arm)] for arm in (evidence.answers, evidence.plain)]
+    together = BURST_SHARE * plain_gap(evidence)
+    arms = [[one.answer for one in successful(arm)] for arm in (evidence.answers, evidence.plain)]
     long_enough = [[one for one in arm if (one.output_tokens or 0) >= BURSTY_LENGTH] for arm in arms]
-    mine, plain = ([in_bursts(one, together) for one in arm] for arm in long_enough)
+    mine, plain = ([came_in_bursts(one, together) for one in arm] for arm in long_enough)
     told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
     if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
         return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
@@ -294,12 +294,12 @@ def _seen_in_bursts(evidence: Evidence) -> Estimate | Missing:
     return fact(1.0, len(mine), f"without counters: {told}")
 
 
-def _truncation(evidence: Evidence) -> Estimate | Missing:
+def _truncation(evidence: PairedAnswers) -> Estimate | Missing:
     plain: dict[str, list[Answer]] = defaultdict(list)
-    for one in sound(evidence.plain):
+    for one in successful(evidence.plain):
         plain[one.canary].append(one.answer)
     cut: dict[str, list[bool]] = defaultdict(list)
-    for one in sound(evidence.answers):
+    for one in successful(evidence.answers):
         for twin in plain[one.canary]:
             cut[one.canary].append(_cut_short(one.answer, twin, greedy=evidence.greedy))
     if not cut:
@@ -317,7 +317,7 @@ def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:
     return greedy and None not in lengths and (lengths[0] or 0) < CUT_SHORT * (lengths[1] or 0)
 
 
-_OTHERS: dict[str, Callable[[Evidence], Estimate | Missing]] = {
+_OTHERS: dict[str, Callable[[PairedAnswers], Estimate | Missing]] = {
     "ttft_delta": _ttft_delta,
     "token_agreement": _agreement,
     "warm_cache_agreement": _warm_agreement,

@@ -38,7 +38,7 @@ def _call(call: dict[str, object]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """The first token at which a candidate's answer is not plain decoding's."""
 
     canary: str
@@ -52,18 +52,18 @@ class Parting:
         return mine == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
 
 
-def parting(canary: str, mine: Answer, twin: Answer) -> Parting | None:
+def first_divergence(canary: str, mine: Answer, twin: Answer) -> Divergence | None:
     """Return where two answers part; None where no tokens are shown or one answer only ends before the other."""
     candidate, plain = _ids(mine), _ids(twin)
     for position, (ours, theirs) in enumerate(zip(candidate, plain, strict=False)):
         if ours != theirs:
-            return Parting(canary, plain[:position], theirs, ours)
+            return Divergence(canary, plain[:position], theirs, ours)
     return None
 
 
-def partings(answers: Iterable[Generation], plain: Iterable[Generation]) -> tuple[Parting, ...]:
+def divergences(answers: Iterable[Generation], plain: Iterable[Generation]) -> tuple[Divergence, ...]:
     """Return every parting of the candidate's answers from plain decoding's, each once, in order of the answers."""
-    found = (parting(one.canary, one.answer, twin) for one, twin in _twins(answers, plain))
+    found = (first_divergence(one.canary, one.answer, twin) for one, twin in _twins(answers, plain))
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 
@@ -86,7 +86,7 @@ def _distinct(answers: Iterable[Generation]) -> Iterable[Generation]:
 
 
 @dataclass(slots=True)
-class Compared:
+class Comparison:
     """What became of each canary."""
 
     agree: dict[str, bool] = field(default_factory=dict)
@@ -110,14 +110,14 @@ class Compared:
         return tuple(said)
 
 
-def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie]) -> Compared:
+def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie]) -> Comparison:
     """Compare every answer with every plain answer to the same canary; one unexplained parting is enough to differ."""
-    compared = Compared()
+    compared = Comparison()
     for one, twin in _twins(answers, plain):
         compared.agree.setdefault(one.canary, True)
         if same_output(one.answer, twin):
             continue
-        gap, why = _explained(parting(one.canary, one.answer, twin), ties)
+        gap, why = _explained(first_divergence(one.canary, one.answer, twin), ties)
         if gap is None:
             compared.agree[one.canary] = False
             compared.unexplained.setdefault(one.canary, why)
@@ -128,7 +128,7 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Se
     return compared
 
 
-def _explained(where: Parting | None, ties: Sequence[Tie]) -> tuple[float | None, str]:
+def _explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | None, str]:
     """Return the gap that excuses a parting, or None and why nothing does."""
     if where is None:
         return None, "the texts differ, or one ends early, where no token shows a choice"
@@ -143,7 +143,7 @@ def _explained(where: Parting | None, ties: Sequence[Tie]) -> tuple[float | None
     return tie.gap, ""
 
 
-def warm_agreement(
+def warm_cache_agreement(
     records: Sequence[Generation], canaries: Collection[str]
 ) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
     """Tell of each canary whether its answers with the cache on, repeated and later, are plain decoding's; and notes.

@@ -14,7 +14,7 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 
 PROMPTS = 3
 """Frozen prompts a workload: its shortest, because a draw pays for the whole prompt."""
-DRAWS = 120
+SAMPLES = 120
 """Draws per arm and prompt: enough to see the commonest start move by 30 points wherever it stood."""
 TOKENS = 3
 """First tokens that are compared: later ones condition on so many starts that each is seen once."""
@@ -23,20 +23,20 @@ FALSE_ALARM = 0.001
 POWER = 0.9
 SHUFFLES = 4999
 """The smallest p-value is 1 in 5000, a fifth of the allowed false alarms."""
-LOST = 0.05
+MAX_LOST_SHARE = 0.05
 """More lost draws than this, and the rest may not be like them."""
 
-Draw = tuple[Hashable, ...]
+FirstTokens = tuple[Hashable, ...]
 
 
-def shortest(canaries: Sequence[Canary]) -> list[Canary]:
+def shortest_prompts(canaries: Sequence[Canary]) -> list[Canary]:
     """Return the canaries with the shortest prompts, by the letters of their messages."""
     return sorted(canaries, key=lambda one: (sum(len(str(said.get("content"))) for said in one.messages), one.id))[
         :PROMPTS
     ]
 
 
-def tokens_of(answer: Answer) -> Draw:
+def first_tokens_of(answer: Answer) -> FirstTokens:
     """Return the first tokens of an answer, one entry a position; all it says where no tokens are shown."""
     ids = [arrival.token_id for arrival in answer.arrivals]
     if ids and None not in ids:
@@ -44,7 +44,7 @@ def tokens_of(answer: Answer) -> Draw:
     return (answer.reasoning + answer.text,)
 
 
-def chi_square(labels: NDArray[np.float64], draws: Sequence[Draw]) -> NDArray[np.float64]:
+def chi_square(labels: NDArray[np.float64], draws: Sequence[FirstTokens]) -> NDArray[np.float64]:
     """Return, for each row of 0/1 labels, Pearson's chi-square of arm against token, summed over the positions.
 
     Source: Pearson 1900, without a continuity correction. Each row labels every draw with its arm.
@@ -63,7 +63,7 @@ def chi_square(labels: NDArray[np.float64], draws: Sequence[Draw]) -> NDArray[np
     return total
 
 
-def p_value(pairs: Sequence[tuple[Sequence[Draw], Sequence[Draw]]], seed: int) -> float:
+def p_value(pairs: Sequence[tuple[Sequence[FirstTokens], Sequence[FirstTokens]]], seed: int) -> float:
     """Return how often shuffled arms differ at least as much: a permutation test, stratified by prompt.
 
     Whole draws change arms, within their prompt, so the dependence of a draw's tokens is kept. Exact under the null
@@ -80,7 +80,7 @@ def p_value(pairs: Sequence[tuple[Sequence[Draw], Sequence[Draw]]], seed: int) -
     return float(np.mean(sums >= sums[0] * (1 - 1e-9)))
 
 
-def detectable(share: float, draws: int) -> float:
+def detectable_change(share: float, draws: int) -> float:
     """Return by how much a start of this *share* must move to be seen with the stated power, in one prompt.
 
     Source: the normal approximation for two proportions (Fleiss 1981, 3.2), two-sided at the allowed false alarms.
@@ -90,24 +90,24 @@ def detectable(share: float, draws: int) -> float:
     return z * sqrt(2 * share * (1 - share) / draws)
 
 
-def distribution(records: Sequence[Generation], prompts: int, seed: int) -> Estimate | Missing:
+def distribution_test(records: Sequence[Generation], prompts: int, seed: int) -> Estimate | Missing:
     """Return the p-value that both arms draw from one distribution; Missing where draws are lost."""
-    arms: dict[str, dict[str, list[Draw]]] = defaultdict(lambda: {"plain": [], "candidate": []})
+    arms: dict[str, dict[str, list[FirstTokens]]] = defaultdict(lambda: {"plain": [], "candidate": []})
     for one in records:
         if one.answer.fault is None:
-            arms[one.canary][one.arm].append(tokens_of(one.answer))
+            arms[one.canary][one.arm].append(first_tokens_of(one.answer))
     wanted = min(PROMPTS, prompts)
     fewest = min((len(draws) for arm in arms.values() for draws in arm.values()), default=0)
-    if len(arms) < wanted or not wanted or fewest < (1 - LOST) * DRAWS:
-        return Missing(f"{fewest} of {DRAWS} draws of a prompt came back in one of the arms", fewest)
+    if len(arms) < wanted or not wanted or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
+        return Missing(f"{fewest} of {SAMPLES} draws of a prompt came back in one of the arms", fewest)
     pairs = [(arms[name]["candidate"], arms[name]["plain"]) for name in sorted(arms)]
     return fact(p_value(pairs, seed), len(records), _power([twin for _, twin in pairs], fewest))
 
 
-def _power(plain: Sequence[Sequence[Draw]], draws: int) -> str:
+def _power(plain: Sequence[Sequence[FirstTokens]], draws: int) -> str:
     common = [Counter(one[0] for one in twin).most_common(1)[0][1] / len(twin) for twin in plain]
     share = max(common, key=lambda one: one * (1 - one))
-    moved = detectable(share, draws)
+    moved = detectable_change(share, draws)
     return (
         f"p-value of {len(plain)} prompts, {draws} draws an arm; a start that plain decoding draws with {share:.0%} "
         f"must move by {moved:.0%} to be seen with {POWER:.0%} power"

@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.analysis.metrics import host_memory
 from gatekeeper.analysis.metrics.host_series import Series, Spans, by_segment, finite, medians, series
 from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, backwards, contradictions, delta, throttle_time
-from gatekeeper.analysis.stats.trend import rises, slope
+from gatekeeper.analysis.stats.trend import median_slope_rises, slope
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.units import show
@@ -18,10 +18,10 @@ from gatekeeper.core.verdict import Estimate, Finding, Missing, fact
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
 
-SLEPT = 2.0
+SLEEP_GAP = 2.0
 """Seconds by which the time of day may leave the monotonic clock between two samples before the host has slept."""
 
-REBOOTED = 60.0
+REBOOT_SHIFT = 60.0
 """Seconds by which the boot time may move without a restart: it is computed anew when the time of day is set."""
 
 BUSY_CORES = 0.25
@@ -161,7 +161,7 @@ def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     boots = _instant(before.get("booted_at")), _instant(after.get("booted_at"))
     if None not in builds and builds[0] != builds[1]:
         return True
-    return boots[0] is not None and boots[1] is not None and abs((boots[1] - boots[0]).total_seconds()) > REBOOTED
+    return boots[0] is not None and boots[1] is not None and abs((boots[1] - boots[0]).total_seconds()) > REBOOT_SHIFT
 
 
 def _instant(written: object) -> datetime | None:
@@ -181,10 +181,10 @@ def _slept(samples: Sequence[HostSample]) -> list[Finding]:
                 continue  # a sample without a time of day has nothing to compare
             day = (now - then).total_seconds()
             ahead = day - (after.at_ns - before.at_ns) / 1e9
-            if ahead > SLEPT:
+            if ahead > SLEEP_GAP:
                 detail = f"between {before.at} and {after.at} the time of day ran {ahead:.0f} s ahead: the host slept"
                 found.append(Finding("host_slept", "host", detail, "keep the lid open, and run the soak again"))
-            elif ahead < -SLEPT:
+            elif ahead < -SLEEP_GAP:
                 detail = f"the time of day was set back by {-ahead:.0f} s at {after.at}"
                 found.append(Finding("clock_set", "host", detail))
     return found
@@ -289,7 +289,7 @@ def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed
             continue
         points = values.segments[-1]
         times, readings = [point.at for point in points], [point.value for point in points]
-        if not rises(times, readings):
+        if not median_slope_rises(times, readings):
             continue
         estimate = slope(times, readings, level=level, seed=seed)
         if estimate is None or estimate.lo <= 0:

@@ -13,7 +13,7 @@ CRITICAL = 4.0
 HEADROOM_WINDOW = 10.0
 """Seconds of one median of headroom: a dip shorter than half of it is not a floor."""
 
-APART = 0.15
+TOOL_DIFFERENCE = 0.15
 """How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
 
 
@@ -65,6 +65,6 @@ def contradiction(samples: Sequence[HostSample]) -> str:
         share, wired, compressed, total = (finite(sample.values.get(name)) for name in names)
         if share is not None and wired is not None and compressed is not None and total:
             gaps.append(abs(share - (1 - (wired + compressed) / total)))
-    if not gaps or sorted(gaps)[len(gaps) // 2] <= APART:
+    if not gaps or sorted(gaps)[len(gaps) // 2] <= TOOL_DIFFERENCE:
         return ""
     return "vm_stat and memory_pressure disagree about the memory in use: a wrong page size, or Rosetta"

@@ -23,15 +23,15 @@ WINDOW = 10.0
 BLOCK = 60.0
 """Seconds of one median that may be the baseline."""
 
-LAG = 10.0
+SENSOR_LAG = 10.0
 """Seconds for which two thermal sensors may differ: one follows the other."""
 
-WITNESSED = 10
+MIN_BUSY_READINGS = 10
 """Busy readings needed in each third of the soak: a witness who left early saw nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class GpuSpeed:
     """What the GPU's own speed says beside the thermal sensors."""
 
     steady: tuple[str, ...]
@@ -54,7 +54,7 @@ def throttle_time(
         return seconds
     if against := contradictions(samples, sentinels_held, interval=interval, earlier=earlier):
         return Missing("the thermal sensors say nominal, but " + "; ".join(against), seconds.n)
-    witness = gpu(samples, earlier=earlier)
+    witness = gpu_speed(samples, earlier=earlier)
     if witness.steady:
         return fact(0.0, seconds.n, f"second witness: {' and '.join(witness.steady)} held steady")
     if sentinels_held:
@@ -65,7 +65,9 @@ def throttle_time(
     )
 
 
-def throttled_lately(samples: Sequence[HostSample], *, interval: float, spans: Spans | None) -> Estimate | Missing:
+def throttle_time_by_sensors(
+    samples: Sequence[HostSample], *, interval: float, spans: Spans | None
+) -> Estimate | Missing:
     """Return the seconds throttled by the sensors' own word, in production.
 
     There no witness stands beside them: a GPU is seldom busy throughout, and other work takes other power. What
@@ -133,7 +135,7 @@ def contradictions(
     earlier: Sequence[HostSample] = (),
 ) -> list[str]:
     """Return what speaks against a thermal level that was never raised."""
-    found = [f"{name} of a busy GPU fell below its own baseline" for name in gpu(samples, earlier=earlier).fell]
+    found = [f"{name} of a busy GPU fell below its own baseline" for name in gpu_speed(samples, earlier=earlier).fell]
     if sentinels_held is False:
         found.append("the sentinels slowed down")
     return found + _sensors_against(samples, interval)
@@ -143,7 +145,7 @@ def _sensors_against(samples: Sequence[HostSample], interval: float) -> list[str
     """Return which other sensors of heat speak against a level that was never raised."""
     found = []
     differing = _differing(samples, interval)
-    if differing > LAG:
+    if differing > SENSOR_LAG:
         found.append(f"notifyutil and powermetrics told different thermal levels for {differing:.0f} s")
     limits = [finite(sample.values.get("cpu_speed_limit")) for sample in samples]
     if any(limit is not None and limit < 1.0 for limit in limits):
@@ -160,7 +162,7 @@ def _differing(samples: Sequence[HostSample], interval: float) -> float:
     return count * interval
 
 
-def gpu(samples: Sequence[HostSample], *, earlier: Sequence[HostSample] = ()) -> Witness:
+def gpu_speed(samples: Sequence[HostSample], *, earlier: Sequence[HostSample] = ()) -> GpuSpeed:
     """Compare the busy GPU's frequency and power, in medians of ten seconds, with the best minute of the same run.
 
     Frequency is also compared with *earlier* samples of the run; power is not, since other work takes other power.
@@ -178,7 +180,7 @@ def gpu(samples: Sequence[HostSample], *, earlier: Sequence[HostSample] = ()) ->
             fell.append(name)
         elif windows and _throughout(samples, parts):
             steady.append(name)
-    return Witness(tuple(steady), tuple(fell))
+    return GpuSpeed(tuple(steady), tuple(fell))
 
 
 def _busy(samples: Sequence[HostSample], name: str) -> list[Point]:
@@ -201,5 +203,5 @@ def _throughout(samples: Sequence[HostSample], parts: Sequence[Sequence[Point]])
     third = -(-len(ordered) // 3)
     thirds = [ordered[start : start + third] for start in range(0, len(ordered), third)] if third else []
     return len(thirds) == 3 and all(
-        sum(sample.at_ns / 1e9 in busy for sample in part) >= min(WITNESSED, len(part)) for part in thirds
+        sum(sample.at_ns / 1e9 in busy for sample in part) >= min(MIN_BUSY_READINGS, len(part)) for part in thirds
     )

@@ -3,21 +3,21 @@
 import math
 from collections import defaultdict
 
-from gatekeeper.analysis.metrics.paired_answers import Evidence, sound
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 
-def drift(evidence: Evidence) -> Estimate | Missing:
+def plain_drift(evidence: PairedAnswers) -> Estimate | Missing:
     """Estimate how much plain decoding's speed changed over the soak, as a share of itself, from its plain answers.
 
     Each canary is compared with itself alone, by the seasonal Kendall slope.
     """
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
     last = max((one.segment for one in evidence.plain), default=0)  # clocks of two segments do not compare
-    for one in sound(evidence.plain):
+    for one in successful(evidence.plain):
         rate = decode_rate(one.answer) or answer_rate(one.answer)
         if rate and one.segment == last:
             by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
@@ -29,7 +29,7 @@ def drift(evidence: Evidence) -> Estimate | Missing:
     return Estimate(slope.center * span, slope.lo * span, slope.hi * span, slope.n)
 
 
-def drifted(evidence: Evidence) -> str | None:
+def excessive_drift(evidence: PairedAnswers) -> str | None:
     """Say that plain decoding drifted too far for a ratio, if it did.
 
     Twins asked next to each other drift together, so there the excess has to be proven. Where plain blocks lie apart
@@ -38,7 +38,7 @@ def drifted(evidence: Evidence) -> str | None:
     limit = evidence.drift_limit
     if math.isinf(limit):  # the sweep's arms are interleaved: its ratios stand whatever drifted
         return None
-    moved = drift(evidence)
+    moved = plain_drift(evidence)
     if isinstance(moved, Missing):
         return None
     woven = all(twin.role is not Role.BLOCK for twin in evidence.plain)
@@ -48,7 +48,7 @@ def drifted(evidence: Evidence) -> str | None:
     return None
 
 
-def acceptance_windows(evidence: Evidence) -> dict[tuple[int, int], float | None]:
+def acceptance_windows(evidence: PairedAnswers) -> dict[tuple[int, int], float | None]:
     """Return accepted over drafted tokens by (segment, number) of each window that has answers.
 
     Answers that drafted nothing count as accepting nothing; where no answer of the soak did, every window is None. A
@@ -57,7 +57,7 @@ def acceptance_windows(evidence: Evidence) -> dict[tuple[int, int], float | None
     window_ns = round(evidence.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
-    for one in sorted(sound(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
+    for one in sorted(successful(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
         start = begun.setdefault(one.segment, one.answer.sent_ns)
         number = (one.answer.ended_ns - start) // window_ns
         if one.answer.rounds is not None:
@@ -68,7 +68,7 @@ def acceptance_windows(evidence: Evidence) -> dict[tuple[int, int], float | None
     return {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
 
 
-def acceptance_window_min(evidence: Evidence) -> Estimate | Missing:
+def acceptance_window_min(evidence: PairedAnswers) -> Estimate | Missing:
     """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
     seen = acceptance_windows(evidence)
     rates = {at: rate for at, rate in seen.items() if rate is not None}

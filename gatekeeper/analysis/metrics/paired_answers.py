@@ -9,20 +9,20 @@ from statistics import median
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 
-LOST_PAIRS = 0.05
+MAX_LOST_SHARE = 0.05
 """More lost pairs than this, and ratios are unproven (contract)."""
-BURST = 0.10
+BURST_SHARE = 0.10
 """Arrivals closer together than this share of plain decoding's median gap are one burst (contract)."""
-SAME_LENGTH = 0.9
+MIN_LENGTH_RATIO = 0.9
 """Greedy answers whose lengths differ more are different work: such a pair carries no speed."""
-DRAWN_LENGTH = 0.1
+MIN_LENGTH_RATIO_SAMPLED = 0.1
 """Above temperature 0 lengths are drawn; only an answer under a tenth of its twin is a cut and no speed."""
 
 Pair = tuple[Generation, Generation]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PairedAnswers:
     """All that was recorded of one workload at one setting, and how to read it."""
 
     workload: str
@@ -36,7 +36,7 @@ class Evidence:
     greedy: bool
     window_s: float = 120.0
     drift_limit: float = 0.05
-    lost_limit: float = LOST_PAIRS
+    lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False where an objective speaks of the population the canaries stand for."""
     pairs: tuple[Pair, ...] = field(default=())
@@ -48,7 +48,7 @@ class Evidence:
     """First tokens of both arms, or why there are none to trust."""
 
 
-def gather(evidence: Evidence) -> Evidence:
+def pair_answers(evidence: PairedAnswers) -> PairedAnswers:
     """Drop the warm-ups and pair the arms: by their pair, else with the nearest answer to the same canary in time."""
     answers = tuple(one for one in evidence.answers if one.role is not Role.WARMUP)
     plain = tuple(one for one in evidence.plain if one.role is not Role.WARMUP)
@@ -68,7 +68,7 @@ def gather(evidence: Evidence) -> Evidence:
     return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
-def sound(answers: Iterable[Generation]) -> list[Generation]:
+def successful(answers: Iterable[Generation]) -> list[Generation]:
     """Return the answers without a fault."""
     return [one for one in answers if one.answer.fault is None]
 
@@ -83,24 +83,24 @@ def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | N
     return dict(out)
 
 
-def plain_gap(evidence: Evidence) -> float:
+def plain_gap(evidence: PairedAnswers) -> float:
     """Return plain decoding's median gap between arrivals in seconds; 0 where it was not seen."""
     gaps = [
         (after.at_ns - before.at_ns) / 1e9
-        for one in sound(evidence.plain or evidence.answers)
+        for one in successful(evidence.plain or evidence.answers)
         if not one.answer.rounds
         for before, after in pairwise(one.answer.arrivals)
     ]
     return median(gaps) if gaps else 0.0
 
 
-def comparable(pair: Pair, *, greedy: bool) -> bool:
+def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
     """Tell whether two answers did the same work; a truncated one, or one of another length, did not."""
     lengths = [one.answer.output_tokens for one in pair]
     if None in lengths:
         return True
     shorter, longer = sorted(length or 0 for length in lengths)
-    return shorter >= (SAME_LENGTH if greedy else DRAWN_LENGTH) * longer
+    return shorter >= (MIN_LENGTH_RATIO if greedy else MIN_LENGTH_RATIO_SAMPLED) * longer
 
 
 def paired_ratios(
@@ -111,7 +111,7 @@ def paired_ratios(
     lost = 0
     for pair in pairs:
         mine, twin = pair
-        if not comparable(pair, greedy=greedy):
+        if not similar_lengths(pair, greedy=greedy):
             lost += 1
             continue
         ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
@@ -122,7 +122,7 @@ def paired_ratios(
     return dict(out), lost
 
 
-def lost_too_many(lost: int, evidence: Evidence) -> str | None:
+def too_many_lost(lost: int, evidence: PairedAnswers) -> str | None:
     """Say why the pairs do not suffice, if they do not."""
     pairs, limit = len(evidence.pairs), evidence.lost_limit
     if pairs == 0:

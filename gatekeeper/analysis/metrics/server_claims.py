@@ -6,10 +6,10 @@ from dataclasses import replace
 from gatekeeper.core.records import Answer, Generation, Rounds
 from gatekeeper.core.verdict import Estimate
 
-NOTE = "as the server claims"
+CLAIMS_NOTE = "as the server claims"
 
 
-def as_claimed(answers: Iterable[Generation]) -> tuple[Generation, ...]:
+def with_claimed_rounds(answers: Iterable[Generation]) -> tuple[Generation, ...]:
     """Return *answers* with the server's counters in the place of ours; none where it claims nothing."""
     return tuple(replace(one, answer=replace(one.answer, rounds=claimed_rounds(one.answer))) for one in answers)
 
@@ -33,10 +33,10 @@ def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generatio
     """Return *answers* with the best counters there are, and whether these are the server's claims."""
     if any(one.answer.rounds is not None for one in answers):
         return answers, False
-    claimed = as_claimed(answers)
+    claimed = with_claimed_rounds(answers)
     return claimed, any(one.answer.rounds is not None for one in claimed)
 
 
-def noted(estimate: Estimate) -> Estimate:
+def labelled_as_claims(estimate: Estimate) -> Estimate:
     """Return *estimate*, labelled as resting on claims."""
-    return replace(estimate, notes=(*estimate.notes, NOTE))
+    return replace(estimate, notes=(*estimate.notes, CLAIMS_NOTE))

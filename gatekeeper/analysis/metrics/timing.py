@@ -45,11 +45,11 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     """Return (gap in seconds, tokens) of each burst but the first; a gap runs from start to start."""
     return [
         ((burst[0].at_ns - before[0].at_ns) / 1e9, _tokens(burst))
-        for before, burst in pairwise(split(answer.arrivals, together_s))
+        for before, burst in pairwise(split_bursts(answer.arrivals, together_s))
     ]
 
 
-def split(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]:
+def split_bursts(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]:
     """Return the arrivals burst by burst: those of one round, or closer together than *together_s*, are one burst.
 
     A round ends with the target's own token, the one that was not drafted.
@@ -67,9 +67,9 @@ def _together(before: Arrival, arrival: Arrival, together_s: float) -> bool:
     return before.drafted is True or (arrival.at_ns - before.at_ns) / 1e9 < together_s
 
 
-def in_bursts(answer: Answer, together_s: float) -> bool:
+def came_in_bursts(answer: Answer, together_s: float) -> bool:
     """Tell whether an answer came in clearly fewer bursts than it has tokens; a stop token without text is no burst."""
-    return (answer.output_tokens or 0) > BURSTY * len(split(answer.arrivals, together_s))
+    return (answer.output_tokens or 0) > BURSTY * len(split_bursts(answer.arrivals, together_s))
 
 
 BURSTY = 1.2
@@ -82,7 +82,7 @@ def _tokens(arrivals: Sequence[Arrival]) -> int | None:
     return sum(counted) if len(counted) == len(arrivals) else None
 
 
-def acceptance(answer: Answer) -> float | None:
+def acceptance_rate(answer: Answer) -> float | None:
     """Return accepted over drafted tokens, as we counted them."""
     return answer.rounds.accepted / answer.rounds.drafted if answer.rounds and answer.rounds.drafted else None
 

@@ -126,6 +126,6 @@ def _draws(
     return [
         (canary, first_tokens.TOKENS)
         for name in sampled(slo, settings)
-        for canary in first_tokens.shortest(canaries[name])
-        for _ in range(2 * first_tokens.DRAWS)
+        for canary in first_tokens.shortest_prompts(canaries[name])
+        for _ in range(2 * first_tokens.SAMPLES)
     ]

@@ -33,7 +33,7 @@ def look_counts(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: floa
     for workload in slo.workload:
         count, repeats = share_of_budget(slo, canaries[workload.name])
         whole = count * repeats
-        early = slo.sweep.stop == "early" and count >= sequential.LEAST
+        early = slo.sweep.stop == "early" and count >= sequential.MIN_CANARIES
         found[workload.name] = sequential.looks(whole, growth, count) if early else (whole,)
     return found
 

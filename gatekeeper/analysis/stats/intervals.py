@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gatekeeper.core.verdict import Estimate, Missing
 
-DRAWS = 2000
+RESAMPLES = 2000
 """Bootstrap draws: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
 
 Floats = NDArray[np.float64]
@@ -100,7 +100,7 @@ def student_quantile(level: float, degrees: int) -> float:
     return hi
 
 
-def expanded(level: float, n: int) -> float:
+def expanded_percentile(level: float, n: int) -> float:
     """Return the percentile a bootstrap of *n* units must be read at to cover at *level*.
 
     The plain percentile interval is too narrow for small n; Hesterberg (2015, "What Teachers Should Know About the
@@ -111,9 +111,9 @@ def expanded(level: float, n: int) -> float:
     return NormalDist().cdf(math.sqrt(n / (n - 1)) * student_quantile(level, n - 1))
 
 
-def bounds(draws: Floats, level: float, n: int) -> tuple[float, float]:
+def bootstrap_bounds(draws: Floats, level: float, n: int) -> tuple[float, float]:
     """Read the lower and the upper bound off bootstrap *draws* of a statistic of *n* units."""
-    at = expanded(level, n)  # for very few units this is beyond the draws, and the outermost draw is read
+    at = expanded_percentile(level, n)  # for very few units this is beyond the draws, and the outermost draw is read
     lo, hi = np.quantile(draws, [1 - at, at])
     return float(lo), float(hi)
 
@@ -134,11 +134,11 @@ def geometric_mean_ratio(
         return Missing("a ratio is not a positive finite number", n)
     center = float(np.mean([values.mean() for values in logs]))
     drawn = hierarchical_means(logs, seed)
-    lo, hi = bounds(drawn, level, n)
+    lo, hi = bootstrap_bounds(drawn, level, n)
     return Estimate(math.exp(center), math.exp(lo), math.exp(hi), n)
 
 
-def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = DRAWS) -> Floats:
+def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = RESAMPLES) -> Floats:
     """Return *draws* bootstrap means of the groups' means: groups resampled, then the values inside each."""
     random = np.random.default_rng(seed)
     n = len(groups)
@@ -181,8 +181,8 @@ def ratio_of_sums(
         return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
 
     random = np.random.default_rng(seed)
-    drawn = ratio(table[random.integers(n, size=(DRAWS, n))].sum(axis=1))
-    lo, hi = np.exp(bounds(np.log(drawn), level, n))
+    drawn = ratio(table[random.integers(n, size=(RESAMPLES, n))].sum(axis=1))
+    lo, hi = np.exp(bootstrap_bounds(np.log(drawn), level, n))
     return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n)
 
 
@@ -197,8 +197,8 @@ def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: 
     if not np.isfinite(table).all() or (table <= 0).any():
         return Missing("a time is not a positive finite number", n)
     random = np.random.default_rng(seed)
-    medians = np.median(table[random.integers(n, size=(DRAWS, n))], axis=1)
-    lo, hi = bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
+    medians = np.median(table[random.integers(n, size=(RESAMPLES, n))], axis=1)
+    lo, hi = bootstrap_bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
     center = np.median(table, axis=0)
     return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n)
 

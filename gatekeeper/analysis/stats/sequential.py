@@ -20,21 +20,21 @@ import numpy as np
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 
-Word = Literal["pass", "fail", "go on"]
+Decision = Literal["pass", "fail", "go on"]
 
-LEAST = 8
+MIN_CANARIES = 8
 """With fewer canaries nothing is decided: their spread is not known well enough to carry a heavy tail."""
 GROWTH = 1.5
 """Each look has this many times the answers of the look before: more looks cost error, fewer cost answers."""
 RESTARTED = 2.0
 """The same where every look costs restarts of a process."""
-NARROW = 1.15
+MIN_LAST_STRETCH = 1.15
 """A last stretch shorter than this is joined to the one before it."""
-GRID = 400
+GRID_POINTS = 400
 """Points of the numerical integration; boundaries are then right to three decimals."""
-REACH = 8.0
+GRID_DEVIATIONS = 8.0
 """Standard deviations integrated over: beyond lies less than any error that is spent."""
-CHANGED = "the looks contradict each other"
+CONTRADICTION = "the looks contradict each other"
 _NORMAL = NormalDist()
 
 
@@ -43,22 +43,22 @@ def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> t
 
     One look comes when each of the *canaries* was asked once: after that answers are repeats.
     """
-    counts = [min(LEAST, budget)]
+    counts = [min(MIN_CANARIES, budget)]
     for end in (min(canaries or budget, budget), budget):
         while counts[-1] < end:
             counts.append(min(end, math.ceil(counts[-1] * growth)))
-        if len(counts) > 1 and counts[-1] < NARROW * counts[-2] and counts[-2] != canaries:
+        if len(counts) > 1 and counts[-1] < MIN_LAST_STRETCH * counts[-2] and counts[-2] != canaries:
             del counts[-2]
     return tuple(counts)
 
 
-def spent(share: float, error: float) -> float:
+def error_spent(share: float, error: float) -> float:
     """Return the error spent once *share* of the budget is used: Pocock's kind of spending (Lan & DeMets 1983)."""
     return error * math.log(1 + (math.e - 1) * min(1.0, share))
 
 
 @cache
-def errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[float, ...]:
+def nominal_errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[float, ...]:
     """Return the nominal one-sided error of each look, such that all looks together err with probability *error*.
 
     The recursion of Armitage, McPherson & Rowe (1969) over the Brownian motion of the score. Repeats of a canary add
@@ -70,16 +70,16 @@ def errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[float, .
     then, already = 0.0, 0.0
     for count in counts:
         now = min(1.0, count / budget)
-        share = spent(now, error) - already
+        share = error_spent(now, error) - already
         if share <= 0:
             found.append(0.0)
             continue
-        step, top = math.sqrt(now - then), REACH * math.sqrt(now)
+        step, top = math.sqrt(now - then), GRID_DEVIATIONS * math.sqrt(now)
         edge = _edge(grid, mass, step, share, top)
         found.append(_NORMAL.cdf(-edge / math.sqrt(now)))
-        below = np.linspace(-top, edge, GRID)
+        below = np.linspace(-top, edge, GRID_POINTS)
         density = np.exp(-0.5 * ((below[:, None] - grid[None, :]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
-        weights = np.full(GRID, below[1] - below[0])
+        weights = np.full(GRID_POINTS, below[1] - below[0])
         weights[[0, -1]] /= 2
         grid, mass = below, (density @ mass) * weights
         then, already = now, already + share
@@ -105,8 +105,8 @@ def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> 
     than *least_spread* allows, a deviation known from elsewhere: these few may be alike by chance.
     """
     n = len(logs)
-    if n < LEAST:
-        return Missing(f"too few canaries in both arms: {n}, need {LEAST} to decide", n)
+    if n < MIN_CANARIES:
+        return Missing(f"too few canaries in both arms: {n}, need {MIN_CANARIES} to decide", n)
     if not all(math.isfinite(value) for value in logs):
         return Missing("a ratio is not a positive finite number", n)
     if not 0 < error < 0.5:
@@ -122,7 +122,7 @@ def _student(level: float, degrees: int) -> float:
     return intervals.student_quantile(level, degrees)
 
 
-def narrowed(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:
+def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:
     """Return what holds after both looks: their intersection, since all looks hold together.
 
     An intersection that is empty is a bound that failed, or a subject that changed: nothing is known then.
@@ -130,12 +130,12 @@ def narrowed(before: Estimate | Missing | None, now: Estimate | Missing) -> Esti
     if isinstance(now, Missing) or before is None:
         return now
     if isinstance(before, Missing):
-        return before if before.because == CHANGED else now
+        return before if before.because == CONTRADICTION else now
     lo, hi = max(before.lo, now.lo), min(before.hi, now.hi)
-    return Estimate(now.center, lo, hi, now.n) if lo <= hi else Missing(CHANGED, now.n)
+    return Estimate(now.center, lo, hi, now.n) if lo <= hi else Missing(CONTRADICTION, now.n)
 
 
-def decide(seen: Estimate | Missing | None, bound: float) -> Word:
+def decide(seen: Estimate | Missing | None, bound: float) -> Decision:
     """Decide against *bound*: pass where the whole interval lies above it, fail where below, else go on."""
     if not isinstance(seen, Estimate):
         return "go on"

@@ -10,7 +10,7 @@ from gatekeeper.core.verdict import Estimate
 
 Array = npt.NDArray[np.float64]
 
-LEAST = 20
+MIN_READINGS = 20
 """Readings below which no slope is given."""
 
 BINS = 100
@@ -28,7 +28,7 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave is
     not taken for a trend.
     """
-    if len(times) < LEAST or max(times) <= min(times):
+    if len(times) < MIN_READINGS or max(times) <= min(times):
         return None
     at, level_of = _thin(times, values)
     first, second = np.triu_indices(len(at), 1)
@@ -46,9 +46,9 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     return Estimate(center, center + wider * min(0.0, below), center + wider * max(0.0, above), len(times))
 
 
-def rises(times: Sequence[float], values: Sequence[float]) -> bool:
+def median_slope_rises(times: Sequence[float], values: Sequence[float]) -> bool:
     """Tell whether the median slope is up; where it is not, neither is its lower bound, and no resample is needed."""
-    if len(times) < LEAST or max(times) <= min(times):
+    if len(times) < MIN_READINGS or max(times) <= min(times):
         return False
     at, level_of = _thin(times, values)
     first, second = np.triu_indices(len(at), 1)

@@ -7,11 +7,18 @@ from functools import cache, partial
 from statistics import fmean, median
 from typing import Any
 
-from gatekeeper.analysis.metrics.comparability import Flaw, lengths, spoiled, unstable_arm
+from gatekeeper.analysis.metrics.comparability import Flaw, length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, gather, paired_ratios, plain_gap, sound
+from gatekeeper.analysis.metrics.paired_answers import (
+    BURST_SHARE,
+    PairedAnswers,
+    pair_answers,
+    paired_ratios,
+    plain_gap,
+    successful,
+)
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance, answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
 from gatekeeper.analysis.plan.ladder import PLAIN, shown
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Plan, Trial, chosen_of
 from gatekeeper.analysis.stats import intervals
@@ -141,14 +148,14 @@ def compared(
     workload: str,
     canaries: Mapping[str, Canary],
     trial: Trial,
-) -> Evidence:
+) -> PairedAnswers:
     """Gather what the sweep recorded of one workload at one trial, and its plain twin; a plain trial has none."""
     mine, plain = (
         tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
     )
     greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
-    return gather(
-        Evidence(
+    return pair_answers(
+        PairedAnswers(
             workload,
             canaries,
             mine,
@@ -178,13 +185,15 @@ def look(
 
     @cache
     def unstable(twin: str) -> tuple[Flaw, ...]:
-        return unstable_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
+        return unstable_plain_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
 
     out = []
     for trial in plan.trials:
         if trial.arm == "candidate":
             evidence = against(trial)
-            one = _seen(slo, trial, evidence, (*unstable(trial.twin), *lengths(evidence, f"{about} of {trial.name}")))
+            one = _seen(
+                slo, trial, evidence, (*unstable(trial.twin), *length_mismatches(evidence, f"{about} of {trial.name}"))
+            )
             name = trial.name
             out.append(
                 replace(
@@ -198,10 +207,10 @@ def look(
     return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -> Seen:
+def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, flaws: tuple[Flaw, ...]) -> Seen:
     measure = measure_of(slo, trial)
     ratio = estimate(measure, evidence)
-    together = BURST * plain_gap(evidence)
+    together = BURST_SHARE * plain_gap(evidence)
     read = partial(decode_rate, together_s=together) if measure == "throughput_ratio" else answer_rate
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", answer_rate
@@ -209,8 +218,8 @@ def _seen(slo: Slo, trial: Trial, evidence: Evidence, flaws: tuple[Flaw, ...]) -
     ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
     answers, claimed = counted_or_claimed(evidence.answers)
-    accepted = [value for one in sound(answers) if (value := acceptance(one.answer)) is not None]
-    if (why := spoiled(flaws).get(measure)) is not None:
+    accepted = [value for one in successful(answers) if (value := acceptance_rate(one.answer)) is not None]
+    if (why := voided_metrics(flaws).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
     rate = median(accepted) if accepted else None
     return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)

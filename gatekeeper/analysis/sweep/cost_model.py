@@ -13,7 +13,7 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import sound
+from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import bursts, decode_rate
 from gatekeeper.core.records import Generation, Role, Setting
@@ -71,7 +71,7 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     """Return, by position of a round, the share of reached proposals that was accepted; ends where none was reached."""
     tried: dict[int, int] = defaultdict(int)
     kept: dict[int, int] = defaultdict(int)
-    for one in sound(answers):
+    for one in successful(answers):
         if one.answer.rounds is not None:
             for at, count in enumerate(one.answer.rounds.tried_by_position):
                 tried[at] += count
@@ -108,7 +108,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
 def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
     """Return what was measured of one setting, or why it can not be explained."""
     known, claimed = counted_or_claimed(tuple(answers))
-    counted = [one for one in sound(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
+    counted = [one for one in successful(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
     accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
@@ -133,7 +133,7 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
     """Return plain decoding's median time per token."""
-    rates = [rate for one in sound(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
+    rates = [rate for one in successful(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
     return 1 / median(rates) if rates else None
 
 

@@ -16,7 +16,7 @@ from statistics import fmean, variance
 from typing import Literal
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, comparable, plain_gap
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, similar_lengths
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.analysis.plan.ladder import level
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, Plan, Trial, concurrency_of
@@ -34,7 +34,9 @@ LOST = 0.25
 """With more pairs lost nothing is decided early."""
 NARROWER = 0.95
 """Repeats that would leave every interval this share of its width or more are not asked for."""
-RESTLESS = math.log(comparability.APART) * math.sqrt(2 * comparability.OFF_SHARE * (1 - comparability.OFF_SHARE))
+RESTLESS = math.log(comparability.MODE_RATIO) * math.sqrt(
+    2 * comparability.OUTLIER_SHARE * (1 - comparability.OUTLIER_SHARE)
+)
 """Plain against plain scatters this much, in logs, where the arm lies in the smallest two heaps that are a finding."""
 PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
 """Stops at which it is known whether the setting gains."""
@@ -105,7 +107,7 @@ def standing(slo: Slo, plan: Plan, records: Records, workload: str, before: int 
     if len(counts) < 2 or not candidates:
         return found
     race = _Race(slo, plan, records, workload, candidates)
-    nominal = sequential.errors(counts, counts[-1], (1 - level(slo)) / len(candidates))
+    nominal = sequential.nominal_errors(counts, counts[-1], (1 - level(slo)) / len(candidates))
     for number in range(1, (len(counts) if before is None else min(before + 1, len(counts)))):
         race.look(found, number, nominal[number - 1])
     return found
@@ -158,17 +160,17 @@ class _Race:
         }
         self._plain = self._answers(records, BASELINE) + self._answers(records, NULL)
         first = tuple(one for at, one in self._plain if at == 0)
-        gap = plain_gap(Evidence(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
+        gap = plain_gap(PairedAnswers(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
         self._measures: dict[str, Callable[[Answer], float | None]] = {
-            "throughput_ratio": partial(decode_rate, together_s=BURST * gap),
+            "throughput_ratio": partial(decode_rate, together_s=BURST_SHARE * gap),
             "answer_throughput_ratio": answer_rate,
         }
         null = [one for one in plan.trials if one.name == NULL]
         self._pairs = {one.name: self._paired(records, one) for one in (*candidates, *null)}
         self._canaries = len({canary for _, _, canary in self._stretch})
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
-        often = [count for count in planned.values() if count >= comparability.HEAP_REPEATS]
-        self._heaps = sum(often) >= comparability.HEAP_ANSWERS
+        often = [count for count in planned.values() if count >= comparability.BIMODAL_REPEATS]
+        self._heaps = sum(often) >= comparability.BIMODAL_ANSWERS
         """The whole plan has answers enough to find two heaps of plain answers."""
 
     def _answers(self, records: Records, trial: str) -> list[tuple[int, Generation]]:
@@ -185,7 +187,7 @@ class _Race:
             twin = plain.get((mine.pair, mine.canary))
             if twin is None:
                 continue
-            fair = comparable((mine, twin), greedy=greedy)
+            fair = similar_lengths((mine, twin), greedy=greedy)
             logs = {name: _log(read, mine, twin) if fair else None for name, read in self._measures.items()}
             found.append(_Pair(at, mine.canary, logs))
         return found
@@ -215,7 +217,7 @@ class _Race:
         seen = {one.name: self._seen(one.name, number) for one in live}
         for name, (_, logs) in seen.items():
             before = found.against_plain.get(name)
-            found.against_plain[name] = sequential.narrowed(before, sequential.interval(list(logs.values()), error))
+            found.against_plain[name] = sequential.intersected(before, sequential.interval(list(logs.values()), error))
             if self._gains(found.against_plain[name], null):
                 found.passed.add(name)
         for one, other in combinations([trial.name for trial in live], 2):
@@ -223,7 +225,7 @@ class _Race:
             if measure == same:
                 apart = [mine[canary] - theirs[canary] for canary in mine if canary in theirs]
                 now = sequential.interval(apart, error)
-                found.apart[one, other] = sequential.narrowed(found.apart.get((one, other)), now)
+                found.apart[one, other] = sequential.intersected(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
         left = [trial for trial in live if trial.name not in found.stops]
         # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
@@ -238,7 +240,7 @@ class _Race:
         pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
         for measure in self._measures:
             logs = [value for one in pairs if (value := one.logs[measure]) is not None]
-            if len(logs) >= max(sequential.LEAST, (1 - LOST) * len(pairs)):
+            if len(logs) >= max(sequential.MIN_CANARIES, (1 - LOST) * len(pairs)):
                 return variance(logs)
         return None
 
@@ -248,7 +250,7 @@ class _Race:
         Counts and spreads decide this, never which setting is ahead of which, so it favours none.
         """
         asked = self._counts[number - 1] / self._canaries
-        if asked < 1 or noise is None or any(len(one) < sequential.LEAST for one in logs):
+        if asked < 1 or noise is None or any(len(one) < sequential.MIN_CANARIES for one in logs):
             return False
         gone = noise * (1 / asked - self._canaries / self._counts[-1])
         apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
@@ -258,8 +260,8 @@ class _Race:
     def _restless(self, plain: Sequence[Generation], noise: float | None) -> bool:
         """Tell whether plain answers may lie in two heaps and are not yet enough to say so."""
         each = Counter(one.canary for one in plain)
-        often = sum(count for count in each.values() if count >= comparability.HEAP_REPEATS)
-        enough = not self._heaps or often >= comparability.HEAP_ANSWERS
+        often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
+        enough = not self._heaps or often >= comparability.BIMODAL_ANSWERS
         return not enough and (noise is None or noise > RESTLESS**2)
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:

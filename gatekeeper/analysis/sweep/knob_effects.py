@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, gather, plain_gap
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, pair_answers, plain_gap
 from gatekeeper.analysis.plan.sweep_plan import Plan, Trial, concurrency_of, defaults
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep import cost_model
@@ -185,7 +185,7 @@ def _models(slo: Slo, records: Records, workload: str, seen: Sequence[Seen]) -> 
             why = "answers under way together share the machine: the time of a round is not its cost"
             out |= {one.trial.name: {"because": why} for one in group}
             continue
-        together = BURST * _gap(plain)
+        together = BURST_SHARE * _gap(plain)
         settings = {
             one.trial.name: cost_model.see(one.trial.setting, _of(records, one.trial.name, workload), together)
             for one in group
@@ -204,7 +204,7 @@ def _of(records: Records, trial: str, workload: str) -> tuple[Generation, ...]:
 
 
 def _gap(plain: tuple[Generation, ...]) -> float:
-    return plain_gap(Evidence("", {}, (), plain, 0.95, 0, greedy=False))
+    return plain_gap(PairedAnswers("", {}, (), plain, 0.95, 0, greedy=False))
 
 
 def _concurrency(
@@ -217,8 +217,8 @@ def _concurrency(
     ratios: dict[int, Estimate | Missing] = {}
     for trial in plan.trials:
         if trial.arm == "candidate" and _only_concurrency(trial, base):
-            evidence = gather(
-                Evidence(
+            evidence = pair_answers(
+                PairedAnswers(
                     workload,
                     canaries,
                     _of(records, trial.name, workload),

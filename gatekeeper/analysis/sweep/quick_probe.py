@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gatekeeper.analysis.metrics.paired_answers import LOST_PAIRS
+from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import PLAIN, level
 from gatekeeper.analysis.plan.sweep_plan import Plan
 from gatekeeper.analysis.stats import sequential
@@ -19,7 +19,7 @@ MOST = 24
 """A probe asks so many canaries at most: it is over in a moment, and what needs more is for a sweep to tell."""
 LOOKS = sequential.looks(MOST)
 """Canaries after which the records are looked at."""
-ENOUGH = sequential.LEAST
+ENOUGH = sequential.MIN_CANARIES
 SMALL = 1.1
 """An interval within this factor of no effect, either way, is an answer too: the effect is small."""
 
@@ -65,9 +65,9 @@ def answer(
     model = accounted(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[seen[0].trial.name]
     ratio = seen[0].ratio
     if isinstance(ratio, Estimate):
-        error = sequential.errors(looks, most, 1 - level(slo))[-1]
+        error = sequential.nominal_errors(looks, most, 1 - level(slo))[-1]
         now = sequential.interval(list(seen[0].logs.values()), error)
-        ratio = sequential.narrowed(before.seen.ratio if before is not None else None, now)
+        ratio = sequential.intersected(before.seen.ratio if before is not None else None, now)
     word, why = _word(ratio)
     if (failing := _failing(records[seen[0].trial.name], workload)) is not None:
         word, why = "unclear", failing
@@ -78,7 +78,7 @@ def _failing(answers: Sequence[Generation], workload: str) -> str | None:
     """Say that a draft loses more of its answers than a ratio may: however fast the others are, it is no help."""
     mine = [one.answer.fault for one in answers if one.workload == workload and one.role is not Role.WARMUP]
     faults = [fault for fault in mine if fault is not None]
-    if len(faults) <= LOST_PAIRS * len(mine):
+    if len(faults) <= MAX_LOST_SHARE * len(mine):
         return None
     return f"{len(faults)} of {len(mine)} answers with the draft were lost: {faults[0]}"
 

@@ -108,7 +108,7 @@ def _document(
 ) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     whole = [np.arange(len(table.tokens))[None, :] for table in tables]
-    drawn = [random.integers(0, len(table.tokens), size=(intervals.DRAWS, len(table.tokens))) for table in tables]
+    drawn = [random.integers(0, len(table.tokens), size=(intervals.RESAMPLES, len(table.tokens))) for table in tables]
     (policy,), (static,) = _blended(tables, columns, whole)
     policies, statics = _blended(tables, columns, drawn)
     at, best = trials.index(plain), int(static.argmax())
@@ -143,7 +143,7 @@ def _blended(
 
 
 def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dict[str, Any]:
-    lo, hi = np.exp(intervals.bounds(np.log(draws), level, n))
+    lo, hi = np.exp(intervals.bootstrap_bounds(np.log(draws), level, n))
     middle = float(center)
     return {"center": rounded(middle), "lo": rounded(float(lo)), "hi": rounded(float(hi)), "n": n}
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics import exactness
-from gatekeeper.analysis.metrics.exactness import Parting
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.metrics.exactness import Divergence
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.ladder import level, speculates
 from gatekeeper.analysis.plan.objectives import promised, sampled, warmed
 from gatekeeper.analysis.plan.sweep_plan import Plan
@@ -25,10 +25,12 @@ def beside(what: str, soak: str) -> str:
     return f"{what}-{soak.removeprefix('soak-')}.jsonl"
 
 
-def parted(seen: Mapping[str, Evidence]) -> dict[str, tuple[Parting, ...]]:
+def parted(seen: Mapping[str, PairedAnswers]) -> dict[str, tuple[Divergence, ...]]:
     """Return, by workload, where greedy answers part from plain decoding's."""
     found = {
-        name: exactness.partings(evidence.answers, evidence.plain) for name, evidence in seen.items() if evidence.greedy
+        name: exactness.divergences(evidence.answers, evidence.plain)
+        for name, evidence in seen.items()
+        if evidence.greedy
     }
     return {name: where for name, where in found.items() if where}
 
@@ -129,14 +131,14 @@ class Case:
     """Why nothing may be promoted whatever the records say: another host than the SLO's, a damaged record."""
 
 
-def evidence_of(case: Case, leg: Leg, workload: str) -> Evidence:
+def evidence_of(case: Case, leg: Leg, workload: str) -> PairedAnswers:
     """Gather what a soak recorded of *workload*, for its metrics."""
     knobs = leg.settings[workload]
     answers = [one for one in case.soaks[leg.name].answers if one.workload == workload]
     plain = tuple(one for one in answers if one.arm == "plain")
     candidate = tuple(one for one in answers if one.arm == "candidate")
-    return gather(
-        Evidence(
+    return pair_answers(
+        PairedAnswers(
             workload,
             {canary.id: canary for canary in case.canaries[workload]},
             candidate if speculates(knobs) else plain,
@@ -159,7 +161,7 @@ def _after(recorded: Recorded | None, file: str, workload: str) -> tuple[Generat
     return tuple(one for one in recorded.answers if one.workload == workload)
 
 
-def partings_of(case: Case, leg: Leg) -> dict[str, tuple[Parting, ...]]:
+def partings_of(case: Case, leg: Leg) -> dict[str, tuple[Divergence, ...]]:
     """Return, by workload, where greedy answers of a soak parted from plain decoding's although they may not."""
     if leg.name not in case.soaks:
         return {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gatekeeper.analysis.metrics import host
-from gatekeeper.analysis.metrics.comparability import Flaw, spoiled
+from gatekeeper.analysis.metrics.comparability import Flaw, voided_metrics
 from gatekeeper.analysis.plan.ladder import PLAIN, shown, speculates, step
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
@@ -152,7 +152,7 @@ def _examined(case: Case, leg: Leg, name: str, choice: Choice, walk: _Walk) -> W
     evidence, knobs = evidence_of(case, leg, name), leg.settings[name]
     flaws = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
     walk.findings += [flaw.finding for flaw in flaws]
-    return judge_workload(case, name, knobs, evidence, choice, spoiled((*walk.flaws, *flaws)))
+    return judge_workload(case, name, knobs, evidence, choice, voided_metrics((*walk.flaws, *flaws)))
 
 
 def _ended(recorded: Recorded) -> str:

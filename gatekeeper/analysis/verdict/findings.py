@@ -4,9 +4,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.comparability import LEAST_ANSWERS, Flaw, lengths, unstable_arm
+from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, Flaw, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import Evidence, sound
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation, Role, Setting
@@ -25,18 +25,24 @@ COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_
 """Metrics that rest on the counters of rounds."""
 
 
-def examine(evidence: Evidence, knobs: Setting, about: str) -> tuple[Flaw, ...]:
+def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Flaw, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
     lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
     served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
-    return (*lies, *silence(evidence, about), *unstable_arm(arms[1], about), *lengths(evidence, about), *served)
+    return (
+        *lies,
+        *silence(evidence, about),
+        *unstable_plain_arm(arms[1], about),
+        *length_mismatches(evidence, about),
+        *served,
+    )
 
 
 def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
     """Return the flaw that answers of one arm came from models of different names: nobody knows what was measured."""
-    names = sorted({one.answer.claims.model for one in sound(arm) if one.answer.claims.model is not None})
+    names = sorted({one.answer.claims.model for one in successful(arm) if one.answer.claims.model is not None})
     if len(names) < 2:
         return ()
     advice = "pin the model the server holds, and look for who else asks it"
@@ -46,7 +52,7 @@ def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
 
 def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
     """Return the flaw that prompts were answered from a cache that should be off: their time to first token is void."""
-    timed = [one for one in sound(answers) if one.role is not Role.WARMUP]
+    timed = [one for one in successful(answers) if one.role is not Role.WARMUP]
     warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
     if not warm:
         return ()
@@ -64,9 +70,9 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
 # Counters
 
 
-def counter_lies(evidence: Evidence, knobs: Setting) -> list[str]:
+def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
     """Return what can not be true of the counters of rounds, ours or claimed."""
-    answers = sound(evidence.answers)
+    answers = successful(evidence.answers)
     tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
     said = [lie for test in tests if (lie := test(answers)) is not None]
     if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
@@ -120,7 +126,7 @@ def _frozen(answers: Sequence[Generation]) -> str | None:
     for place, whose in enumerate(("counted", "claimed")):
         seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
         lengths = {one.answer.output_tokens for one, _ in seen}
-        if len(seen) >= LEAST_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
+        if len(seen) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
             _, drafted, accepted = seen[0][1]
             word = ("our counters", "its claims")[place]
             if drafted > 0:
@@ -140,7 +146,7 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
     return None
 
 
-def _all_accepted_for_nothing(evidence: Evidence, answers: Sequence[Generation]) -> str | None:
+def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generation]) -> str | None:
     ratio = estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
     for whose in ("counted", "claimed"):
         counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
@@ -152,9 +158,9 @@ def _all_accepted_for_nothing(evidence: Evidence, answers: Sequence[Generation])
     return None
 
 
-def silence(evidence: Evidence, about: str) -> tuple[Flaw, ...]:
+def silence(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
     """Return the flaw that a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
-    long_enough = [one for one in sound(evidence.answers) if (one.answer.output_tokens or 0) > 1]
+    long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
     idle = sum(drafted == 0 for drafted in seen)
     if not idle:
@@ -171,7 +177,7 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     """
     tokens: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     seen: dict[str, set[str]] = defaultdict(set)
-    for one in sound(answers):
+    for one in successful(answers):
         category = canaries[one.workload, one.canary].category
         counts = _counts(one.answer)
         if category is None or not counts or one.role is Role.WARMUP:

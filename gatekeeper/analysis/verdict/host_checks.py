@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.analysis.metrics import host
-from gatekeeper.analysis.metrics.over_time import drift
+from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import level, speculates
 from gatekeeper.analysis.verdict.case import SOAKING, Case, Leg, Recorded, evidence_of
 from gatekeeper.analysis.verdict.checks import check
@@ -57,7 +57,7 @@ def host_segment(segment: int, stretch: int) -> int:
 
 def _sentinels_held(case: Case, leg: Leg) -> bool | None:
     """Tell whether plain decoding's own speed held; None where that is not known."""
-    seen = [drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
+    seen = [plain_drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]
     if not known:
         return None

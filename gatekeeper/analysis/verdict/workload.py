@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
-from gatekeeper.analysis.metrics.paired_answers import Evidence
-from gatekeeper.analysis.metrics.server_claims import as_claimed, counted_or_claimed, noted
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.plan.ladder import shown, speculates
 from gatekeeper.analysis.plan.objectives import promises
 from gatekeeper.analysis.sweep import cost_model
@@ -24,7 +24,7 @@ PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pas
 
 
 def judge_workload(
-    case: Case, name: str, knobs: Setting, evidence: Evidence, choice: Choice, lost: Mapping[str, str]
+    case: Case, name: str, knobs: Setting, evidence: PairedAnswers, choice: Choice, lost: Mapping[str, str]
 ) -> WorkloadVerdict:
     """Judge one workload; metrics that are *lost* to a finding are unproven, and the finding says why."""
     spoken = speculates(knobs)
@@ -46,17 +46,17 @@ def judge_workload(
     return WorkloadVerdict(name, word, shown(knobs), checks, required, because, measured, choice.document())
 
 
-def _estimate(objective: Objective, evidence: Evidence, lost: Mapping[str, str]) -> Estimate | Missing:
+def _estimate(objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str]) -> Estimate | Missing:
     if objective.metric in lost:
         return Missing(lost[objective.metric], len(evidence.answers))
     evidence = replace(evidence, frozen=objective.scope == "frozen")
     if objective.source == "ours":
         return estimate(objective.metric, evidence)
-    seen = estimate(objective.metric, replace(evidence, answers=as_claimed(evidence.answers)))
-    return noted(seen) if isinstance(seen, Estimate) else seen
+    seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
+    return labelled_as_claims(seen) if isinstance(seen, Estimate) else seen
 
 
-def _measured(evidence: Evidence, lost: Mapping[str, str]) -> dict[str, Any]:
+def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers)

@@ -10,9 +10,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, lost_too_many, paired_ratios, plain_gap, sound
-from gatekeeper.analysis.metrics.server_claims import NOTE, counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance, decode_rate
+from gatekeeper.analysis.metrics.paired_answers import (
+    BURST_SHARE,
+    PairedAnswers,
+    paired_ratios,
+    plain_gap,
+    successful,
+    too_many_lost,
+)
+from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Figure, Measured
@@ -43,14 +50,14 @@ class Trace:
     """Why the values are not to be trusted, or can not be had."""
 
 
-def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+def ratios(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
     """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
 
     The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
     """
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
-    together = BURST * plain_gap(evidence)
+    together = BURST_SHARE * plain_gap(evidence)
     values: list[tuple[int, float]] = []
     lost = 0
     for pair in evidence.pairs:
@@ -60,9 +67,9 @@ def ratios(evidence: Evidence, measured: Measured, slack: float) -> Trace:
     return Trace(
         *_split(values),
         bounded=partial(sequential.interval, least_spread=spread(measured.throughput_ratio)),
-        least=lambda _: sequential.LEAST,
+        least=lambda _: sequential.MIN_CANARIES,
         notes=("against plain twins",),
-        missing=lost_too_many(lost, evidence) or "",
+        missing=too_many_lost(lost, evidence) or "",
     )
 
 
@@ -78,7 +85,7 @@ def spread(certified: Figure | None) -> float:
     return half * math.sqrt(certified.n) / intervals.student_quantile(0.95, certified.n - 1)
 
 
-def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> Trace:
+def _against_certified(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
     seen = speeds(evidence)
     if speed is None or ratio is None or speed.center <= 0:
@@ -90,18 +97,18 @@ def _against_certified(evidence: Evidence, measured: Measured, slack: float) -> 
     return Trace(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
 
 
-def speeds(evidence: Evidence) -> Trace:
+def speeds(evidence: PairedAnswers) -> Trace:
     """Return decode tokens per second, answer by answer."""
     return _medians(evidence.answers, decode_rate)
 
 
-def acceptances(evidence: Evidence) -> Trace:
+def acceptances(evidence: PairedAnswers) -> Trace:
     """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
     answers, claimed = counted_or_claimed(evidence.answers)
-    return _medians(answers, acceptance, notes=(NOTE,) if claimed else ())
+    return _medians(answers, acceptance_rate, notes=(CLAIMS_NOTE,) if claimed else ())
 
 
-def faults(evidence: Evidence) -> Trace:
+def faults(evidence: PairedAnswers) -> Trace:
     """Return 1 for each answer that failed, else 0, and what failed last."""
     trace = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
     failed = [one for one in evidence.answers if one.answer.fault is not None]
@@ -111,7 +118,7 @@ def faults(evidence: Evidence) -> Trace:
     return replace(trace, notes=(f"failed last with: {quote(last)}",))
 
 
-def passes(evidence: Evidence, kind: str | None = None) -> Trace:
+def passes(evidence: PairedAnswers, kind: str | None = None) -> Trace:
     """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
     values = []
     for one in evidence.answers:
@@ -121,7 +128,7 @@ def passes(evidence: Evidence, kind: str | None = None) -> Trace:
     return _shares(values)
 
 
-def census(evidence: Evidence, kind: str | None) -> float | None:
+def census(evidence: PairedAnswers, kind: str | None) -> float | None:
     """Return the share of a frozen set that passes once every canary of a *kind* was twice marked alike, else None."""
     marks: dict[str, list[bool]] = {
         name: [] for name in evidence.canaries if _of_kind(evidence.canaries, name, kind) is not None
@@ -148,7 +155,7 @@ def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Can
 def _medians(
     answers: Iterable[Generation], read: Callable[[Answer], float | None], notes: tuple[str, ...] = ()
 ) -> Trace:
-    read_off = [(_ended((one,)), read(one.answer)) for one in sound(answers)]
+    read_off = [(_ended((one,)), read(one.answer)) for one in successful(answers)]
     values = [(at, value) for at, value in read_off if value is not None]
     return Trace(*_split(values), bounded=median_bounds, least=median_needs, notes=notes)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from gatekeeper.analysis.metrics import host_memory, host_throttling
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.ladder import shown, speculates
 from gatekeeper.analysis.verdict.checks import against
 from gatekeeper.core.canary import Canary
@@ -129,13 +129,13 @@ def look_error(terms: Terms, workload: str) -> float:
     return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
 
 
-def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Setting) -> Evidence:
+def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Setting) -> PairedAnswers:
     """Gather the answers of one setting, and the plain ones beside them, no older than the guard looks back."""
     oldest = seen.now_ns - _over(guard, terms) * SECOND
     recent = [one for one in seen.answers if one.workload == workload and one.answer.ended_ns >= oldest]
     wanted = shown(knobs)
-    return gather(
-        Evidence(
+    return pair_answers(
+        PairedAnswers(
             workload,
             terms.canaries.get(workload, {}),
             answers=tuple(one for one in recent if shown(one.setting) == wanted),
@@ -189,7 +189,7 @@ def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
     return replace(estimate, notes=(*estimate.notes, *notes)) if isinstance(estimate, Estimate) else estimate
 
 
-def _paired_passes(guard: Guard, evidence: Evidence, error: float, confidence: float) -> tuple[Check, int | None]:
+def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confidence: float) -> tuple[Check, int | None]:
     """Judge a difference of pass rates: as a fact once both arms gave every canary's answer twice, as the gate does."""
     asked = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
     both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in asked)}
@@ -235,7 +235,7 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
     spans = {recent[-1].segment: (begun, seen.now_ns)}
     recent = [one for one in recent if one.segment in spans]
     read = (
-        host_throttling.throttled_lately
+        host_throttling.throttle_time_by_sensors
         if guard.metric == "throttle_time"
         else partial(host_memory.estimate, guard.metric)
     )
@@ -248,10 +248,10 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
     return Judgement(guard, workload, check, None if isinstance(found, Missing) else recent[-1].at_ns)
 
 
-def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Evidence, Measured, float], Trace]:
+def _passes_against_certified(kind: str | None, figure: str) -> Callable[[PairedAnswers, Measured, float], Trace]:
     """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
 
-    def read(evidence: Evidence, measured: Measured, _: float) -> Trace:
+    def read(evidence: PairedAnswers, measured: Measured, _: float) -> Trace:
         certified: Figure | None = getattr(measured, figure)
         trace = passes(evidence, kind)
         if certified is None:
@@ -272,7 +272,7 @@ def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Eviden
     return read
 
 
-def _by_census(guard: Guard, measured: Measured, evidence: Evidence, check: Check) -> Check:
+def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check: Check) -> Check:
     """Return a pass that the whole frozen set shows, where no interval of a bound at the very top could."""
     known = _CERTIFIED.get(guard.metric)
     figure: Figure | None = getattr(measured, known[1]) if known else None
@@ -292,7 +292,7 @@ _CERTIFIED = {
     "tool_call_pass_delta": ("tool", "tool_call_pass_rate"),
 }
 """The kind of canary that a difference of pass rates is about, and the certified figure it is compared with."""
-_TRACES: dict[str, Callable[[Evidence, Measured, float], Trace]] = {
+_TRACES: dict[str, Callable[[PairedAnswers, Measured, float], Trace]] = {
     "throughput_ratio": ratios,
     "decode_throughput": lambda evidence, _measured, _slack: speeds(evidence),
     "acceptance_rate": lambda evidence, _measured, _slack: acceptances(evidence),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance
+from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.ladder import speculates
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import describe_setting, quote
@@ -137,7 +137,7 @@ class Notices:
             self._failing.add(name)
             return Notice("fault", f"{name}: no answer: {why}", {"because": why}) if new else None
         if speculates(one.setting):
-            told = (acceptance(known.answer) for known in counted_or_claimed((one,))[0])
+            told = (acceptance_rate(known.answer) for known in counted_or_claimed((one,))[0])
             self._tells[name] = self._tells.get(name, False) or any(share is not None for share in told)
         if name not in self._failing:
             return None

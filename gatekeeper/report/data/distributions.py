@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, plain_gap, sound
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
 from gatekeeper.analysis.metrics.timing import bursts, ttft
 from gatekeeper.analysis.plan.ladder import speculates
 from gatekeeper.analysis.sweep.choice import compared
@@ -68,7 +68,7 @@ def spreads(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Spread, .
 
 
 def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
-    found: tuple[str, Mapping[str, object], Evidence] | None = None
+    found: tuple[str, Mapping[str, object], PairedAnswers] | None = None
     for name, recorded in sorted(case.soaks.items()):
         settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
         for knobs in sorted(settings, key=repr)[:1]:
@@ -83,7 +83,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
     if not any(speculates(one.setting) for one in evidence.answers):
         arms = {"plain": evidence}
-    together = BURST * plain_gap(evidence)
+    together = BURST_SHARE * plain_gap(evidence)
     curves: dict[str, dict[str, Curve]] = {}
     for arm, one in arms.items():
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
@@ -92,7 +92,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     return Spread(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
 
 
-def _ratio(evidence: Evidence) -> tuple[float, float, float] | None:
+def _ratio(evidence: PairedAnswers) -> tuple[float, float, float] | None:
     for metric in ("throughput_ratio", "answer_throughput_ratio"):
         if isinstance(seen := estimate(metric, evidence), Estimate):
             near = seen.rounded()
@@ -100,7 +100,7 @@ def _ratio(evidence: Evidence) -> tuple[float, float, float] | None:
     return None
 
 
-def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], Evidence] | None:
+def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:
     ratios = {one["trial"]: one["ratio"] or 0.0 for one in workload.choice.get("settings", ())}
     trials = sorted(case.plan.trials, key=lambda one: (one.arm == "candidate", ratios.get(one.name, -1.0)))
     records = {name: recorded.answers for name, recorded in case.sweep.items()}
@@ -112,16 +112,16 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     return None
 
 
-def _ttft(evidence: Evidence) -> Curve | None:
-    seen = [value for one in sound(evidence.answers) if (value := ttft(one.answer)) is not None]
+def _ttft(evidence: PairedAnswers) -> Curve | None:
+    seen = [value for one in successful(evidence.answers) if (value := ttft(one.answer)) is not None]
     return curve(((value, 1.0) for value in seen), len(seen))
 
 
-def _itl(evidence: Evidence, together_s: float) -> Curve | None:
+def _itl(evidence: PairedAnswers, together_s: float) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
     weighted: list[tuple[float, float]] = []
     answers = 0
-    for one in sound(evidence.answers):
+    for one in successful(evidence.answers):
         gaps = [(gap / tokens, float(tokens)) for gap, tokens in bursts(one.answer, together_s) if tokens]
         answers += bool(gaps)
         weighted += gaps

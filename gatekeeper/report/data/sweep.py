@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, paired_ratios, plain_gap
-from gatekeeper.analysis.metrics.timing import acceptance, answer_rate, bursts, decode_rate, ttft
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, paired_ratios, plain_gap
+from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, bursts, decode_rate, ttft
 from gatekeeper.analysis.plan.ladder import shown
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.sweep.choice import compared
@@ -113,7 +113,7 @@ def _rest(trial: Trial) -> dict[str, Any]:
     return {knob: value for knob, value in trial.setting if knob != "draft" and value is not None}
 
 
-def _estimate(metric: str, evidence: Evidence) -> tuple[float, float, float, int] | None:
+def _estimate(metric: str, evidence: PairedAnswers) -> tuple[float, float, float, int] | None:
     if not evidence.answers or (BY_NAME[metric].against_plain and not evidence.pairs):
         return None
     seen = estimate(metric, evidence)
@@ -123,8 +123,8 @@ def _estimate(metric: str, evidence: Evidence) -> tuple[float, float, float, int
     return near.center, near.lo, near.hi, near.n
 
 
-def _rows(trial: Trial, evidence: Evidence) -> list[Row]:
-    together = BURST * plain_gap(evidence)
+def _rows(trial: Trial, evidence: PairedAnswers) -> list[Row]:
+    together = BURST_SHARE * plain_gap(evidence)
     speed = partial(decode_rate, together_s=together)
     twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
 
@@ -147,7 +147,7 @@ def _rows(trial: Trial, evidence: Evidence) -> list[Row]:
             speed(answer),
             ttft(answer),
             stall(answer),
-            acceptance(answer),
+            acceptance_rate(answer),
         )
         rows.append(
             Row(

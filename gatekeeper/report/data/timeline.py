@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host_series import finite
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
-from gatekeeper.analysis.metrics.paired_answers import BURST, Evidence, plain_gap, sound
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.ladder import shown
 from gatekeeper.analysis.verdict.case import Case, Leg, evidence_of
@@ -181,7 +181,7 @@ def _timeline(
         min(one.at for _, one in answers),
         rounded(axis.length),
         {workload: shown(knobs) for workload, knobs in settings.items()},
-        _dots(answers, axis, {name: BURST * plain_gap(one) for name, one in gathered.items()}),
+        _dots(answers, axis, {name: BURST_SHARE * plain_gap(one) for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, axis, *lane) for lane in LANES),
         tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),
@@ -201,12 +201,12 @@ def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: 
     return tuple(found)
 
 
-def _windows(gathered: Mapping[str, Evidence], axis: _Axis) -> tuple[Window, ...]:
+def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window, ...]:
     found = []
     for workload, evidence in gathered.items():
         length = evidence.window_s
         begun: dict[int, float] = {}
-        for one in sorted(sound(evidence.answers), key=lambda one: one.answer.sent_ns):
+        for one in sorted(successful(evidence.answers), key=lambda one: one.answer.sent_ns):
             if (ended := wall(one.at)) is not None:
                 begun.setdefault(one.segment, ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9)
         for (segment, number), rate in sorted(acceptance_windows(evidence).items()):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from gatekeeper.analysis.metrics.first_tokens import DRAWS, TOKENS, shortest
+from gatekeeper.analysis.metrics.first_tokens import SAMPLES, TOKENS, shortest_prompts
 from gatekeeper.analysis.plan.sweep_plan import plain_of
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.run.requests import Desk, Errand, Observe, Request, ask_missing, request
@@ -22,9 +22,9 @@ def draw(
 def _requests(given: Errand, arm: str) -> Iterator[Request]:
     seed = given.slo.sampling.seed
     for name in given.settings:
-        for canary in shortest(given.canaries[name]):
+        for canary in shortest_prompts(given.canaries[name]):
             short = canary.model_copy(update={"max_tokens": TOKENS})
-            for number in range(DRAWS):
+            for number in range(SAMPLES):
                 seed += 1
                 own = {"seed": 2 * seed + (arm == "candidate")}
                 yield request(given, name, arm, short, Role.DRAW, without=WITHOUT, sampling=own, repeat=number)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.exactness import Parting
+from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
@@ -14,7 +14,7 @@ from gatekeeper.run.requests import Desk
 
 def read_ties(
     slo: Slo,
-    partings: Mapping[str, Sequence[Parting]],
+    partings: Mapping[str, Sequence[Divergence]],
     settings: Mapping[str, Setting],
     canaries: Mapping[str, Sequence[Canary]],
     open_desk: Callable[[], Desk] | None,
@@ -53,7 +53,7 @@ def read_ties(
             observe("tie", {"answered": read, "of": len(missing)})
 
 
-def _tie(workload: str, where: Parting, gap: float | None, fault: str | None, segment: int, at: str) -> Tie:
+def _tie(workload: str, where: Divergence, gap: float | None, fault: str | None, segment: int, at: str) -> Tie:
     return Tie(
         workload,
         where.canary,

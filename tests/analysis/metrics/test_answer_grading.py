@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.answer_grading import Marks, grade
+from gatekeeper.analysis.metrics.answer_grading import Grade, grade
 from gatekeeper.core.canary import Canary
 from tests.builders.slo import answer, canary
 
@@ -16,7 +16,7 @@ RIGHT, LOOSE, WRONG = (True, True), (False, True), (False, False)
 
 def marks(expect: dict[str, Any], text: str = "", calls: tuple[dict[str, Any], ...] = (), **more: Any) -> Any:
     found = grade(canary(expect=expect), answer(text=text, tool_calls=calls, **more))
-    assert isinstance(found, Marks)
+    assert isinstance(found, Grade)
     return (found.strict, found.lenient)
 
 
@@ -272,4 +272,4 @@ def test_every_value_equals_itself(value: Any) -> None:
         }
     )
 
-    assert Marks(strict=True, lenient=True) == grade(wanted, answer(tool_calls=(call("f", x=value),)))
+    assert Grade(strict=True, lenient=True) == grade(wanted, answer(tool_calls=(call("f", x=value),)))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import drift, drifted
-from gatekeeper.analysis.metrics.paired_answers import Evidence
+from gatekeeper.analysis.metrics.over_time import excessive_drift, plain_drift
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import RATIOS
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.verdict import Estimate, Missing
@@ -32,7 +32,7 @@ def test_drift_by_hand() -> None:
     """
     Plain decoding that loses 20 % in log speed over 600 s, and was asked for 570 s of them, lost 19 %.
     """
-    found = known(drift(evidence(*drifting(-0.2))))
+    found = known(plain_drift(evidence(*drifting(-0.2))))
 
     assert pytest.approx((-0.19, -0.19, -0.19, 20)) == (found.lo, found.center, found.hi, found.n)
 
@@ -44,8 +44,8 @@ def test_drift_is_of_decode_speed() -> None:
     slow_start = [_prefilled(one) for one in drifting(-0.2)[1]]
     whole = [replace(one, answer=replace(one.answer, arrivals=one.answer.arrivals[-1:])) for one in drifting(-0.2)[1]]
 
-    assert pytest.approx(-0.19) == known(drift(evidence([], slow_start))).center
-    assert -0.19 < known(drift(evidence([], whole))).center < -0.15
+    assert pytest.approx(-0.19) == known(plain_drift(evidence([], slow_start))).center
+    assert -0.19 < known(plain_drift(evidence([], whole))).center < -0.15
 
 
 def _prefilled(one: Generation) -> Generation:
@@ -60,13 +60,13 @@ def test_too_few_plain_answers_say_how_many_there_were() -> None:
     """
     theirs = [one for one in drifting(-0.2)[1] if one.canary in {"c-0", "c-1"} and not one.pair.startswith("3")]
 
-    found = drift(evidence([], theirs))
+    found = plain_drift(evidence([], theirs))
 
     assert isinstance(found, Missing)
     assert (6, True) == (found.n, "6 pairs of the same canary" in found.because)
 
 
-def drifting_in_noise(change: float, noise: float, role: Role) -> Evidence:
+def drifting_in_noise(change: float, noise: float, role: Role) -> PairedAnswers:
     """Return plain answers whose log speed moves by *change* and scatters by *noise*, late on the clock."""
     chance, theirs = random.Random(7), []
     for one in drifting(change)[1]:
@@ -90,17 +90,17 @@ def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> No
     lie apart are spoiled by a drift that is surely none of chance's, once it looks larger than allowed.
     """
     woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.SENTINEL, Role.BLOCK))
-    moved = known(drift(woven))
+    moved = known(plain_drift(woven))
     near, far = sorted((abs(moved.lo), abs(moved.hi)))
     assert near < 0.05 < abs(moved.center)
     assert moved.lo * moved.hi > 0
 
-    assert drifted(woven) is None
-    assert f"{moved.center:+.1%}" in str(drifted(apart))
-    assert drifted(replace(woven, drift_limit=near)) is None
-    assert drifted(replace(woven, drift_limit=near * 0.99)) is not None
-    assert drifted(replace(apart, drift_limit=abs(moved.center))) is None
-    assert drifted(replace(apart, drift_limit=far)) is None
+    assert excessive_drift(woven) is None
+    assert f"{moved.center:+.1%}" in str(excessive_drift(apart))
+    assert excessive_drift(replace(woven, drift_limit=near)) is None
+    assert excessive_drift(replace(woven, drift_limit=near * 0.99)) is not None
+    assert excessive_drift(replace(apart, drift_limit=abs(moved.center))) is None
+    assert excessive_drift(replace(apart, drift_limit=far)) is None
 
 
 def test_a_drift_that_may_be_chance_spoils_nothing() -> None:
@@ -108,10 +108,10 @@ def test_a_drift_that_may_be_chance_spoils_nothing() -> None:
     Where the interval holds zero, even blocks are compared.
     """
     noisy = drifting_in_noise(0.06, 0.1, Role.BLOCK)
-    moved = known(drift(noisy))
+    moved = known(plain_drift(noisy))
 
     assert moved.lo < 0 < moved.hi
-    assert drifted(replace(noisy, drift_limit=0.0)) is None
+    assert excessive_drift(replace(noisy, drift_limit=0.0)) is None
 
 
 @pytest.mark.parametrize("metric", sorted(RATIOS))
@@ -129,7 +129,7 @@ def test_a_steady_host_does_not_drift() -> None:
     """
     The same speed throughout is no drift.
     """
-    found = known(drift(evidence(*drifting(0.0))))
+    found = known(plain_drift(evidence(*drifting(0.0))))
 
     assert pytest.approx(0.0, abs=1e-9) == found.center
 
@@ -140,7 +140,7 @@ def test_canaries_of_different_speed_are_no_drift() -> None:
     """
     ours, theirs = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
 
-    assert "too few" in because(drift(evidence(ours, theirs)))
+    assert "too few" in because(plain_drift(evidence(ours, theirs)))
 
 
 def test_drift_looks_at_the_last_segment_alone() -> None:
@@ -151,4 +151,4 @@ def test_drift_looks_at_the_last_segment_alone() -> None:
     _, new = drifting(0.0)
     theirs = [*old, *(replace(one, segment=1, key=f"1{one.key}") for one in new)]
 
-    assert pytest.approx(0.0, abs=1e-9) == known(drift(evidence([], theirs))).center
+    assert pytest.approx(0.0, abs=1e-9) == known(plain_drift(evidence([], theirs))).center

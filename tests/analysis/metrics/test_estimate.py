@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
-from gatekeeper.analysis.metrics.first_tokens import DRAWS
-from gatekeeper.analysis.metrics.paired_answers import BURST, plain_gap
+from gatekeeper.analysis.metrics.first_tokens import SAMPLES
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, plain_gap
 from gatekeeper.analysis.metrics.timing import bursts
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL, RATIOS
@@ -202,7 +202,7 @@ def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None
     seen = evidence(ours, theirs)
 
     assert pytest.approx(0.1) == plain_gap(seen)
-    found = bursts(ours[0].answer, BURST * plain_gap(seen))
+    found = bursts(ours[0].answer, BURST_SHARE * plain_gap(seen))
     assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in found]
     assert [2, 1, 1] == [tokens for _, tokens in found]
 
@@ -738,7 +738,7 @@ def _draws(shares: int) -> tuple[Generation, ...]:
     return tuple(
         generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
         for arm, kinds in (("plain", 1), ("candidate", shares))
-        for at in range(DRAWS)
+        for at in range(SAMPLES)
     )
 
 
@@ -752,7 +752,7 @@ def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: boo
     found = known(estimate("first_tokens_p_value", seen))
 
     unasked = replace(seen, canaries={one.id: one for one in canaries(2)})
-    assert (alike, 2 * DRAWS) == (found.center == 1.0, found.n)
+    assert (alike, 2 * SAMPLES) == (found.center == 1.0, found.n)
     assert found == estimate("first_tokens_p_value", seen)
     assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
 

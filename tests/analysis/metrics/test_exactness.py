@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.exactness import (
     TIE_TOLERANCE,
-    Parting,
+    Divergence,
     compare,
-    parting,
-    partings,
+    divergences,
+    first_divergence,
     same_output,
-    warm_agreement,
+    warm_cache_agreement,
 )
 from gatekeeper.core.records import Answer, Arrival, Generation, Role, Tie, setting
 from gatekeeper.core.verdict import Missing
@@ -48,7 +48,7 @@ def test_a_parting_is_the_first_difference(mine: list[int], twin: list[int]) -> 
     """
     Before a parting all tokens are shared, at it they differ; without one, an answer is the start of the other.
     """
-    found = parting("a", answer(mine), answer(twin))
+    found = first_divergence("a", answer(mine), answer(twin))
 
     if found is None:
         short = min(len(mine), len(twin))
@@ -73,9 +73,9 @@ def test_partings_come_once() -> None:
         answer([], "x"),
     ]
 
-    found = partings([made("candidate", one) for one in candidates], plain)
+    found = divergences([made("candidate", one) for one in candidates], plain)
 
-    assert (Parting("a", (1, 2), 3, 4),) == found
+    assert (Divergence("a", (1, 2), 3, 4),) == found
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], *, expec
     """
     A canary agrees only if every repeat and its second turn do; an answer that fails with the cache on differs.
     """
-    seen = warm_agreement(conversation(**changed), {"a"})
+    seen = warm_cache_agreement(conversation(**changed), {"a"})
 
     assert not isinstance(seen, Missing)
     agree, notes = seen
@@ -188,14 +188,14 @@ def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
     records = conversation()
     del records[without]
 
-    assert isinstance(warm_agreement(records, {"a"}), Missing)
+    assert isinstance(warm_cache_agreement(records, {"a"}), Missing)
 
 
 def test_no_canary_is_no_agreement() -> None:
     """
     Nothing asked is nothing proven.
     """
-    assert isinstance(warm_agreement([], set()), Missing)
+    assert isinstance(warm_cache_agreement([], set()), Missing)
 
 
 def test_same_output_by_token_ids() -> None:

@@ -5,20 +5,20 @@ import pytest
 from scipy import stats
 
 from gatekeeper.analysis.metrics.first_tokens import (
-    DRAWS,
     FALSE_ALARM,
-    Draw,
+    SAMPLES,
+    FirstTokens,
     chi_square,
-    detectable,
-    distribution,
+    detectable_change,
+    distribution_test,
+    first_tokens_of,
     p_value,
-    tokens_of,
 )
 from gatekeeper.core.records import Answer, Arrival, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
 
 
-def drawn(rng: np.random.Generator, shares: list[float], count: int = DRAWS) -> list[Draw]:
+def drawn(rng: np.random.Generator, shares: list[float], count: int = SAMPLES) -> list[FirstTokens]:
     return [(int(one),) for one in rng.choice(len(shares), size=count, p=shares)]
 
 
@@ -72,7 +72,7 @@ def test_a_shift_of_the_stated_size_is_seen() -> None:
     A start whose share moves by what `detectable` says is refused at least eight times in ten.
     """
     rng = np.random.default_rng(4)
-    moved = detectable(0.4, DRAWS)
+    moved = detectable_change(0.4, SAMPLES)
     shifted = [0.4 + moved, 0.6 - moved]
 
     seen = [p_value([(drawn(rng, shifted), drawn(rng, [0.4, 0.6]))], at) < FALSE_ALARM for at in range(60)]
@@ -84,7 +84,7 @@ def test_the_same_draws_differ_in_nothing() -> None:
     """
     Arms that drew the very same have the largest p-value there is.
     """
-    same: list[Draw] = [(1,), (2,), (2,)] * 40
+    same: list[FirstTokens] = [(1,), (2,), (2,)] * 40
 
     assert p_value([(same, same)], 1) == 1.0
 
@@ -93,23 +93,23 @@ def test_lost_draws_prove_nothing() -> None:
     """
     Nothing drawn, too many faults in one arm, or a prompt too few: no p-value.
     """
-    plain = [record("plain", at % 2) for at in range(DRAWS)]
-    faulty = [record("candidate", at % 2, fault="died" if at < 10 else None) for at in range(DRAWS)]
-    whole = [record("candidate", at % 2) for at in range(DRAWS)]
+    plain = [record("plain", at % 2) for at in range(SAMPLES)]
+    faulty = [record("candidate", at % 2, fault="died" if at < 10 else None) for at in range(SAMPLES)]
+    whole = [record("candidate", at % 2) for at in range(SAMPLES)]
 
-    assert isinstance(distribution([], 1, 1), Missing)
-    assert isinstance(distribution([*plain, *faulty], 1, 1), Missing)
-    assert isinstance(distribution([*plain, *whole], 2, 1), Missing)
-    assert isinstance(distribution([*plain, *whole], 1, 1), Estimate)
+    assert isinstance(distribution_test([], 1, 1), Missing)
+    assert isinstance(distribution_test([*plain, *faulty], 1, 1), Missing)
+    assert isinstance(distribution_test([*plain, *whole], 2, 1), Missing)
+    assert isinstance(distribution_test([*plain, *whole], 1, 1), Estimate)
 
 
 def test_the_power_is_said() -> None:
     """
     The estimate says how many draws it rests on and what it would have seen.
     """
-    records = [record(arm, at % 2) for arm in ("plain", "candidate") for at in range(DRAWS)]
+    records = [record(arm, at % 2) for arm in ("plain", "candidate") for at in range(SAMPLES)]
 
-    seen = distribution(records, 1, 1)
+    seen = distribution_test(records, 1, 1)
 
     assert isinstance(seen, Estimate)
     assert "drawn" not in seen.notes[0]
@@ -124,8 +124,8 @@ def test_tokens_are_the_first_three() -> None:
     brief = Answer(0, 9, arrivals=(Arrival(1, 1, None, 7),))
 
     assert ((0, 1, 2), (7, "end", "end"), ("hi",), ("hm",)) == (
-        tokens_of(ids),
-        tokens_of(brief),
-        tokens_of(Answer(0, 9, text="hi")),
-        tokens_of(Answer(0, 9, reasoning="hm")),
+        first_tokens_of(ids),
+        first_tokens_of(brief),
+        first_tokens_of(Answer(0, 9, text="hi")),
+        first_tokens_of(Answer(0, 9, reasoning="hm")),
     )

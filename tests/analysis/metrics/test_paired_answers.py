@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import comparable, paired_ratios, plain_gap
+from gatekeeper.analysis.metrics.paired_answers import paired_ratios, plain_gap, similar_lengths
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate
@@ -95,7 +95,7 @@ def test_only_answers_of_like_length_are_compared(
     """
     pair = (generation(answer(output_tokens=mine)), generation(answer(output_tokens=twin), arm="plain"))
 
-    assert same == comparable(pair, greedy=greedy)
+    assert same == similar_lengths(pair, greedy=greedy)
 
 
 def test_every_pair_is_either_read_or_lost() -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import Evidence
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, canaries, evidence, marked, spread, steady, twins
@@ -126,7 +126,7 @@ def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
 FROZEN = canaries(10, expect={"equals": "right"})
 FAULTY = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
 LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, more than 5%", 8)
-UNGIVEN: dict[str, tuple[str, Callable[[], Evidence], Missing]] = {
+UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "no pairs": (

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
-from gatekeeper.analysis.metrics.server_claims import NOTE, as_claimed, claimed_rounds, counted_or_claimed, noted
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.server_claims import (
+    CLAIMS_NOTE,
+    claimed_rounds,
+    counted_or_claimed,
+    labelled_as_claims,
+    with_claimed_rounds,
+)
 from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Rounds, setting
 from gatekeeper.core.verdict import Estimate, fact
@@ -78,7 +84,7 @@ def test_ours_come_first() -> None:
     told = (made(claims=Claims(20, 15)),)
 
     assert (counted, False) == counted_or_claimed(counted)
-    assert (as_claimed(told), True) == counted_or_claimed(told)
+    assert (with_claimed_rounds(told), True) == counted_or_claimed(told)
     assert (False, None) == (counted_or_claimed((made(),))[1], counted_or_claimed((made(),))[0][0].answer.rounds)
 
 
@@ -87,19 +93,19 @@ def test_an_estimate_of_claims_says_so() -> None:
     The acceptance rate of claims is computed as ours would be, and carries its label.
     """
     answers = tuple(made(number, claims=Claims(20, 15)) for number in range(30))
-    evidence = Evidence("w", {}, answers, (), 0.95, 1, greedy=True)
+    evidence = PairedAnswers("w", {}, answers, (), 0.95, 1, greedy=True)
 
-    seen = estimate("acceptance_rate", replace(evidence, answers=as_claimed(answers)))
+    seen = estimate("acceptance_rate", replace(evidence, answers=with_claimed_rounds(answers)))
 
     assert isinstance(seen, Estimate)
     assert pytest.approx(0.75) == seen.center
-    assert (NOTE,) == noted(fact(0.75, 30)).notes
+    assert (CLAIMS_NOTE,) == labelled_as_claims(fact(0.75, 30)).notes
 
 
 def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
     mine = tuple(one for one in answers if one.arm == "candidate")
     plain = tuple(one for one in answers if one.arm == "plain")
-    evidence = gather(Evidence("w", {}, mine, plain, 0.95, 1, greedy=True))
+    evidence = pair_answers(PairedAnswers("w", {}, mine, plain, 0.95, 1, greedy=True))
     return {flaw.finding.kind: flaw.spoils for flaw in examine(evidence, HEAVY, "w")}
 
 
@@ -142,7 +148,7 @@ def test_bursts_show_a_draft_that_nobody_counts(mine: int, plain: int, shown: bo
     """
     answers = tuple(paced(number, "candidate", mine) for number in range(10))
     twins = tuple(paced(number, "plain", plain) for number in range(10))
-    evidence = gather(Evidence("w", {}, answers, twins, 0.95, 1, greedy=True))
+    evidence = pair_answers(PairedAnswers("w", {}, answers, twins, 0.95, 1, greedy=True))
 
     seen = estimate("speculation_engaged", evidence)
 

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.timing import (
-    acceptance,
     acceptance_length,
+    acceptance_rate,
     answer_rate,
     bursts,
+    came_in_bursts,
     decode_rate,
-    in_bursts,
     prefill_rate,
-    split,
+    split_bursts,
     ttft,
 )
 from gatekeeper.core.records import Answer
@@ -104,16 +104,16 @@ def test_acceptance_in_the_fields_terms() -> None:
     """
     one = answer(rounds=counted(2, 8, 6))
 
-    assert (0.75, 4.0) == (acceptance(one), acceptance_length(one))
+    assert (0.75, 4.0) == (acceptance_rate(one), acceptance_length(one))
 
 
 def test_acceptance_of_nothing_drafted_is_unknown() -> None:
     """
     No drafted token is no acceptance, not an acceptance of zero; a server's claim is not our count.
     """
-    assert acceptance(answer(rounds=counted(0, 0, 0))) is None
+    assert acceptance_rate(answer(rounds=counted(0, 0, 0))) is None
     assert acceptance_length(answer(rounds=counted(0, 0, 0))) is None
-    assert acceptance(answer(claims=claimed(10, 9))) is None
+    assert acceptance_rate(answer(claims=claimed(10, 9))) is None
 
 
 def test_bursts_by_rounds() -> None:
@@ -159,7 +159,7 @@ def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], 
 
     found = bursts(one, together)
 
-    first = len(split(one.arrivals, together)[0])
+    first = len(split_bursts(one.arrivals, together)[0])
     assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
     assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
     assert all(gap >= 0 for gap, _ in found)
@@ -196,4 +196,4 @@ def test_an_answer_in_bursts_has_more_tokens_than_bursts(chunks: int, tokens: in
     """
     one = answer([0.1 * at for at in range(1, chunks + 1)], output_tokens=tokens)
 
-    assert told == in_bursts(one, 0.01)
+    assert told == came_in_bursts(one, 0.01)

@@ -639,7 +639,7 @@ def test_expanded_is_wider_for_fewer_units() -> None:
     """
     The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015, 5.3).
     """
-    widths = [intervals.expanded(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
+    widths = [intervals.expanded_percentile(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
 
     assert sorted(widths, reverse=True) == widths
     assert pytest.approx(0.95, abs=0.001) == widths[-1]
@@ -729,8 +729,8 @@ def test_expanded_is_hesterbergs_percentile(n: int) -> None:
     """
     wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
 
-    assert pytest.approx(wide, abs=1e-9) == intervals.expanded(0.95, n)
-    assert 1.0 == intervals.expanded(0.95, 1)
+    assert pytest.approx(wide, abs=1e-9) == intervals.expanded_percentile(0.95, n)
+    assert 1.0 == intervals.expanded_percentile(0.95, 1)
 
 
 def test_fewer_than_no_success_never_happen() -> None:

@@ -24,8 +24,8 @@ def test_looks_grow_to_the_budget(budget: int, growth: float) -> None:
     counts = sequential.looks(budget, growth)
 
     assert budget == counts[-1]
-    assert min(budget, sequential.LEAST) <= counts[0] < sequential.NARROW * sequential.LEAST
-    assert all(after >= sequential.NARROW * before for before, after in pairwise(counts))
+    assert min(budget, sequential.MIN_CANARIES) <= counts[0] < sequential.MIN_LAST_STRETCH * sequential.MIN_CANARIES
+    assert all(after >= sequential.MIN_LAST_STRETCH * before for before, after in pairwise(counts))
 
 
 @given(st.integers(8, 300), st.integers(1, 5), st.sampled_from([sequential.GROWTH, sequential.RESTARTED]))
@@ -43,7 +43,7 @@ def test_the_boundaries_are_the_published_ones() -> None:
     """
     Five even looks, 2.5 % one-sided, Pocock's kind of spending: the table of Lan and DeMets's own program.
     """
-    nominal = sequential.errors((1, 2, 3, 4, 5), 5, 0.025)
+    nominal = sequential.nominal_errors((1, 2, 3, 4, 5), 5, 0.025)
 
     assert [2.438, 2.427, 2.410, 2.397, 2.386] == [round(float(oracle.norm.isf(error)), 3) for error in nominal]
 
@@ -53,7 +53,7 @@ def test_all_looks_together_err_as_often_as_allowed(counts: tuple[int, ...], err
     """
     The chance that a normal score crosses any of its boundaries, by scipy's multivariate normal, is the error spent.
     """
-    nominal = sequential.errors(counts, counts[-1], error)
+    nominal = sequential.nominal_errors(counts, counts[-1], error)
     edges = [float(oracle.norm.isf(one)) for one in nominal]
     ties = [[math.sqrt(min(one, two) / max(one, two)) for one in counts] for two in counts]
 
@@ -66,7 +66,7 @@ def test_one_look_spends_everything() -> None:
     """
     A sweep that looks once, at its end, is the fixed design.
     """
-    assert pytest.approx([0.05], rel=1e-6) == list(sequential.errors((40,), 40, 0.05))
+    assert pytest.approx([0.05], rel=1e-6) == list(sequential.nominal_errors((40,), 40, 0.05))
 
 
 @given(st.lists(FINITE, min_size=8, max_size=60), st.floats(1e-4, 0.2))
@@ -106,8 +106,8 @@ def test_a_decision_is_never_taken_back(logs: list[float], bound: float) -> None
     counts = sequential.looks(30)
     held: Estimate | Missing | None = None
     words: list[str] = []
-    for count, error in zip(counts, sequential.errors(counts, 30, 0.05), strict=True):
-        before, held = held, sequential.narrowed(held, sequential.interval(logs[:count], error))
+    for count, error in zip(counts, sequential.nominal_errors(counts, 30, 0.05), strict=True):
+        before, held = held, sequential.intersected(held, sequential.interval(logs[:count], error))
         if isinstance(before, Estimate) and isinstance(held, Estimate):
             assert before.lo <= held.lo <= held.hi <= before.hi
         words.append(sequential.decide(held, bound))
@@ -121,10 +121,10 @@ def test_looks_that_contradict_each_other_stay_unproven() -> None:
     """
     slow, fast = Estimate(0.8, 0.7, 0.9, 8), Estimate(1.2, 1.1, 1.3, 12)
 
-    torn = sequential.narrowed(slow, fast)
+    torn = sequential.intersected(slow, fast)
 
     assert isinstance(torn, Missing)
-    assert torn == sequential.narrowed(torn, fast)
+    assert torn == sequential.intersected(torn, fast)
 
 
 @given(st.lists(FINITE, min_size=12, max_size=12), st.floats(0.5, 2.0), st.floats(0.0, 1.0))
@@ -165,12 +165,12 @@ def test_all_looks_together_hold(
     ones. Eight canaries in two heaps far apart are nearly coins, for which Student's t is a little too narrow.
     """
     runs, counts = 1500, sequential.looks(budget)
-    nominal = sequential.errors(counts, budget, 0.05)
+    nominal = sequential.nominal_errors(counts, budget, 0.05)
     words = []
     for logs in noise(np.random.default_rng(11), (runs, budget)).tolist():
         held: Estimate | Missing | None = None
         for count, error in zip(counts, nominal, strict=True):
-            held = sequential.narrowed(held, sequential.interval(logs[:count], error))
+            held = sequential.intersected(held, sequential.interval(logs[:count], error))
             if (word := sequential.decide(held, 1.0)) != "go on":
                 break
         words.append(word)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.rehearsal import canaries, slo
-from gatekeeper.analysis.metrics.comparability import HEAP_ANSWERS
+from gatekeeper.analysis.metrics.comparability import BIMODAL_ANSWERS
 from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose, look
 from gatekeeper.analysis.sweep.early_stop import contenders, contests, standing
@@ -207,7 +207,7 @@ def test_a_restless_plain_arm_is_asked_until_its_heaps_would_show() -> None:
 
     plain = len(measured(records)["baseline"]) + len(measured(records)["null"])
     assert {"slower-than-plain"} == {stop.kind for stop in standing(written, plan, records, "work").stops.values()}
-    assert HEAP_ANSWERS <= plain
+    assert BIMODAL_ANSWERS <= plain
     assert len(measured(records)["default"]) < plain / 4
 
 

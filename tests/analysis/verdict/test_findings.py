@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.verdict import findings
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Rounds, setting
@@ -38,9 +38,9 @@ def answered(
     return Generation("t", f"{pair}{canary}", "w", canary, arm, knobs, Role.MEASURED, 0, pair, 1, answer)
 
 
-def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> Evidence:
-    given = Evidence("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
-    return gather(given)
+def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> PairedAnswers:
+    given = PairedAnswers("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
+    return pair_answers(given)
 
 
 def kinds(mine: list[Generation], plain: list[Generation] | None = None) -> set[str]:

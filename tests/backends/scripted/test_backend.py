@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import Evidence, gather
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.backends.scripted.answers import calls_for, match_for, text_for
 from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script, read_script
@@ -74,7 +74,9 @@ def test_a_decreed_ratio_reads_as_decreed(
         for arm in ["candidate" if which == DRAFTING else "plain"]
     ]
     mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
-    evidence = gather(Evidence("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True))
+    evidence = pair_answers(
+        PairedAnswers("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True)
+    )
 
     seen = estimate("throughput_ratio", evidence)
 

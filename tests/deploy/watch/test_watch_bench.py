@@ -21,7 +21,7 @@ from gatekeeper.deploy.watch.guard_samples import (
 from gatekeeper.deploy.watch.guards import crossed_or_kept
 
 HOW: dict[str, tuple[Bounded, Callable[[float], int]]] = {
-    "throughput_ratio": (sequential.interval, lambda _: sequential.LEAST),
+    "throughput_ratio": (sequential.interval, lambda _: sequential.MIN_CANARIES),
     "acceptance_rate": (median_bounds, median_needs),
     "error_rate": (share_bounds, lambda _: SHARES),
 }
