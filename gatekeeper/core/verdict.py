@@ -150,6 +150,8 @@ class Finding:
     about: str
     detail: str
     advice: str = ""
+    voids: frozenset[str] = field(default=frozenset(), compare=False)
+    """Metrics that are unproven because of it."""
 
     def document(self) -> dict[str, Any]:
         """Return the finding as verdict.json writes it."""

@@ -72,7 +72,9 @@ def load_case(
         interval=SAMPLE_S,
         conditions=_conditions_in(events.records),
         weights={one.name: given.profile.weight(one.name, one.tier) for one in given.slo.workload},
-        findings=tuple(Finding(**finding) for finding in manifest.findings),
+        findings=tuple(
+            Finding(one["kind"], one["about"], one["detail"], one.get("advice", "")) for one in manifest.findings
+        ),
         doubts=(*manifest.doubts, *_doubts_in(events.records)),
     )
 

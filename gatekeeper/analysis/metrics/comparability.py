@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median, variance
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, similar_lengths, successful
@@ -29,23 +28,15 @@ MIN_ANSWERS = 8
 """Fewer answers say nothing about the shape of an arm, or about counters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """A finding, and the metrics that are unproven because of it."""
-
-    finding: Finding
-    spoils: frozenset[str] = frozenset()
-
-
-def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
-    """Return the flaw of a plain arm that nothing can be compared with, if it is one."""
+def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding, ...]:
+    """Return a finding if the speed of the plain arm is too variable to compare with."""
     wild = instability(plain)
     advice = "find what else runs on this machine, or what the server does in between, then measure again"
-    return (Flaw(Finding("unstable_arm", about, wild, advice), RATIOS),) if wild is not None else ()
+    return (Finding("unstable_arm", about, wild, advice, voids=RATIOS),) if wild is not None else ()
 
 
-def length_mismatches(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
-    """Return the flaw that answers of a pair differ in length; such pairs are lost to every ratio already."""
+def length_mismatches(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding if answers of a pair differ in length; no ratio counts such pairs."""
     odd = [pair for pair in evidence.pairs if not similar_lengths(pair, greedy=evidence.greedy)]
     if not odd:
         return ()
@@ -54,12 +45,12 @@ def length_mismatches(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
         f"{len(odd)} of {len(evidence.pairs)} pairs differ in length, e.g. {odd[0][0].canary}: {mine} tokens "
         f"against {twin} of plain decoding; they carry no speed"
     )
-    return (Flaw(Finding("length_mismatch", about, detail, "look for truncation or early stops")),)
+    return (Finding("length_mismatch", about, detail, "look for truncation or early stops"),)
 
 
-def voided_metrics(flaws: Iterable[Flaw]) -> Mapping[str, str]:
-    """Return, for each metric that can not be trusted, why."""
-    return {metric: f"{one.finding.kind}: {one.finding.detail}" for one in flaws for metric in sorted(one.spoils)}
+def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
+    """Return the metrics that a finding makes unproven, each with the reason."""
+    return {metric: f"{one.kind}: {one.detail}" for one in findings for metric in one.voids}
 
 
 def instability(plain: Iterable[Generation]) -> str | None:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from statistics import fmean, median
 from typing import Any
 
-from gatekeeper.analysis.metrics.comparability import Flaw, length_mismatches, unstable_plain_arm, voided_metrics
+from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import (
     BURST_SHARE,
@@ -46,7 +46,7 @@ class Seen:
     """The acceptance is the server's claim."""
     noise: Estimate | Missing = NO_NULL
     """Plain against plain by the same measure."""
-    flaws: tuple[Flaw, ...] = ()
+    findings: tuple[Finding, ...] = ()
     stop: Stop | None = None
     """Why it was asked no further than this."""
     passed: bool = False
@@ -121,7 +121,7 @@ class Choice:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return what the sweep gave away, each once."""
-        return tuple(dict.fromkeys(flaw.finding for one in self.seen for flaw in one.flaws))
+        return tuple(dict.fromkeys(finding for one in self.seen for finding in one.findings))
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
@@ -184,7 +184,7 @@ def look(
     stood = standing(slo, plan, records, workload)
 
     @cache
-    def unstable(twin: str) -> tuple[Flaw, ...]:
+    def unstable(twin: str) -> tuple[Finding, ...]:
         return unstable_plain_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
 
     out = []
@@ -207,7 +207,7 @@ def look(
     return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, flaws: tuple[Flaw, ...]) -> Seen:
+def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Finding, ...]) -> Seen:
     measure = measure_of(slo, trial)
     ratio = estimate(measure, evidence)
     together = BURST_SHARE * plain_gap(evidence)
@@ -219,10 +219,10 @@ def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, flaws: tuple[Flaw, ..
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
     answers, claimed = counted_or_claimed(evidence.answers)
     accepted = [value for one in successful(answers) if (value := acceptance_rate(one.answer)) is not None]
-    if (why := voided_metrics(flaws).get(measure)) is not None:
+    if (why := voided_metrics(findings).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
     rate = median(accepted) if accepted else None
-    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, flaws=flaws)
+    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
 
 def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
@@ -235,7 +235,9 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
-        doubt = because if any(measure_of(slo, default.trial) in flaw.spoils for flaw in default.flaws) else None
+        doubt = (
+            because if any(measure_of(slo, default.trial) in finding.voids for finding in default.findings) else None
+        )
         return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
     racing = [one for one in known if not one.abandoned] or known
     best = max(racing, key=_center)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gatekeeper.analysis.metrics import host
-from gatekeeper.analysis.metrics.comparability import Flaw, voided_metrics
+from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.plan.ladder import PLAIN, shown, speculates, step
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
@@ -51,8 +51,8 @@ class _Walk:
     transitions: list[Transition] = field(default_factory=list)
     host_checks: dict[str, Check] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    flaws: tuple[Flaw, ...] = ()
-    """What the sweep gave away about the subject as a whole."""
+    controls: tuple[Finding, ...] = ()
+    """Findings of the sweep about the subject as a whole."""
     doubts: list[str] = field(default_factory=list)
 
 
@@ -64,9 +64,9 @@ def conclude(case: Case) -> Conclusion:
         rungs=dict.fromkeys(choices, ()),
         doubts=[*case.doubts, *doubts, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
         findings=[finding for choice in choices.values() for finding in choice.findings],
-        flaws=controls_of(case),
+        controls=controls_of(case),
     )
-    walk.findings += [flaw.finding for flaw in walk.flaws]
+    walk.findings += walk.controls
     _first_transitions(case, choices, walk)
     needs: tuple[Leg, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
@@ -150,9 +150,9 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
 def _examined(case: Case, leg: Leg, name: str, choice: Choice, walk: _Walk) -> WorkloadVerdict:
     """Note what a workload's records give away, then judge it without what can not be trusted."""
     evidence, knobs = evidence_of(case, leg, name), leg.settings[name]
-    flaws = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
-    walk.findings += [flaw.finding for flaw in flaws]
-    return judge_workload(case, name, knobs, evidence, choice, voided_metrics((*walk.flaws, *flaws)))
+    findings = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
+    walk.findings += findings
+    return judge_workload(case, name, knobs, evidence, choice, voided_metrics((*walk.controls, *findings)))
 
 
 def _ended(recorded: Recorded) -> str:

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, Flaw, length_mismatches, unstable_plain_arm
+from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
@@ -25,10 +25,10 @@ COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_
 """Metrics that rest on the counters of rounds."""
 
 
-def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Flaw, ...]:
+def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
-    lies = [Flaw(Finding("counter_lie", about, lie, advice), COUNTED) for lie in counter_lies(evidence, knobs)]
+    lies = [Finding("counter_lie", about, lie, advice, COUNTED) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
     served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
     return (
@@ -40,18 +40,19 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Flaw, 
     )
 
 
-def swapped(arm: Sequence[Generation], about: str) -> tuple[Flaw, ...]:
-    """Return the flaw that answers of one arm came from models of different names: nobody knows what was measured."""
+def swapped(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
+    """Return a finding if answers of one arm name different models: what was measured is unknown."""
     names = sorted({one.answer.claims.model for one in successful(arm) if one.answer.claims.model is not None})
     if len(names) < 2:
         return ()
     advice = "pin the model the server holds, and look for who else asks it"
-    found = Finding("model_swapped", about, f"answers of one arm came from {' and '.join(names)}", advice)
-    return (Flaw(found, frozenset(name for name, metric in BY_NAME.items() if not metric.host)),)
+    detail = f"answers of one arm came from {' and '.join(names)}"
+    voids = frozenset(name for name, metric in BY_NAME.items() if not metric.host)
+    return (Finding("model_swapped", about, detail, advice, voids),)
 
 
-def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
-    """Return the flaw that prompts were answered from a cache that should be off: their time to first token is void."""
+def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ...]:
+    """Return a finding if prompts were answered from a cache that should be off: it voids the time to first token."""
     timed = [one for one in successful(answers) if one.role is not Role.WARMUP]
     warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
     if not warm:
@@ -61,7 +62,7 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Flaw, ...]:
         f"{len(warm)} of {len(timed)} prompts were partly cached, up to {one.answer.claims.cached_tokens} of "
         f"{one.answer.prompt_tokens} tokens ({one.canary})"
     )
-    return (Flaw(Finding("warm_prompt", about, detail, "switch the server's prompt cache off"), PREFILLED),)
+    return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
 
 
 # An arm
@@ -158,8 +159,8 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
     return None
 
 
-def silence(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
-    """Return the flaw that a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
+def silence(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding if a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
     long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
     idle = sum(drafted == 0 for drafted in seen)
@@ -167,11 +168,11 @@ def silence(evidence: PairedAnswers, about: str) -> tuple[Flaw, ...]:
         return ()
     detail = f"a draft is set, and in {idle} of {len(seen)} answers it proposed nothing"
     advice = "look why the server ignores the draft: its log, its version, the pair's vocabularies"
-    return (Flaw(Finding("silent_speculation", about, detail, advice)),)
+    return (Finding("silent_speculation", about, detail, advice),)
 
 
-def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Flaw | None:
-    """Return the flaw that canaries nobody can foresee are accepted as often as the most predictable ones.
+def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Finding | None:
+    """Return a finding if unpredictable canaries are accepted as often as the most predictable ones.
 
     `canaries` is by (workload, id).
     """
@@ -195,4 +196,4 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
         return None
     detail = f"{lowest:.0%} of what no draft can foresee is accepted, and {rates[name]:.0%} of '{name}'"
     advice = "acceptance that does not depend on the text is not acceptance: look at what is counted"
-    return Flaw(Finding("counter_lie", "negative control", detail, advice), COUNTED)
+    return Finding("counter_lie", "negative control", detail, advice, COUNTED)

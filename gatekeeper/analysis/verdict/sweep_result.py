@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.comparability import Flaw
 from gatekeeper.analysis.plan.sweep_plan import with_conditions
 from gatekeeper.analysis.sweep.choice import Choice, choose, look
 from gatekeeper.analysis.sweep.knob_effects import accounted
 from gatekeeper.analysis.verdict.case import Case, backwards
 from gatekeeper.analysis.verdict.findings import negative_control
 from gatekeeper.core.records import Role, Setting
+from gatekeeper.core.verdict import Finding
 
 
 def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
@@ -35,14 +35,14 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
     return choices, broken
 
 
-def controls_of(case: Case) -> tuple[Flaw, ...]:
+def controls_of(case: Case) -> tuple[Finding, ...]:
     """Return what the default setting of the sweep gives away across workloads."""
     default = next((trial.name for trial in case.plan.trials if trial.arm == "candidate"), None)
     if default is None or default not in case.sweep:
         return ()
     canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
-    flaw = negative_control(case.sweep[default].answers, canaries)
-    return (flaw,) if flaw is not None else ()
+    finding = negative_control(case.sweep[default].answers, canaries)
+    return (finding,) if finding is not None else ()
 
 
 def _trouble(case: Case, trial: str) -> str | None:

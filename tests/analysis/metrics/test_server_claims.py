@@ -106,7 +106,7 @@ def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
     mine = tuple(one for one in answers if one.arm == "candidate")
     plain = tuple(one for one in answers if one.arm == "plain")
     evidence = pair_answers(PairedAnswers("w", {}, mine, plain, 0.95, 1, greedy=True))
-    return {flaw.finding.kind: flaw.spoils for flaw in examine(evidence, HEAVY, "w")}
+    return {finding.kind: finding.voids for finding in examine(evidence, HEAVY, "w")}
 
 
 def test_a_swapped_model_voids_the_arm() -> None:

@@ -44,7 +44,7 @@ def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> P
 
 
 def kinds(mine: list[Generation], plain: list[Generation] | None = None) -> set[str]:
-    return {flaw.finding.kind for flaw in findings.examine(evidence(mine, plain), HEAVY, "w")}
+    return {finding.kind for finding in findings.examine(evidence(mine, plain), HEAVY, "w")}
 
 
 HONEST = Rounds(5, 20, 15)
@@ -124,10 +124,10 @@ def test_a_truncated_answer_is_no_speed() -> None:
     mine = [answered("c-1", tokens=13, seconds=0.1, rounds=Rounds(4, 16, 9))]
     plain = [answered("c-1", tokens=200, arm="plain")]
 
-    flaws = findings.examine(evidence(mine, plain), HEAVY, "w")
+    mismatches = findings.examine(evidence(mine, plain), HEAVY, "w")
 
-    assert ["length_mismatch"] == [flaw.finding.kind for flaw in flaws]
-    assert "13 tokens against 200" in flaws[0].finding.detail
+    assert ["length_mismatch"] == [finding.kind for finding in mismatches]
+    assert "13 tokens against 200" in mismatches[0].detail
 
 
 @given(st.integers(0, 1000), st.sampled_from([(6, 2), (12, 3), (24, 2)]), st.floats(0.0, 0.12))
