@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
 from gatekeeper.backends.dialects import llama_server  # noqa: E402
-from gatekeeper.backends.dialects.dialect import Wanted  # noqa: E402
+from gatekeeper.backends.dialects.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.server import Server  # noqa: E402
 from gatekeeper.backends.server_backend import open_backend  # noqa: E402
 from gatekeeper.core.canary import parse  # noqa: E402
-from gatekeeper.core.interfaces import Ask, Sampling  # noqa: E402
+from gatekeeper.core.interfaces import DecodeRequest, Sampling  # noqa: E402
 from gatekeeper.core.records import setting  # noqa: E402
 from gatekeeper.core.subject import Subject  # noqa: E402
 from tools import write_gguf  # noqa: E402
@@ -41,12 +41,12 @@ class Asking:
 
     told = True
 
-    def __call__(self, wanted: Wanted) -> dict[str, Any]:
+    def __call__(self, wanted: ServerRequest) -> dict[str, Any]:
         """Return the request."""
         return {**llama_server.request(wanted), "timings_per_token": self.told}
 
 
-def speed(server: Server, ask: Ask) -> float:
+def speed(server: Server, ask: DecodeRequest) -> float:
     """Return tokens a second of the whole answer: one this fast may arrive in a single read."""
     answer = server.answer(ask)
     if answer.fault is not None or not answer.output_tokens:
@@ -81,7 +81,7 @@ def main() -> None:
         ratios, speeds = [], []
         with backend.start(PLAIN) as server:
             for number in range(-3, pairs):
-                ask = Ask(canaries[number % len(canaries)], PLAIN, Sampling())
+                ask = DecodeRequest(canaries[number % len(canaries)], PLAIN, Sampling())
                 seen = {}
                 for told in draw.sample((True, False), 2):
                     asking.told = told

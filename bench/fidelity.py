@@ -29,8 +29,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from gatekeeper.backends.http.chat import Said, understand
-from gatekeeper.backends.http.stream import Heard, hear
+from gatekeeper.backends.http.chat import ChatResponse, read_answer
+from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.core.records import Answer
 
 SOURCE = Path(__file__).with_name("fidelity_server.c")
@@ -43,7 +43,7 @@ FLOOD_TOKENS, FLOOD_STREAMS = 4_000, 8
 PROMISED = 8
 """Streams up to which the goals are meant; more are a bench, not a promise."""
 
-Told = tuple[Answer, Said]
+Told = tuple[Answer, ChatResponse]
 One = TypeVar("One")
 
 
@@ -125,16 +125,16 @@ def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -
     return told, time.monotonic() - wall, time.process_time() - cpu
 
 
-def told(heard: Heard, tokens: int) -> Told:
+def told(heard: RawResponse, tokens: int) -> Told:
     """Return what was understood; an answer with a fault ends the benchmark."""
-    answer, said = understand(heard)
+    answer, said = read_answer(heard)
     if answer.fault is not None or len(answer.arrivals) != tokens:
         raise RuntimeError(f"{len(answer.arrivals)} of {tokens} tokens came: {answer.fault}")
     return answer, said
 
 
-def request(url: str, seed: int, *, first: int, gap: int, most: int, tokens: int) -> Heard:
-    return hear(f"{url}/{first}/{gap}/{most}/{tokens}/{seed + 1}", b"{}", headers={}, timeout=30)
+def request(url: str, seed: int, *, first: int, gap: int, most: int, tokens: int) -> RawResponse:
+    return post(f"{url}/{first}/{gap}/{most}/{tokens}/{seed + 1}", b"{}", headers={}, timeout=30)
 
 
 def measure(url: str, pace: str, streams: int, seconds: float) -> Row:
@@ -164,7 +164,7 @@ def flood(url: str, seconds: float) -> dict[str, float]:
     """Return how many tokens a second one process reads, and how many it reads and understands."""
     each = max(2, round(seconds * LEAST_RATE / FLOOD_TOKENS / FLOOD_STREAMS))
 
-    def read(seed: int) -> Heard:
+    def read(seed: int) -> RawResponse:
         return request(url, seed, first=0, gap=0, most=1, tokens=FLOOD_TOKENS)
 
     _, reading, _ = together(FLOOD_STREAMS, each, 0, read)

@@ -26,12 +26,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.http.chat import settle
+from gatekeeper.backends.http.chat import resolve
 from gatekeeper.backends.process import environment
 from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import Ask, Sampling
-from gatekeeper.core.interfaces import Subject as Worker
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, Sampling
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.subject import Subject
 
@@ -109,11 +108,11 @@ class Bare:
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    def speed(self, ask: Ask) -> tuple[int, float]:
+    def speed(self, ask: DecodeRequest) -> tuple[int, float]:
         """Return the tokens of one answer and its decode tokens per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(settle(ask))).encode() + b"\n")
+        self._process.stdin.write(json.dumps(asdict(resolve(ask))).encode() + b"\n")
         self._process.stdin.flush()
         tokens, span_ns = json.loads(self._process.stdout.readline())
         return tokens, (tokens - 1) / (span_ns / 1e9)
@@ -125,11 +124,11 @@ class Bare:
         self._process.wait()
 
 
-def asks(which: Setting, pairs: int, max_tokens: int) -> list[Ask]:
+def asks(which: Setting, pairs: int, max_tokens: int) -> list[DecodeRequest]:
     """Return one ask a pair: hot enough that the stop token is rare, seeded so that both sides draw the same."""
     message = {"role": "user", "content": "write a tale of the otter by the lake."}
     return [
-        Ask(
+        DecodeRequest(
             Canary.model_validate({"id": f"pair-{number}", "messages": [message]}),
             which,
             Sampling(temperature=1.5, seed=number, max_tokens=max_tokens),
@@ -138,12 +137,12 @@ def asks(which: Setting, pairs: int, max_tokens: int) -> list[Ask]:
     ]
 
 
-def compare(arm: str, which: Setting, worker: Worker, bare: Bare, pairs: int, max_tokens: int) -> Result:
+def compare(arm: str, which: Setting, worker: RunningSystem, bare: Bare, pairs: int, max_tokens: int) -> Result:
     """Measure one arm: the same asks on both sides, in drawn order."""
     draw, logs, tokens = random.Random(1), list[float](), 0
     seen: dict[str, list[float]] = {"worker": [], "bare": []}
 
-    def by_worker(ask: Ask) -> tuple[int, float]:
+    def by_worker(ask: DecodeRequest) -> tuple[int, float]:
         answer = worker.answer(ask)
         if answer.fault is not None or len(answer.arrivals) < 2:
             sys.exit(f"the worker failed: {answer.fault}")

@@ -35,7 +35,7 @@ from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, Sampling
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.slo import Slo
 
@@ -155,7 +155,7 @@ def truths(script: Mapping[str, Any]) -> dict[int, float]:
     sampling = Sampling(max_tokens=256)
 
     def answers(**knobs: Any) -> list[Answer]:
-        return [resident.answer(Ask(canary, setting(**knobs), sampling)) for canary in prompts()]
+        return [resident.answer(DecodeRequest(canary, setting(**knobs), sampling)) for canary in prompts()]
 
     answers(draft=None)
     plain = answers(draft=None)

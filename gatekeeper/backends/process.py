@@ -110,7 +110,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Launched:
+class ServerProcess:
     """A server program under its guard, with its log."""
 
     def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
@@ -169,14 +169,14 @@ def launch(
     start_timeout: float,
     install: str,
     ours: bool = False,
-) -> Launched:
+) -> ServerProcess:
     """Start *command* and wait until it is *ready*, which gets its pid.
 
     Raise InputError where the program is missing, exits, or is not ready within *start_timeout* seconds; the log's
     tail is quoted.
     """
     program = find_program(command[0], install=install)
-    launched = Launched([program, *command[1:]], log=log, ours=ours)
+    launched = ServerProcess([program, *command[1:]], log=log, ours=ours)
     try:
         _await(launched, " ".join(command), ready, start_timeout)
     except BaseException:
@@ -200,7 +200,7 @@ def listens(pid: int, port: int) -> bool:
     return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in opened)
 
 
-def _await(launched: Launched, spoken: str, ready: Callable[[int], bool], start_timeout: float) -> None:
+def _await(launched: ServerProcess, spoken: str, ready: Callable[[int], bool], start_timeout: float) -> None:
     deadline = time.monotonic() + start_timeout
     while not ready(launched.pid):
         if (ended := launched.ending(patience=_POLL_S)) is not None:

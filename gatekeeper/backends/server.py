@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gatekeeper.backends.dialects.dialect import Counters, Dialect, Wanted
+from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
-from gatekeeper.backends.http.chat import PLAIN, settle, understand
-from gatekeeper.backends.http.stream import hear
-from gatekeeper.backends.process import Launched
+from gatekeeper.backends.http.chat import PLAIN, read_answer, resolve
+from gatekeeper.backends.http.stream import post
+from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import Ask, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, Sampling
 from gatekeeper.core.records import Answer, Claims, Setting
 from gatekeeper.core.subject import Subject
 
@@ -24,7 +24,7 @@ _PING = Canary.model_validate({"id": "ping", "messages": [{"role": "user", "cont
 
 
 @dataclass(frozen=True, slots=True)
-class Tongue:
+class RequestFormat:
     """How one server is spoken to."""
 
     dialect: Dialect
@@ -36,15 +36,15 @@ class Tongue:
     """What it calls each draft."""
     cache: bool
 
-    def wanted(self, ask: Ask) -> Wanted:
+    def wanted(self, ask: DecodeRequest) -> ServerRequest:
         """Return *ask* in the server's names; a seed is left out where it would change more than the draw."""
-        asked, knobs = settle(ask), dict(ask.setting)
+        asked, knobs = resolve(ask), dict(ask.setting)
         if (knobs.get("concurrency") or 1) > 1:
             asked = replace(asked, seed=None)
         draft = None if asked.draft is None else self.drafts[asked.draft]
-        return Wanted(asked, knobs, self.model, draft, self.cache)
+        return ServerRequest(asked, knobs, self.model, draft, self.cache)
 
-    def body(self, wanted: Wanted) -> bytes:
+    def body(self, wanted: ServerRequest) -> bytes:
         """Return the request, the knobs of the SLO's own table included."""
         fields, knobs = self.dialect.request(wanted), wanted.knobs
         for name, place in self.subject.knobs.items():
@@ -56,12 +56,12 @@ class Tongue:
 class Server:
     """One server, launched by us or running already; answers may be asked for from many threads."""
 
-    def __init__(self, launched: Launched | None, root: str, started_for: Setting, tongue: Tongue) -> None:
+    def __init__(self, launched: ServerProcess | None, root: str, started_for: Setting, tongue: RequestFormat) -> None:
         self.launched, self.root = launched, root
         self._tongue, self._started_for, self._draft = tongue, started_for, dict(started_for).get("draft")
         self._closed = False
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: DecodeRequest) -> Answer:
         """Answer one request; a dead server, a torn or senseless stream and silence are the answer's fault."""
         self._check_draft(ask)
         dialect, wanted = self._tongue.dialect, self._tongue.wanted(ask)
@@ -79,18 +79,18 @@ class Server:
 
     def ping(self, timeout: float) -> Answer:
         """Ask for one token with the setting it was started for, waiting *timeout* seconds."""
-        return self._hear(self._tongue.wanted(asked_for(self._started_for)), timeout)
+        return self._hear(self._tongue.wanted(shortest_request(self._started_for)), timeout)
 
-    def _hear(self, wanted: Wanted, timeout: float) -> Answer:
+    def _hear(self, wanted: ServerRequest, timeout: float) -> Answer:
         if self._closed:
             now = SystemClock().now_ns()
             return Answer(now, now, fault="no connection: it was closed")
         dialect = self._tongue.dialect
-        heard = hear(self.root + dialect.path, self._tongue.body(wanted), headers=self._tongue.headers, timeout=timeout)
-        answer, said = understand(heard, tokens_of=dialect.tokens_of)
+        heard = post(self.root + dialect.path, self._tongue.body(wanted), headers=self._tongue.headers, timeout=timeout)
+        answer, said = read_answer(heard, tokens_of=dialect.tokens_of)
         return dialect.read(answer, said) if answer.fault is None else answer
 
-    def _check_draft(self, ask: Ask) -> None:
+    def _check_draft(self, ask: DecodeRequest) -> None:
         dialect = self._tongue.dialect
         switched = dialect.switches and ("draft" not in dialect.restart_knobs or ask.draft is None)
         if ask.draft != self._draft and not switched:
@@ -135,9 +135,9 @@ class Server:
         self.close()
 
 
-def asked_for(setting: Setting) -> Ask:
+def shortest_request(setting: Setting) -> DecodeRequest:
     """Return the shortest request with *setting*."""
-    return Ask(_PING, setting, Sampling())
+    return DecodeRequest(_PING, setting, Sampling())
 
 
 def _plain(answer: Answer) -> Answer:

@@ -25,7 +25,7 @@ from gatekeeper.backends.process import (
     launch,
     listens,
 )
-from gatekeeper.backends.server import Server, Tongue, asked_for
+from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
@@ -39,12 +39,12 @@ _ASIDE_S = 60.0
 
 def open_backend(
     subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path, dialect: Dialect
-) -> "ServedBackend":
+) -> "ServerBackend":
     """Return the backend of a server that speaks *dialect*; raise InputError for one that could not be started."""
     del base
     if (complaint := dialect.complaint(subject)) is not None:
         raise InputError(f"no verdict can be given for {dialect.name} started so: {complaint}", hint="leave it out")
-    backend = ServedBackend(subject, models, logs, dialect)
+    backend = ServerBackend(subject, models, logs, dialect)
     if subject.url is None:
         _check_programs(subject, dialect)
     return backend
@@ -68,7 +68,7 @@ def _check_programs(subject: Subject, dialect: Dialect) -> None:
             raise InputError(message, hint=dialect.install)
 
 
-class ServedBackend:
+class ServerBackend:
     """Starts or attaches to a server, one process per setting that needs its own."""
 
     realtime = True
@@ -219,8 +219,8 @@ class ServedBackend:
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
         """Return what a request with *setting* says that one with the *other* does not; the server is not asked."""
-        tongue = Tongue(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
-        ours, others = (json.loads(tongue.body(tongue.wanted(asked_for(one)))) for one in (setting, other))
+        tongue = RequestFormat(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
+        ours, others = (json.loads(tongue.body(tongue.wanted(shortest_request(one)))) for one in (setting, other))
         return _own(ours, others)
 
     def _drafts(self) -> dict[str, str]:
@@ -228,7 +228,7 @@ class ServedBackend:
         named = self._dialect.named
         return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
 
-    def _tongue(self, root: str, *, cache: bool) -> Tongue:
+    def _tongue(self, root: str, *, cache: bool) -> RequestFormat:
         subject, named, drafts = self._subject, self._dialect.named, self._drafts()
         model = subject.served_model_name
         if model is None and named == "path":
@@ -236,7 +236,7 @@ class ServedBackend:
         elif model is None and named == "listed":
             listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
-        return Tongue(self._dialect, subject, self._headers, model, drafts, cache)
+        return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache)
 
 
 def _own(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

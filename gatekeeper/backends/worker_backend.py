@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from gatekeeper.backends.http.chat import PLAIN, settle
+from gatekeeper.backends.http.chat import PLAIN, resolve
 from gatekeeper.backends.process import find_program, installed
 from gatekeeper.backends.worker_process import WorkerProcess
 from gatekeeper.backends.worker_protocol import (
@@ -31,7 +31,7 @@ from gatekeeper.backends.worker_protocol import (
 )
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
@@ -150,7 +150,7 @@ class WorkerBackend:
         """Return the draft; `plain` names a worker without one."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting, *, cache: bool = False) -> "WorkerSubject":
+    def start(self, setting: Setting, *, cache: bool = False) -> "Worker":
         """Start a worker and wait until it is ready; raise InputError with its last words where it does not come up."""
         if cache:
             raise GatekeeperError("a worker has no prompt cache to leave on", hint="this is a bug; please report it")
@@ -214,7 +214,7 @@ def start_worker(
     timeout: float,
     start_timeout: float,
     expected: Hello | None = None,
-) -> "WorkerSubject":
+) -> "Worker":
     """Start a worker and wait until it is ready; raise InputError where it does not, or greets unlike *expected*."""
     process = WorkerProcess(command, log=log, folder=folder, ours=ours)
     try:
@@ -225,7 +225,7 @@ def start_worker(
     except BaseException:
         process.close()
         raise
-    return WorkerSubject(process, draft, timeout, shares_process=shares_process)
+    return Worker(process, draft, timeout, shares_process=shares_process)
 
 
 def _hear_hello(process: WorkerProcess, start_timeout: float) -> Hello:
@@ -273,7 +273,7 @@ def _failed(process: WorkerProcess, name: str, said: Mapping[str, Any]) -> Input
     return InputError(message, hint=f"{hint}.\n{process.last_words()}")
 
 
-class WorkerSubject:
+class Worker:
     """One worker, asked one thing at a time."""
 
     def __init__(self, process: WorkerProcess, draft: str | None, timeout: float, *, shares_process: bool) -> None:
@@ -282,9 +282,9 @@ class WorkerSubject:
         self._numbers = count(1)
         self._turn = threading.Lock()
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: DecodeRequest) -> Answer:
         """Answer one request; what the worker does wrong, its death and its silence are the answer's fault."""
-        asked = settle(ask)
+        asked = resolve(ask)
         if asked.draft not in self._answers:
             held, wanted = self._draft or PLAIN, asked.draft or PLAIN
             message = f"asked a worker that holds '{held}' to decode with '{wanted}'"
@@ -302,14 +302,14 @@ class WorkerSubject:
             # The line was whole and the answer to this ask: the worker is wrong, and still in step.
             return Answer(sent, received, fault=str(wrong))
 
-    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*.
 
         An untimed pass that explains near-ties; None where the worker cannot tell.
         """
         with self._turn:
             number = next(self._numbers)
-            said, _ = self._exchange(number, ask_line(number, settle(ask), ask.setting, tokens))
+            said, _ = self._exchange(number, ask_line(number, resolve(ask), ask.setting, tokens))
         return None if said is None else gap_from(said)
 
     def pids(self) -> tuple[int, ...]:
@@ -400,7 +400,7 @@ class MlxBackend:
         """Return the draft; `plain` names a worker without one, though every worker answers plain asks."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting, *, cache: bool = False) -> WorkerSubject:
+    def start(self, setting: Setting, *, cache: bool = False) -> Worker:
         """Start a worker and wait until its models are loaded; raise InputError naming a folder that is broken."""
         if cache:
             raise GatekeeperError("the mlx worker has no prompt cache to leave on", hint='use backend = "mlx-server"')

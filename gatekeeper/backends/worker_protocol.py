@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.backends.http.chat import Asked
+from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Arrival, Rounds, Setting
@@ -97,7 +97,7 @@ def _words(said: Mapping[str, Any], field_name: str, allowed: Any, spoken: str) 
     return words
 
 
-def ask_line(number: int, asked: Asked, setting: Setting, gap_after: tuple[int, ...] | None = None) -> bytes:
+def ask_line(number: int, asked: ResolvedRequest, setting: Setting, gap_after: tuple[int, ...] | None = None) -> bytes:
     """Return the line that asks for one answer or, with *gap_after*, for the target's logits after those tokens."""
     chosen = {knob: value for knob, value in setting if knob in CHOSEN and value is not None}
     ask: dict[str, Any] = {

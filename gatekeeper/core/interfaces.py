@@ -25,7 +25,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DecodeRequest:
     """One request, complete: the prompt, the arm's setting and the sampling."""
 
     canary: Canary
@@ -39,14 +39,14 @@ class Ask:
         return dict(self.setting).get("draft")
 
 
-class Subject(Protocol):
+class RunningSystem(Protocol):
     """A live worker or server; whoever starts it closes it.
 
     `answer` may be called from several threads at once where the backend's `streams` allows it, never raises for
     what the subject does, and always returns.
     """
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: DecodeRequest) -> Answer:
         """Answer one request; what goes wrong with the subject is the answer's `fault`."""
 
     def pids(self) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class Subject(Protocol):
 class ReadsLogits(Protocol):
     """A subject of a backend whose sight has LOGITS."""
 
-    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return the target's best logit less its second after the prompt and *tokens*; None where it cannot tell."""
 
 
@@ -100,7 +100,7 @@ class Backend(Protocol):
     def residence(self, setting: Setting) -> str:
         """Name the process that can answer *setting*; another name means a restart."""
 
-    def start(self, setting: Setting, *, cache: bool = False) -> Subject:
+    def start(self, setting: Setting, *, cache: bool = False) -> RunningSystem:
         """Start a subject that can answer *setting* (and plain, where the process is shared).
 
         *cache* leaves the prompt cache on, as deployed; only a backend that `caches` is asked for it.

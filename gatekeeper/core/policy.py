@@ -9,7 +9,7 @@ from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Bounded, Chosen, Rung
-from gatekeeper.core.subject import Written
+from gatekeeper.core.subject import InputTable
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import UNITS_OF, Seconds
 from gatekeeper.core.units import parse as parse_quantity
@@ -45,7 +45,7 @@ WATCHED: dict[str, Metric] = {
 """The metrics a guard may name."""
 
 
-class Figure(Written):
+class Figure(InputTable):
     """A figure as the soak measured it, with its bounds at the SLO's confidence."""
 
     center: float
@@ -54,7 +54,7 @@ class Figure(Written):
     n: int = Field(ge=0)
 
 
-class Measured(Written):
+class Measured(InputTable):
     """What the soak measured of a route: the reference where production has no plain decoding to compare with."""
 
     throughput_ratio: Figure | None = None
@@ -71,7 +71,7 @@ class Lower(Chosen):
     rung: Rung
 
 
-class Route(Written):
+class Route(InputTable):
     """What one workload may do."""
 
     workload: str = Field(min_length=1)
@@ -144,7 +144,7 @@ class Guard(Bounded):
         return f"{self.metric} {self.bound} {self.threshold:g}"
 
 
-class Watch(Written):
+class Watch(InputTable):
     """How `gatekeeper watch` looks, and how slowly it comes back."""
 
     interval: Seconds = Field(default=60.0, gt=0, description="from look to look")
@@ -178,13 +178,13 @@ class Watch(Written):
         return self
 
 
-class Default(Written):
+class Default(InputTable):
     """What holds for a workload without a route."""
 
     speculation: Literal[False] = False
 
 
-class Policy(Written):
+class Policy(InputTable):
     """The whole file."""
 
     schema_: Literal[1] = Field(alias="schema")

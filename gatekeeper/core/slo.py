@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric
-from gatekeeper.core.subject import Subject, Written
+from gatekeeper.core.subject import InputTable, Subject
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import UNITS_OF, Quantity, Seconds
 from gatekeeper.core.units import parse as parse_quantity
@@ -27,7 +27,7 @@ DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that are the draft's length, for the rung `shrink-draft`."""
 
 
-class Host(Written):
+class Host(InputTable):
     """What the promise was made for; another host makes the verdict unproven."""
 
     chip: str | None = Field(default=None, description="as the system names it, e.g. Apple M4")
@@ -36,7 +36,7 @@ class Host(Written):
     power: Literal["ac", "any"] = "any"
 
 
-class Sampling(Written):
+class Sampling(InputTable):
     """How tokens are drawn."""
 
     temperature: float = Field(default=0.0, ge=0)
@@ -51,7 +51,7 @@ class Sampling(Written):
     )
 
 
-class Workload(Written):
+class Workload(InputTable):
     """One class of prompts; it gets its own verdict."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
@@ -61,7 +61,7 @@ class Workload(Written):
     speculation: Literal["required", "optional"] = "required"
 
 
-class Chosen(Written):
+class Chosen(InputTable):
     """One value of each knob the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
@@ -81,7 +81,7 @@ class Knobs(Chosen):
     concurrency: int | None = Field(default=None, ge=1)
 
 
-class Sweep(Written):
+class Sweep(InputTable):
     """Which knobs are moved, and how far."""
 
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
@@ -127,7 +127,7 @@ class Sweep(Written):
         return values
 
 
-class Soak(Written):
+class Soak(InputTable):
     """How long, how, and beside what the choice is proven."""
 
     duration: Seconds = Field(default=600.0, gt=0)
@@ -152,7 +152,7 @@ class Soak(Written):
         return self.window if self.window is not None else self.duration / 5
 
 
-class Fallback(Written):
+class Fallback(InputTable):
     """Where a workload steps when a promise breaks."""
 
     ladder: tuple[Rung, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
@@ -167,13 +167,13 @@ class Fallback(Written):
         return ladder
 
 
-class Promote(Written):
+class Promote(InputTable):
     """How long a certificate holds."""
 
     valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
 
 
-class Telemetry(Written):
+class Telemetry(InputTable):
     """Where OpenTelemetry data goes, and how much of it."""
 
     endpoint: str | None = Field(
@@ -193,7 +193,7 @@ class Telemetry(Written):
         return self
 
 
-class Bounded(Written):
+class Bounded(InputTable):
     """What holds one metric of some workloads, or of all, to one bound: a promise, or a guard."""
 
     metric: str
@@ -262,7 +262,7 @@ class Objective(Bounded):
         return self.when or self.of.default_when
 
 
-class Slo(Written):
+class Slo(InputTable):
     """The whole file."""
 
     schema_: Literal[1] = Field(alias="schema")

@@ -30,13 +30,13 @@ BackendName = Literal[
 ]
 
 
-class Written(BaseModel):
+class InputTable(BaseModel):
     """A table that people write: nothing unknown, nothing infinite, nothing changed later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
-class KnobPlace(Written):
+class KnobPlace(InputTable):
     """Where a generic server takes a knob: pieces of its command line (a restart) or a request field."""
 
     argv: tuple[str, ...] | None = None
@@ -49,7 +49,7 @@ class KnobPlace(Written):
         return self
 
 
-class Subject(Written):
+class Subject(InputTable):
     """What is certified: a target, its drafts, and what serves them."""
 
     backend: BackendName

@@ -14,7 +14,7 @@ from gatekeeper.analysis.plan.draft_pairs import Candidate, Pair, pairs
 from gatekeeper.analysis.plan.memory_fit import SMALL_VOCABULARY, Fit, fit
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import artifacts, gguf, locate
-from gatekeeper.backends.models.locate import Shelved
+from gatekeeper.backends.models.locate import FoundModel
 from gatekeeper.core import canary, inputs, slo
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.files import write_atomically
@@ -61,7 +61,7 @@ class _Unread:
 class Found:
     """One model of a shelf, looked at."""
 
-    shelved: Shelved
+    shelved: FoundModel
     path: Path
     backend: str
     model: Model | None
@@ -95,7 +95,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
     free = readings["memory_headroom"].value
     memory = facts.get("memory_bytes")
     available = float(free) if isinstance(free, int | float) else memory
-    found = [_look(one) for one in locate.everything()]
+    found = [_look(one) for one in locate.all_models()]
     missing_backends = _missing_backends()
     desk = _Desk(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
     chosen = _choose(desk, found, missing_backends, available)
@@ -128,7 +128,7 @@ def _missing_backends() -> dict[str, str]:
     return missing
 
 
-def _look(one: Shelved) -> Found:
+def _look(one: FoundModel) -> Found:
     """Read what identifies a model, and say why it can not be half of a pair."""
     path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
     try:

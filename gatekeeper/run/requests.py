@@ -10,7 +10,7 @@ from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import Ask, Backend, Sampling, Subject
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, Sampling
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
@@ -48,7 +48,7 @@ class Desk:
     ) -> None:
         self._backend, self._incident = backend, incident
         self._segment, self._cache = segment, cache
-        self._subject: Subject | None = None
+        self._subject: RunningSystem | None = None
         self._setting: Setting = ()
         self._deaths = 0
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class Desk:
         return self._deaths >= DEATHS
 
     @property
-    def subject(self) -> Subject | None:
+    def subject(self) -> RunningSystem | None:
         """Return the subject that is resident now."""
         return self._subject
 
@@ -84,7 +84,7 @@ class Desk:
         knobs = dict(request.setting)
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
-        ask = Ask(request.canary, tuple(sorted(knobs.items())), request.sampling)
+        ask = DecodeRequest(request.canary, tuple(sorted(knobs.items())), request.sampling)
         return self._record(request, self._answer(ask))
 
     def ask_all(
@@ -136,7 +136,7 @@ class Desk:
             if pause_s:
                 self._backend.clock.sleep(pause_s)
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: DecodeRequest) -> Answer:
         subject = self._living()
         if subject is None:
             now = self._backend.clock.now_ns()
@@ -148,7 +148,7 @@ class Desk:
             subject.close()  # one that hangs is as good as dead: waiting for each next answer would take days
         return answer
 
-    def _living(self) -> Subject | None:
+    def _living(self) -> RunningSystem | None:
         with self._lock:
             if self._subject is not None and self._subject.alive():
                 return self._subject
@@ -166,7 +166,7 @@ class Desk:
                 self._incident("subject_lost", {"because": error.message})
             return self._subject
 
-    def _start(self, setting: Setting) -> Subject:
+    def _start(self, setting: Setting) -> RunningSystem:
         return self._backend.start(setting, cache=True) if self._cache else self._backend.start(setting)
 
     def _record(self, request: Request, answer: Answer) -> Generation:

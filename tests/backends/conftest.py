@@ -13,9 +13,9 @@ import pytest
 import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary, parse
-from gatekeeper.core.interfaces import Ask, Backend, Sampling, Subject
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, Sampling
 from gatekeeper.core.records import setting
-from gatekeeper.core.subject import Subject as Written
+from gatekeeper.core.subject import Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "models" / name for name in ("little-target", "little-draft", "little-draft-lite")}
@@ -46,12 +46,12 @@ class Arena:
         self.folder = folder
         (folder / "truth.json").write_text(json.dumps(more.pop("script", {})))
         written = {"backend": name, "target": "little-target", "drafts": ["little-draft", "little-draft-lite"]} | more
-        self.written = Written.model_validate(written | ({"script": "truth.json"} if name == "scripted" else {}))
+        self.written = Subject.model_validate(written | ({"script": "truth.json"} if name == "scripted" else {}))
         self.backend: Backend = open_backend(self.written, models=MODELS, base=folder, logs=folder / "logs")
         self._stack = ExitStack()
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, RunningSystem] = {}
 
-    def subject(self, which: Any) -> Subject:
+    def subject(self, which: Any) -> RunningSystem:
         """Return a running subject that can answer *which*."""
         residence = self.backend.residence(which)
         if self.backend.shares_process:
@@ -91,7 +91,7 @@ def canary(workload: str) -> Canary:
     return parse(text, workload)[0]
 
 
-def ask(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> Ask:
+def ask(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> DecodeRequest:
     """Return an ask of that canary in the setting *which*, its own limit left out."""
     unlimited = canary(workload).model_copy(update={"max_tokens": None})
-    return Ask(unlimited, which, Sampling(max_tokens=max_tokens, **sampling))
+    return DecodeRequest(unlimited, which, Sampling(max_tokens=max_tokens, **sampling))

@@ -10,29 +10,29 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.worker_backend import WorkerBackend, WorkerSubject
+from gatekeeper.backends.worker_backend import Worker, WorkerBackend
 from gatekeeper.backends.workers.redrafter import unfold, vicuna
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
-from gatekeeper.core.subject import Subject as Written
+from gatekeeper.core.subject import Subject
 from tests.backends.conftest import MODELS, PLAIN, Arena, ask
 
 pytestmark = pytest.mark.mlx
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 LENGTH = {"zlab-dflash": "block_size", "redrafter": "num_draft_tokens"}
-Opened = Callable[[str], WorkerSubject]
+Opened = Callable[[str], Worker]
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    subjects: dict[str, WorkerSubject] = {}
+    subjects: dict[str, Worker] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(STAND_INS))
 
-        def get(name: str) -> WorkerSubject:
+        def get(name: str) -> Worker:
             if name not in subjects:
                 backend = Arena(name, tmp_path_factory.mktemp(name)).backend
                 assert isinstance(backend, WorkerBackend)
@@ -257,7 +257,7 @@ def test_the_real_dflash(tmp_path: Path) -> None:
     mx.random.seed(1)
     draft = package.DFlashDraftModel(package.DFlashConfig(**shape, **inner))
     mx.save_safetensors(str(folder / "model.safetensors"), dict(flatten(draft.parameters())))
-    written = Written(backend="zlab-dflash", target="little-target", drafts=("untrained",))
+    written = Subject(backend="zlab-dflash", target="little-target", drafts=("untrained",))
     models = {**MODELS, "untrained": folder}
     backend = open_backend(written, models=models, base=tmp_path, logs=tmp_path / "logs")
 

@@ -14,7 +14,7 @@ from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.dialects import NAMES, dialect_of
 from gatekeeper.backends.dialects.counters import by_position, total
 from gatekeeper.backends.dialects.dialect import Counters
-from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting, setting
@@ -37,10 +37,10 @@ def drafting(name: str) -> Setting:
     return setting(draft=draft_of(name), **turned)
 
 
-def opened(name: str, **written: Any) -> ServedBackend:
+def opened(name: str, **written: Any) -> ServerBackend:
     subject = Subject.model_validate({"backend": name, "target": "big", "drafts": [draft_of(name)], **written})
     backend = open_backend(subject, models=MODELS, base=ROOT, logs=ROOT / "logs")
-    assert isinstance(backend, ServedBackend)
+    assert isinstance(backend, ServerBackend)
     return backend
 
 

@@ -15,7 +15,7 @@ import pytest
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server import Server
-from gatekeeper.backends.server_backend import ServedBackend, open_backend
+from gatekeeper.backends.server_backend import ServerBackend, open_backend
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, setting
@@ -25,7 +25,7 @@ from tools import write_gguf
 
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
-Open = Callable[..., ServedBackend]
+Open = Callable[..., ServerBackend]
 ONE_THREAD = ["--threads", "1", "--ctx-size", "2048", "--parallel", "1"]
 """The little pair is too small for two threads: they wait for each other, for seconds where others compute."""
 
@@ -38,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.gguf" for name in write_gguf.NAMES}
 
 
-def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServedBackend:
+def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend:
     given = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
     subject = Subject.model_validate({"backend": "llama-server", **given, **written})
     return open_backend(subject, models=models, base=logs, logs=logs, dialect=dialect.DIALECT)
@@ -228,7 +228,7 @@ def test_a_real_server_that_is_killed_leaves_a_fault(real: Open) -> None:
 def fake(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open the backend on a fake llama-server of a build, which is on PATH."""
 
-    def get(build: str = "new", *, manners: dict[str, Any] | None = None, **written: Any) -> ServedBackend:
+    def get(build: str = "new", *, manners: dict[str, Any] | None = None, **written: Any) -> ServerBackend:
         folder = tmp_path / f"bin-{build}"
         folder.mkdir(exist_ok=True)
         (folder / "llama-server").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" {build} "$@"\n')
@@ -240,7 +240,7 @@ def fake(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return get
 
 
-def asked_of(backend: ServedBackend, which: Any, **more: Any) -> Answer:
+def asked_of(backend: ServerBackend, which: Any, **more: Any) -> Answer:
     with backend.start(which) as subject:
         return subject.answer(ask("prose", which, **more))
 

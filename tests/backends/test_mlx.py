@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker_backend import WorkerSubject
+from gatekeeper.backends.worker_backend import Worker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
@@ -31,12 +31,12 @@ def shared(arena: Callable[[str], Arena]) -> Arena:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
-    started: list[WorkerSubject] = []
+def fresh(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
 
-    def start(**more: Any) -> WorkerSubject:
+    def start(**more: Any) -> Worker:
         subject = Arena("mlx", tmp_path, **more).backend.start(DRAFTING)
-        assert isinstance(subject, WorkerSubject)
+        assert isinstance(subject, Worker)
         started.append(subject)
         return subject
 
@@ -45,7 +45,7 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
         one.close()
 
 
-def once_it_speaks(subject: WorkerSubject, number: signal.Signals) -> threading.Thread:
+def once_it_speaks(subject: Worker, number: signal.Signals) -> threading.Thread:
     """Send *number* to the worker as soon as it has given some tokens of an answer."""
 
     def watch() -> None:
@@ -69,7 +69,7 @@ def test_the_greeting_is_what_is_known_of_it(shared: Arena, arena: Callable[[str
     assert known.uncached == greeted.uncached
 
 
-def test_killed_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
+def test_killed_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     """
     A worker that is killed between two tokens leaves an answer that says by what, and nothing hangs.
     """
@@ -85,7 +85,7 @@ def test_killed_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
     assert not subject.alive()
 
 
-def test_hung_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
+def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     """
     A worker that gives no token for the limit is ended, and the answer says it was a timeout.
     """
@@ -101,7 +101,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., WorkerSubject]) -> None:
 
 
 @pytest.mark.alone
-def test_a_long_answer_is_no_silence(fresh: Callable[..., WorkerSubject]) -> None:
+def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
     """
     The limit is on silence, not on length: an answer far longer than it comes back whole.
     """
@@ -211,7 +211,7 @@ def test_the_gap_explains_a_choice(shared: Arena) -> None:
     The gap of the target's logits after a prefix is there, never negative, and wide where the answer is copied.
     """
     subject = shared.subject(DRAFTING)
-    assert isinstance(subject, WorkerSubject)
+    assert isinstance(subject, Worker)
     asked = ask("json", PLAIN)
     tokens = tuple(arrival.token_id or 0 for arrival in subject.answer(asked).arrivals)
 

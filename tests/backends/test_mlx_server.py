@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.workers import mlx_server_tap
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
@@ -65,7 +65,7 @@ def test_the_prompt_cache_is_off(shared: Arena) -> None:
     A repeated prompt finds nothing in the cache, unless the server was started as it would be deployed.
     """
     backend = shared.backend
-    assert isinstance(backend, ServedBackend)
+    assert isinstance(backend, ServerBackend)
     cold = [shared.subject(PLAIN).answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
     with backend.start(PLAIN, cache=True) as deployed:
         warm = [deployed.answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
@@ -137,7 +137,7 @@ def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
     """
     command = ["python3", "server.py", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
     backend = Arena("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
-    assert isinstance(backend, ServedBackend)
+    assert isinstance(backend, ServerBackend)
 
     drafting = backend.command(DRAFTING, 8123, cache=False)
     plain = backend.command(PLAIN, 8123, cache=False)

@@ -1,4 +1,4 @@
-"""Launched programs: found, awaited, quoted, and never left behind."""
+"""ServerProcess programs: found, awaited, quoted, and never left behind."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import Launched, free_port, installed_beside, launch
+from gatekeeper.backends.process import ServerProcess, free_port, installed_beside, launch
 from gatekeeper.core.child_process import exit_reason
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
@@ -23,7 +23,7 @@ STUBBORN = (
 )
 
 
-def started(tmp_path: Path, port: int) -> Launched:
+def started(tmp_path: Path, port: int) -> ServerProcess:
     command = [sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1", "-d", str(tmp_path)]
     return launch(
         command,
@@ -124,7 +124,7 @@ def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     """
     A server deaf to SIGTERM is killed after the grace.
     """
-    launched = Launched([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
+    launched = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
     assert until(lambda: "deaf" in (tmp_path / "log").read_text())
 
     launched.close()
@@ -156,8 +156,8 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     program = (
         "import time\n"
         "from pathlib import Path\n"
-        "from gatekeeper.backends.process import Launched\n"
-        f"launched = Launched({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
+        "from gatekeeper.backends.process import ServerProcess\n"
+        f"launched = ServerProcess({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
         "print(launched.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -189,7 +189,7 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
     said = []
     for ours in (False, True):
-        launched = Launched(command, log=tmp_path / "log", ours=ours)
+        launched = ServerProcess(command, log=tmp_path / "log", ours=ours)
         launched.ending(20)
         launched.close()
         said.append((tmp_path / "log").read_text().split())

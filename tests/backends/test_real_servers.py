@@ -19,9 +19,9 @@ from gatekeeper.analysis.plan.capabilities import Glance, findings, shown
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.server import Server
-from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
@@ -48,14 +48,14 @@ SYSTEMS = {
     "rapid-mlx": System("RAPID_MLX", setting(draft="mtp", num_draft_tokens=3)),
     "vllm-mlx": System("VLLM_MLX", setting(draft="mtp", num_draft_tokens=1)),
 }
-Open = Callable[[str], ServedBackend]
+Open = Callable[[str], ServerBackend]
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Open:
     """Return the backend of a real server by its name."""
 
-    def get(name: str) -> ServedBackend:
+    def get(name: str) -> ServerBackend:
         variable, dialect = SYSTEMS[name].variable, dialect_of(name)
         program = shlex.split(os.environ.get(variable, "")) or list(dialect.program)
         if shutil.which(program[0]) is None:
@@ -66,14 +66,14 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Open:
         waits = {"start_timeout": "120 s" if SYSTEMS[name].starts else "30 s", "timeout": "60 s"}
         subject = Subject.model_validate(written | waits)
         backend = open_backend(subject, models=MODELS, base=folder, logs=folder / "logs")
-        assert isinstance(backend, ServedBackend)
+        assert isinstance(backend, ServerBackend)
         return backend
 
     return get
 
 
 @pytest.fixture(scope="module", params=[name for name, system in SYSTEMS.items() if system.starts])
-def running(request: pytest.FixtureRequest, real: Open) -> Iterator[tuple[ServedBackend, Server]]:
+def running(request: pytest.FixtureRequest, real: Open) -> Iterator[tuple[ServerBackend, Server]]:
     """Each server in turn, decoding plainly; when it is closed nothing of it is left."""
     backend = real(request.param)
     with backend.start(PLAIN) as server:
@@ -93,7 +93,7 @@ def reference(arena: Any) -> Callable[[str], Answer]:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_plain_decoding_is_that_of_mlx(
-    running: tuple[ServedBackend, Server], reference: Callable[[str], Answer], workload: str
+    running: tuple[ServerBackend, Server], reference: Callable[[str], Answer], workload: str
 ) -> None:
     """
     Greedy answers come whole, token for token those of our own mlx worker.
@@ -110,7 +110,7 @@ def test_plain_decoding_is_that_of_mlx(
     assert not answer.claims.drafted
 
 
-def test_a_limit_is_a_limit(running: tuple[ServedBackend, Server]) -> None:
+def test_a_limit_is_a_limit(running: tuple[ServerBackend, Server]) -> None:
     """
     `max_tokens` cuts an answer, and the answer says so.
     """
@@ -119,7 +119,7 @@ def test_a_limit_is_a_limit(running: tuple[ServedBackend, Server]) -> None:
     assert (5, "length") == (answer.output_tokens, answer.finish)
 
 
-def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServedBackend, Server]) -> None:
+def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Server]) -> None:
     """
     A prompt with a system message is cold the third time too, or nobody says that it is.
     """
@@ -127,7 +127,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServedBackend, Serve
     told = {"role": "system", "content": "you are a careful friend of stoats and badgers. " * 20}
     again = canary("prose").model_copy(update={"messages": (told, *canary("prose").messages), "max_tokens": 8})
 
-    answers = [server.answer(Ask(again, PLAIN, ask("prose", PLAIN).sampling)) for _ in range(3)]
+    answers = [server.answer(DecodeRequest(again, PLAIN, ask("prose", PLAIN).sampling)) for _ in range(3)]
 
     assert server.launched is not None
     said = server.launched.log.read_text("utf-8", "replace")

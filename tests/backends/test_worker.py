@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker_backend import WorkerBackend, WorkerSubject
+from gatekeeper.backends.worker_backend import Worker, WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
@@ -32,10 +32,10 @@ def worker(folder: Path, *words: str, **more: Any) -> WorkerBackend:
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
-    started: list[WorkerSubject] = []
+def bad(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
 
-    def start(mode: str, **more: Any) -> WorkerSubject:
+    def start(mode: str, **more: Any) -> Worker:
         started.append(worker(tmp_path, str(BAD), mode, **more).start(DRAFTING))
         return started[-1]
 
@@ -45,12 +45,12 @@ def bad(tmp_path: Path) -> Iterator[Callable[..., WorkerSubject]]:
 
 
 @pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerSubject]:
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     with worker(tmp_path_factory.mktemp("echo"), str(EXAMPLE)).start(DRAFTING) as subject:
         yield subject
 
 
-def test_a_worker_answers(echo: WorkerSubject) -> None:
+def test_a_worker_answers(echo: Worker) -> None:
     """
     What a worker writes down comes back as an answer: times, tokens, text, rounds; what it left out is None, never 0.
     """
@@ -68,7 +68,7 @@ def test_a_worker_answers(echo: WorkerSubject) -> None:
     assert sorted(times) == times
 
 
-def test_both_arms_say_the_same(echo: WorkerSubject) -> None:
+def test_both_arms_say_the_same(echo: Worker) -> None:
     """
     A shared process answers plain asks too, with the same tokens and without rounds.
     """
@@ -78,7 +78,7 @@ def test_both_arms_say_the_same(echo: WorkerSubject) -> None:
     assert plain.rounds is None
 
 
-def test_a_long_prompt_goes_through(echo: WorkerSubject) -> None:
+def test_a_long_prompt_goes_through(echo: Worker) -> None:
     """
     An ask far larger than a pipe's buffer arrives whole.
     """
@@ -109,7 +109,7 @@ OUT_OF_STEP = {
 
 
 @pytest.mark.parametrize("mode", OUT_OF_STEP)
-def test_a_broken_worker_is_ended(bad: Callable[..., WorkerSubject], mode: str) -> None:
+def test_a_broken_worker_is_ended(bad: Callable[..., Worker], mode: str) -> None:
     """
     A worker that dies or is out of step leaves a fault that says how, and no process; a later ask faults too.
     """
@@ -143,7 +143,7 @@ UNTRUE = {
 
 
 @pytest.mark.parametrize("mode", UNTRUE)
-def test_an_untrue_answer_is_a_fault(bad: Callable[..., WorkerSubject], mode: str) -> None:
+def test_an_untrue_answer_is_a_fault(bad: Callable[..., Worker], mode: str) -> None:
     """
     A whole line that contradicts itself or our clock is that answer's fault, and none of its numbers is kept.
     """
@@ -157,7 +157,7 @@ def test_an_untrue_answer_is_a_fault(bad: Callable[..., WorkerSubject], mode: st
     assert subject.alive()
 
 
-def test_what_is_left_out_is_unknown(bad: Callable[..., WorkerSubject]) -> None:
+def test_what_is_left_out_is_unknown(bad: Callable[..., Worker]) -> None:
     """
     An answer line without any field is an answer of which nothing is known, not one of nought tokens.
     """
@@ -167,7 +167,7 @@ def test_what_is_left_out_is_unknown(bad: Callable[..., WorkerSubject]) -> None:
 
 
 @pytest.mark.parametrize(("mode", "words"), [("hangs", 0), ("deaf", 100_000)])
-def test_silence_is_a_timeout(bad: Callable[..., WorkerSubject], mode: str, words: int) -> None:
+def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int) -> None:
     """
     A worker that gives no sign of life, or does not even read a long ask, costs one limit and is ended.
     """

@@ -7,14 +7,14 @@ are no latencies. Read in a fork of its source; never run on a Mac.
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import by_length, claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, chat_body
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request; refuse to sample, which it would silently not do."""
     if not wanted.asked.greedy:
         message = f"ddtree decodes greedily, the SLO asks for temperature {wanted.asked.temperature:g}"
@@ -25,7 +25,7 @@ def request(wanted: Wanted) -> dict[str, Any]:
     return fields | {"stream": False} | budget
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what its stats claim."""
     stats = within(said.last, "ddtree_stats")
     rounds = count(stats.get("cycles"))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 from gatekeeper.backends.dialects.counters import by_output, claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Get, Start, Wanted, given
+from gatekeeper.backends.dialects.dialect import Dialect, Get, ServerRequest, Start, option
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -21,15 +21,15 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
     yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
     # It loads a draft at every start; with `off` it lies idle, and still counts as memory.
-    yield from given("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
+    yield from option("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
     if start.draft is not None:
-        yield from given("--verify-len-cap", start.knob("block_size"))
-        yield from given("--draft-window-size", start.knob("window"))
+        yield from option("--verify-len-cap", start.knob("block_size"))
+        yield from option("--draft-window-size", start.knob("window"))
     if not start.cache:
         yield from ("--no-prefix-cache", "--prompt-cache-size", "0")
 
 
-def aside(get: Get, wanted: Wanted, answer: Answer) -> Answer:
+def aside(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
     """Add what /metrics tells of the answer just given, where it tells of that one."""
     try:
         last = within(json.loads(get("/metrics") or "{}"), "last_request")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gatekeeper.backends.http.chat import Asked, Said, body
+from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.subject import Subject
@@ -46,10 +46,10 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ServerRequest:
     """One request, and by which names the server knows its models."""
 
-    asked: Asked
+    asked: ResolvedRequest
     knobs: Mapping[str, Any]
     model: str | None
     """None: it serves one model, and needs no name."""
@@ -87,17 +87,17 @@ Get = Callable[[str], str | None]
 """Fetches a path of the server: its text, or None where it gives none."""
 
 
-def chat_body(wanted: Wanted) -> dict[str, Any]:
+def chat_body(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request of a server without fields of its own."""
-    return body(wanted.asked, model=wanted.model, chat_template_kwargs=thinking(wanted))
+    return request_fields(wanted.asked, model=wanted.model, chat_template_kwargs=thinking(wanted))
 
 
-def thinking(wanted: Wanted) -> dict[str, bool] | None:
+def thinking(wanted: ServerRequest) -> dict[str, bool] | None:
     """Return how most chat templates are told whether to think aloud; None leaves it to the template."""
     return None if wanted.asked.thinking is None else {"enable_thinking": wanted.asked.thinking}
 
 
-def as_it_is(answer: Answer, said: Said) -> Answer:
+def unchanged(answer: Answer, said: ChatResponse) -> Answer:
     """Return *answer* unchanged: the server says nothing of its drafting."""
     del said
     return answer
@@ -118,12 +118,12 @@ class Dialect:
     """What is imported from this environment, where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: it is started by hand, so the SLO names a `url` or a `command`."""
-    request: Callable[[Wanted], dict[str, Any]] = chat_body
-    read: Callable[[Answer, Said], Answer] = as_it_is
+    request: Callable[[ServerRequest], dict[str, Any]] = chat_body
+    read: Callable[[Answer, ChatResponse], Answer] = unchanged
     """Adds what the server claims of itself."""
     counters: Callable[[Get], Counters | None] | None = None
     """Reads its cumulative counters; asked before and after an answer, where one is under way at a time."""
-    aside: Callable[[Get, Wanted, Answer], Answer] | None = None
+    aside: Callable[[Get, ServerRequest, Answer], Answer] | None = None
     """Adds what it says of the answer it gave last, in another place; asked where one is under way at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """How many tokens the answer has so far, where a chunk tells."""
@@ -170,7 +170,7 @@ class Dialect:
         return None
 
 
-def given(flag: str, value: object) -> Iterator[str]:
+def option(flag: str, value: object) -> Iterator[str]:
     """Yield *flag* and its value as words, nothing where there is no value."""
     if value is not None:
         yield from (flag, str(value))

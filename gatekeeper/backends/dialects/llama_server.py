@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, within
-from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start, Wanted, given, thinking
-from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, ServerRequest, Start, option, thinking
+from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.models import gguf
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.errors import InputError, did_you_mean
@@ -96,7 +96,7 @@ def argv(start: Start) -> Iterator[str]:
     if start.draft.endswith(gguf.SUFFIX):
         yield from ("--model-draft", start.draft)
     for knob, flags in _KNOBS.items():
-        yield from given(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
+        yield from option(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
 
 
 def drafting_method(start: Start) -> str:
@@ -143,9 +143,9 @@ def _check_plain_stays_plain(start: Start) -> None:
             raise InputError(message, hint=f"unset {name}; llama-server reads it as a flag")
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request; its fields for drafting are left out, because the server ignores them."""
-    return body(
+    return request_fields(
         wanted.asked,
         chat_template_kwargs=thinking(wanted),
         cache_prompt=wanted.cache,
@@ -159,7 +159,7 @@ def tokens_of(chunk: Mapping[str, Any]) -> int | None:
     return count(within(chunk, "timings").get("predicted_n"))
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what `timings` of the last chunk claim; draft_n is left out where nothing was drafted."""
     timings = within(said.last, "timings")
     if not timings:
@@ -180,7 +180,7 @@ def counters(get: Get) -> Counters | None:
     return None if told is None or _ROUNDED.search(told) else spec_decode(told, "llamacpp:")
 
 
-def with_all_rounds(get: Get, wanted: Wanted, answer: Answer) -> Answer:
+def with_all_rounds(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
     """Drop the rounds where they are not all of the answer's.
 
     The first token comes with the prompt, and every pass after it yields a token beside what it accepted. A pass that

@@ -7,18 +7,18 @@ round proposes is LM Studio's own choice. Never run against LM Studio itself.
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Wanted, chat_body
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, chat_body
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request; without `draft_model` the same model decodes plainly."""
     return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what the last chunk's stats claim."""
     stats = within(said.last, "stats")
     return claiming(

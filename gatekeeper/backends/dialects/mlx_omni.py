@@ -9,7 +9,7 @@ Metal kernels. No answer of it was ever seen.
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, chat_body
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, chat_body
 from gatekeeper.backends.process import HOST
 
 
@@ -18,7 +18,7 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--host", HOST, "--port", str(start.port))
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request, which names the models."""
     return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
 

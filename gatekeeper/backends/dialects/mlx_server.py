@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, given, thinking
-from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, option, thinking
+from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import HOST, installed
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics import Sight
@@ -22,18 +22,20 @@ def argv(start: Start) -> Iterator[str]:
         module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.mlx_tap",)
         yield from (sys.executable, "-P", "-m", *module)
     yield from ("--model", start.target, "--host", HOST, "--port", str(start.port))
-    yield from given("--draft-model", start.draft)
+    yield from option("--draft-model", start.draft)
     if not start.cache:
         yield from ("--prompt-cache-size", "0")
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request; with a draft loaded 0 tokens would still prefill it, so plain decoding has its own server."""
     # A model's name would make it load that model anew: it answers with the one it was started for.
-    return body(wanted.asked, num_draft_tokens=wanted.asked.draft_tokens, chat_template_kwargs=thinking(wanted))
+    return request_fields(
+        wanted.asked, num_draft_tokens=wanted.asked.draft_tokens, chat_template_kwargs=thinking(wanted)
+    )
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add the rounds our tap counted; none where there is no tap, or it counted other tokens than were sent."""
     told = said.usage.get("speculative")
     if not isinstance(told, dict) or told.get("tokens") != answer.output_tokens:

@@ -8,8 +8,8 @@ under way; `draft_n_accepted` may exceed what was emitted, which is a finding.
 from collections.abc import Iterator
 
 from gatekeeper.backends.dialects.counters import claiming, count, seconds, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start, given
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start, option
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -20,11 +20,11 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
     if start.draft is not None:
         yield from ("--draft-model", start.draft)
-        yield from given("--draft-kind", start.subject.draft_method)
-        yield from given("--draft-block-size", start.knob("block_size"))
+        yield from option("--draft-kind", start.subject.draft_method)
+        yield from option("--draft-block-size", start.knob("block_size"))
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what the timings of the usage chunk claim."""
     timings = within(said.last, "timings")
     # A null where the kind goes says that nothing was drafted; where the key is missing, nothing was said.

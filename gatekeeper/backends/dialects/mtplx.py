@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, counts, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start, Wanted, chat_body, given
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -20,19 +20,19 @@ def argv(start: Start) -> Iterator[str]:
     """Yield the command line; its sessions on disk would answer from what an earlier run left there."""
     yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
     yield from ("--stream-interval", "1")
-    yield from given("--depth", start.knob("num_draft_tokens"))
+    yield from option("--depth", start.knob("num_draft_tokens"))
     if not start.cache:
         yield from ("--ssd-session-cache", "off")
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request: `ar` decodes plainly beside the loaded heads."""
     mode = {"generation_mode": "ar"} if wanted.draft is None else {"generation_mode": "mtp"}
     depth = {} if wanted.asked.draft_tokens is None else {"depth": wanted.asked.draft_tokens}
     return chat_body(wanted) | mode | depth
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what its stats claim; an answer that was not decoded as asked is a fault."""
     stats = within(said.last, "mtplx_stats")
     ran, asked = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))

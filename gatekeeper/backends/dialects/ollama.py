@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming
-from gatekeeper.backends.dialects.dialect import Dialect, Wanted
-from gatekeeper.backends.http.chat import Said, body
+from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest
+from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
@@ -21,9 +21,9 @@ _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "t
 }
 
 
-def request(wanted: Wanted) -> dict[str, Any]:
+def request(wanted: ServerRequest) -> dict[str, Any]:
     """Return the request: what OpenAI writes beside the messages stands among the options here."""
-    fields = body(wanted.asked, model=wanted.model, think=wanted.asked.thinking)
+    fields = request_fields(wanted.asked, model=wanted.model, think=wanted.asked.thinking)
     fields.pop("stream_options")
     options = {theirs: fields.pop(ours) for ours, theirs in _MOVED.items() if ours in fields}
     if wanted.draft is None:
@@ -33,7 +33,7 @@ def request(wanted: Wanted) -> dict[str, Any]:
     return fields | {"options": options}
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add the durations the last line claims; loading a model inside an answer makes its times worthless."""
     if _seconds(said.last, "load_duration", otherwise=0.0) > _LOADED_S:
         return replace(answer, fault="setting not applied: the model was loaded inside this answer")

@@ -11,7 +11,7 @@ from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, counts, within
 from gatekeeper.backends.dialects.dialect import Dialect, Start
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -40,7 +40,7 @@ def drafting(start: Start) -> dict[str, Any]:
     return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what the last chunk's metrics claim."""
     told = within(said.last, "metrics", "speculative_decoding")
     tried, kept = counts(told.get("drafted_by_depth")), counts(told.get("accepted_by_depth"))

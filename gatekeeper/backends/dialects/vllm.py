@@ -9,7 +9,7 @@ from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, spec_decode, within
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -37,7 +37,7 @@ def drafting(start: Start) -> dict[str, Any]:
     return config
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what the usage chunk claims, where the server was started with --per-request-spec-decode-metrics."""
     told = within(said.last, "metrics", "speculative_decoding")
     return claiming(

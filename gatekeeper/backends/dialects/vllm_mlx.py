@@ -9,8 +9,8 @@ versions in the manifest tell which one answered.
 from collections.abc import Iterator
 
 from gatekeeper.backends.dialects.counters import claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start, given
-from gatekeeper.backends.http.chat import Said
+from gatekeeper.backends.dialects.dialect import Dialect, Start, option
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -24,12 +24,12 @@ def argv(start: Start) -> Iterator[str]:
     yield "--continuous-batching"
     if start.draft is not None:
         yield "--enable-mtp"
-        yield from given("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
+        yield from option("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
     if not start.cache:
         yield "--disable-prefix-cache"
 
 
-def read(answer: Answer, said: Said) -> Answer:
+def read(answer: Answer, said: ChatResponse) -> Answer:
     """Add what the last chunk's metadata claims."""
     told = within(said.last, "generation_metadata")
     return claiming(answer, drafted=count(told.get("mtp_drafts")), accepted=count(told.get("mtp_accepted")))

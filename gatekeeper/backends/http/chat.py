@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gatekeeper.backends.http.response import Received, excerpt, take_apart
-from gatekeeper.backends.http.stream import Heard, hush
-from gatekeeper.core.interfaces import Ask
+from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
+from gatekeeper.backends.http.stream import RawResponse, quiet
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.records import Answer, Arrival, Claims
 
 PLAIN = "plain"
@@ -15,7 +15,7 @@ PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResolvedRequest:
     """One request with every question settled: a knob of the setting wins over the canary, the canary over the SLO."""
 
     draft: str | None
@@ -37,7 +37,7 @@ class Asked:
         return self.temperature == 0
 
 
-def settle(ask: Ask) -> Asked:
+def resolve(ask: DecodeRequest) -> ResolvedRequest:
     """Return what *ask* comes to."""
     knobs, sampling = dict(ask.setting), ask.sampling
 
@@ -45,7 +45,7 @@ def settle(ask: Ask) -> Asked:
         value = knobs.get(knob)
         return otherwise if value is None else value
 
-    return Asked(
+    return ResolvedRequest(
         draft=ask.draft,
         draft_tokens=knobs.get("num_draft_tokens") if ask.draft is not None else None,
         max_tokens=turned("max_tokens", ask.canary.max_tokens or sampling.max_tokens),
@@ -64,7 +64,7 @@ TokensOf = Callable[[Mapping[str, Any]], int | None]
 """How many tokens of the answer there are up to and with a chunk; None where the chunk does not say."""
 
 
-def body(asked: Asked, **more: Any) -> dict[str, Any]:
+def request_fields(asked: ResolvedRequest, **more: Any) -> dict[str, Any]:
     """Return the fields every server knows; what is None is left to the server."""
     fields: dict[str, Any] = {
         "messages": list(asked.messages),
@@ -91,7 +91,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(slots=True)
-class Said:
+class ChatResponse:
     """What a server said, gathered chunk by chunk; a single document is one chunk."""
 
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -194,18 +194,18 @@ _OWN_FIELDS = frozenset(
 _DECODE = json.JSONDecoder().raw_decode
 
 
-def understand(heard: Heard, *, tokens_of: TokensOf | None = None) -> tuple[Answer, Said]:
+def read_answer(heard: RawResponse, *, tokens_of: TokensOf | None = None) -> tuple[Answer, ChatResponse]:
     """Return the answer that was heard, and all the server said; whatever is wrong with it is the answer's fault.
 
     *tokens_of* reads the tokens up to a chunk out of it, where this server's chunks tell.
     """
-    with hush:
-        received, said = take_apart(heard), Said()
+    with quiet:
+        received, said = parse_response(heard), ChatResponse()
         garbled = _gather(received, said)
         return _answer(heard, said, _fault(heard, received, said, garbled), tokens_of), said
 
 
-def _gather(received: Received, said: Said) -> str | None:
+def _gather(received: HttpResponse, said: ChatResponse) -> str | None:
     """Let *said* take in what was received; return what could not be taken in, as a fault."""
     for event in received.events if received.status == 200 else ():
         try:
@@ -224,7 +224,7 @@ def _read(data: bytes) -> Any:
     return value
 
 
-def _fault(heard: Heard, received: Received, said: Said, garbled: str | None) -> str | None:
+def _fault(heard: RawResponse, received: HttpResponse, said: ChatResponse, garbled: str | None) -> str | None:
     """Return what is wrong with an answer, the worst first; None where it is whole."""
     if received.status is None:
         cut_off = "cut off: the server closed the connection without an answer"
@@ -234,7 +234,7 @@ def _fault(heard: Heard, received: Received, said: Said, garbled: str | None) ->
     return said.fault or heard.broken or garbled or _missing(received, said)
 
 
-def _missing(received: Received, said: Said) -> str | None:
+def _missing(received: HttpResponse, said: ChatResponse) -> str | None:
     """Return what a well-formed answer lacks. `[DONE]` it may lack where it says why it finished, and came whole."""
     if not received.body.strip():
         return "empty answer: HTTP 200 without a body"
@@ -247,7 +247,7 @@ def _missing(received: Received, said: Said) -> str | None:
     return None
 
 
-def _refusal(received: Received) -> str:
+def _refusal(received: HttpResponse) -> str:
     """Put an answer that is none into words; when to ask again is for people to read, nothing is asked twice."""
     told = f"HTTP {received.status}"
     if received.retry_after is not None:
@@ -257,7 +257,7 @@ def _refusal(received: Received) -> str:
     return f"{told}: {excerpt(received.body)}"
 
 
-def _answer(heard: Heard, said: Said, fault: str | None, tokens_of: TokensOf | None) -> Answer:
+def _answer(heard: RawResponse, said: ChatResponse, fault: str | None, tokens_of: TokensOf | None) -> Answer:
     output, prompt = (_count(said.usage.get(name)) for name in ("completion_tokens", "prompt_tokens"))
     details = said.usage.get("prompt_tokens_details")
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
@@ -278,7 +278,7 @@ def _answer(heard: Heard, said: Said, fault: str | None, tokens_of: TokensOf | N
     )
 
 
-def _counted(said: Said, output: int | None, tokens_of: TokensOf | None) -> list[int] | None:
+def _counted(said: ChatResponse, output: int | None, tokens_of: TokensOf | None) -> list[int] | None:
     """Return the tokens of each arrival as the chunks count them; None where they do not, or cannot be right.
 
     Tokens counted in a chunk without text belong to the next arrival: that is when they are seen.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from gatekeeper.backends.http.stream import Frame, Heard, frame, header
+from gatekeeper.backends.http.stream import Frame, RawResponse, frame, header
 from gatekeeper.core.text import one_line
 
 _EXCERPT = 200
@@ -16,7 +16,7 @@ _LINE = re.compile(rb"[^\r\n]+")
 _JSON = re.compile(rb"\s*[{\[]")
 
 
-class Event(NamedTuple):
+class JsonText(NamedTuple):
     """One JSON text: the data of a server-sent event, a line of NDJSON, or a whole document."""
 
     at_ns: int
@@ -25,12 +25,12 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class HttpResponse:
     """What was heard, taken apart."""
 
     status: int | None
     """None: not even the head of an answer came."""
-    events: tuple[Event, ...] = ()
+    events: tuple[JsonText, ...] = ()
     done: bool = False
     """The stream said `[DONE]`."""
     whole: bool = False
@@ -40,7 +40,7 @@ class Received:
     location: str | None = None
 
 
-def take_apart(heard: Heard) -> Received:
+def parse_response(heard: RawResponse) -> HttpResponse:
     """Return status, body and JSON texts; however the bytes were cut into pieces, the result is the same.
 
     The bytes decide what kind of body it is: servers are careless with their content types.
@@ -48,14 +48,14 @@ def take_apart(heard: Heard) -> Received:
     framed = frame(heard.raw, len(heard.raw))
     match = re.match(rb"HTTP/\d(?:\.\d)? (\d{3})", heard.raw)
     if framed is None or match is None:
-        return Received(None, body=heard.raw)
+        return HttpResponse(None, body=heard.raw)
     spans, whole = _spans(heard.raw, framed)
     body = b"".join(heard.raw[begin:stop] for begin, stop in spans)
-    moments = _Moments(heard, spans)
-    events = tuple(Event(moments.at(stop - 1), data) for stop, data in _texts(body))
+    moments = _ArrivalTimes(heard, spans)
+    events = tuple(JsonText(moments.at(stop - 1), data) for stop, data in _texts(body))
     done = bool(events) and events[-1].data.strip() == b"[DONE]"
     head = heard.raw[: framed.start]
-    return Received(
+    return HttpResponse(
         int(match.group(1)),
         events[:-1] if done else events,
         done,
@@ -96,10 +96,10 @@ def _chunks(raw: bytes, start: int) -> tuple[list[tuple[int, int]], bool]:
     return spans, False
 
 
-class _Moments:
+class _ArrivalTimes:
     """When each byte of a body arrived."""
 
-    def __init__(self, heard: Heard, spans: list[tuple[int, int]]) -> None:
+    def __init__(self, heard: RawResponse, spans: list[tuple[int, int]]) -> None:
         self._times, self._ends = heard.times, heard.ends
         self._starts = list(accumulate((stop - begin for begin, stop in spans), initial=0))[:-1]
         self._shifts = [begin - start for (begin, _), start in zip(spans, self._starts, strict=True)]

@@ -44,7 +44,7 @@ _SECRET_LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class RawResponse:
     """All that came over one connection: raw bytes, headers included, and when each read of them returned."""
 
     sent_ns: int
@@ -57,7 +57,7 @@ class Heard:
     """Why listening ended before the server ended it: a timeout, a reset, no connection."""
 
 
-def hear(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> Heard:
+def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> RawResponse:
     """POST *body* and listen until the answer ends; give up after *timeout* seconds without a piece of it.
 
     Whatever the server does is in what is returned. Where it echoes a key of the *headers*, the key is blotted out.
@@ -68,8 +68,8 @@ def hear(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -
         sock = _connect(parts, min(timeout, _CONNECT_S))
     except OSError as error:
         at = time.monotonic_ns()
-        return Heard(at, at, broken=f"no connection: {error.strerror or error}")
-    with contextlib.closing(sock), hush:
+        return RawResponse(at, at, broken=f"no connection: {error.strerror or error}")
+    with contextlib.closing(sock), quiet:
         return _listen(sock, request, timeout, tuple(_secrets(headers)))
 
 
@@ -110,8 +110,8 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body
 
 
-def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> Heard:
-    tape, patience, broken = _Tape(), timeout, None
+def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> RawResponse:
+    tape, patience, broken = _Reads(), timeout, None
     sock.settimeout(timeout)
     sent = piece = time.monotonic_ns()
     try:
@@ -133,10 +133,10 @@ def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[
     raw = bytes(tape.buffer[: tape.filled])
     for secret in secrets:
         raw = raw.replace(secret, b"*" * len(secret))
-    return Heard(sent, ended, raw, tuple(tape.times), tuple(tape.ends), broken)
+    return RawResponse(sent, ended, raw, tuple(tape.times), tuple(tape.ends), broken)
 
 
-class _Tape:
+class _Reads:
     """The bytes of one answer as they come, and when; it knows where the answer ends, and nothing else of it."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
                 yield secret.encode()
 
 
-class _Hush:
+class _Quiet:
     """Keeps this process quiet while anybody listens: threads hand over soon, and the garbage collector waits.
 
     The collector would stop every stream at once, the longer the more records there are; answers make no cycles.
@@ -249,4 +249,4 @@ class _Hush:
                     gc.enable()
 
 
-hush = _Hush()
+quiet = _Quiet()

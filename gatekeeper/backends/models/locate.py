@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError
 
-Shelf = Literal["Hugging Face", "LM Studio", "Ollama"]
+ModelStore = Literal["Hugging Face", "LM Studio", "Ollama"]
 
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps models on Linux when it runs as a service."""
@@ -25,17 +25,17 @@ _PROJECTOR = "mmproj"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class FoundModel:
     """One model as it was found."""
 
     name: str
     """As the tool that keeps it names it; a file of a repository with the file's name behind."""
     path: Path
     """A folder, a GGUF file, or an Ollama manifest."""
-    shelf: Shelf
+    shelf: ModelStore
 
 
-def everything() -> list[Shelved]:
+def all_models() -> list[FoundModel]:
     """Return every model on every shelf, in the order of their names; what can not be read is left out."""
     found = [*_hub(), *_lm_studio(), *_ollama()]
     return sorted(found, key=lambda one: (one.name.lower(), one.shelf))
@@ -141,7 +141,7 @@ def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
     return found
 
 
-def _hub() -> Iterator[Shelved]:
+def _hub() -> Iterator[FoundModel]:
     for folder in sorted(hub_cache().glob("models--*--*")):
         name = folder.name.removeprefix("models--").replace("--", "/", 1)
         snapshot = in_hub_cache(name)
@@ -149,27 +149,27 @@ def _hub() -> Iterator[Shelved]:
             yield from _of_repository(name, snapshot, "Hugging Face")
 
 
-def _lm_studio() -> Iterator[Shelved]:
+def _lm_studio() -> Iterator[FoundModel]:
     for root in lm_studio_folders():
         for folder in sorted(root.glob("*/*")):
             yield from _of_repository(f"{folder.parent.name}/{folder.name}", folder, "LM Studio")
 
 
-def _ollama() -> Iterator[Shelved]:
+def _ollama() -> Iterator[FoundModel]:
     for root in ollama_folders():
         for manifest in sorted((root / "manifests").glob("*/*/*/*")):
             host, namespace, model, tag = manifest.relative_to(root / "manifests").parts
             short = (host, namespace) == (_REGISTRY, _NAMESPACE)
             prefix = "" if short else f"{namespace}/" if host == _REGISTRY else f"{host}/{namespace}/"
             if manifest.is_file() and not manifest.name.startswith("."):
-                yield Shelved(f"{prefix}{model}:{tag}", manifest, "Ollama")
+                yield FoundModel(f"{prefix}{model}:{tag}", manifest, "Ollama")
 
 
-def _of_repository(name: str, folder: Path, shelf: Shelf) -> Iterator[Shelved]:
+def _of_repository(name: str, folder: Path, shelf: ModelStore) -> Iterator[FoundModel]:
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
-        yield Shelved(name, folder, shelf)
+        yield FoundModel(name, folder, shelf)
     for file in _gguf_files(folder):
-        yield Shelved(f"{name}/{file.relative_to(folder)}", file, shelf)
+        yield FoundModel(f"{name}/{file.relative_to(folder)}", file, shelf)
 
 
 def _gguf_files(folder: Path) -> list[Path]:

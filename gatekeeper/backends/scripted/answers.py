@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 
-from gatekeeper.backends.http.chat import Asked
+from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.backends.scripted.script import Arm, Manner, Script
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary, ToolCall
@@ -237,7 +237,7 @@ class Occasion:
     """When and for what an answer is composed."""
 
     canary: Canary
-    asked: Asked
+    asked: ResolvedRequest
     manner: Manner
     draft_tokens: int
     number: int

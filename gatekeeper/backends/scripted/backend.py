@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 from zlib import crc32
 
-from gatekeeper.backends.http.chat import PLAIN, Asked, settle
+from gatekeeper.backends.http.chat import PLAIN, ResolvedRequest, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, Composition, Occasion, compose, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Arrival, Claims, Rounds, Setting
 from gatekeeper.core.subject import Subject
@@ -65,10 +65,10 @@ class ScriptedBackend:
         """Return the draft, or `plain`."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting, *, cache: bool = False) -> "ScriptedSubject":
+    def start(self, setting: Setting, *, cache: bool = False) -> "ScriptedSystem":
         """Return a fresh subject after the script's start time."""
         self.clock.sleep(self.script.start)
-        return ScriptedSubject(self, self.residence(setting), cache=cache)
+        return ScriptedSystem(self, self.residence(setting), cache=cache)
 
     def versions(self) -> Mapping[str, str]:
         """Return the script's checksum, which is all that answers here."""
@@ -107,7 +107,7 @@ class ScriptedBackend:
         self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
 
 
-class ScriptedSubject:
+class ScriptedSystem:
     """Answers as its backend's script says."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
@@ -118,9 +118,9 @@ class ScriptedSubject:
         self._residence = residence
         self._alive = True
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: DecodeRequest) -> Answer:
         """Answer in virtual or real time; the script's faults come back as the answer's fault."""
-        asked = settle(ask)
+        asked = resolve(ask)
         if asked.draft is not None and asked.draft != self._residence:
             message = f"asked the subject of '{self._residence}' to draft with '{asked.draft}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
@@ -130,7 +130,7 @@ class ScriptedSubject:
         with self._backend.turn:
             return self._give(ask.canary, asked, dict(ask.setting), streams)
 
-    def logit_gap(self, ask: Ask, tokens: tuple[int, ...]) -> float | None:
+    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return the script's gap, whatever the tokens."""
         del tokens
         return self._script.manner(ask.canary).gap if Sight.LOGITS in self._backend.sight else None
@@ -155,7 +155,7 @@ class ScriptedSubject:
         """Close it."""
         self.close()
 
-    def _give(self, canary: Canary, asked: Asked, knobs: dict[str, Any], streams: int) -> Answer:
+    def _give(self, canary: Canary, asked: ResolvedRequest, knobs: dict[str, Any], streams: int) -> Answer:
         backend, script = self._backend, self._script
         begun = backend.begin(streams)
         if not self._alive:

@@ -8,7 +8,7 @@ from gatekeeper.analysis.plan.soak_schedule import turn
 from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
-from gatekeeper.core.interfaces import Ask
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.deploy.watch.server import Post
@@ -137,7 +137,7 @@ class Round:
         knobs = wish.knobs if arm == "candidate" else plain_of(wish.knobs)
         served = wish.certified if dict(knobs).get("draft") is None and not self._post.both_arms else knobs
         setting = with_conditions(self._slo, served)
-        answer = self._post.answer(Ask(canary, setting, sampling_for(self._slo, canary, setting, 1)))
+        answer = self._post.answer(DecodeRequest(canary, setting, sampling_for(self._slo, canary, setting, 1)))
         pace.spend(max(0, answer.ended_ns - answer.sent_ns) / 1e9, self._clock.now_ns())
         return Generation(
             trial="watch",

@@ -9,9 +9,9 @@ from gatekeeper.analysis.plan.sweep_plan import plain_of
 from gatekeeper.backends import dialects, open_backend
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.server import Server
-from gatekeeper.backends.server_backend import ServedBackend
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import Ask, Backend, Subject
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
@@ -52,7 +52,7 @@ class Post:
     def __init__(self, backend: Backend, drafts: Sequence[str] = ()) -> None:
         """Reach *backend*, which may be asked to speculate with any of *drafts*."""
         self._backend, self._drafts = backend, tuple(drafts)
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, RunningSystem] = {}
         self._counted: Counters | None = None
 
     @property
@@ -65,7 +65,7 @@ class Post:
         """Tell whether a plain twin of an answer can be asked for: with the request, or at an address of its own."""
         return self._backend.shares_process or Sight.PLAIN in self._backend.sight
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: DecodeRequest) -> Answer:
         """Answer one request; a server that is gone is a fault, whether it went before or between."""
         begun = self._backend.clock.now_ns()
         try:
@@ -75,7 +75,7 @@ class Post:
             return Answer(begun, now, fault=f"no connection: {error.message}")
         return subject.answer(ask)
 
-    def _subject(self, ask: Ask) -> Subject:
+    def _subject(self, ask: DecodeRequest) -> RunningSystem:
         if ask.draft is None and self._backend.shares_process:
             subject = next((one for one in self._subjects.values() if one.alive()), None)
             if subject is not None:
@@ -101,7 +101,7 @@ class Post:
     def fields(self, setting: Setting) -> dict[str, Any]:
         """Return what a request says for *setting*, or for plain decoding; nothing where the server takes neither."""
         backend, drafts = self._backend, self._drafts
-        if not isinstance(backend, ServedBackend) or not drafts:
+        if not isinstance(backend, ServerBackend) or not drafts:
             return {}
         other = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
         try:

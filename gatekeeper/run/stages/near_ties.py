@@ -6,7 +6,7 @@ from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
-from gatekeeper.core.interfaces import Ask, ReadsLogits
+from gatekeeper.core.interfaces import DecodeRequest, ReadsLogits
 from gatekeeper.core.records import Setting, Tie
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Desk
@@ -45,7 +45,7 @@ def read_ties(
             knobs = plain_of(settings[name])
             desk.open(knobs)
             canary = by_id[name, where.canary]
-            ask = Ask(canary, knobs, sampling_for(slo, canary, knobs, 1))
+            ask = DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1))
             subject = desk.subject
             gap = subject.logit_gap(ask, where.shared) if isinstance(subject, ReadsLogits) else None
             fault = None if gap is not None else "the target did not tell its logits"

@@ -4,8 +4,8 @@ import json
 from itertools import accumulate
 from typing import Any
 
-from gatekeeper.backends.http.chat import Said, TokensOf, body, settle, understand
-from gatekeeper.backends.http.stream import Heard
+from gatekeeper.backends.http.chat import ChatResponse, TokensOf, read_answer, request_fields, resolve
+from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.core.records import Answer
 from tests.backends.conftest import DRAFTING, ask
 
@@ -15,9 +15,9 @@ DOCUMENT = SSE.replace(b"text/event-stream", b"application/json")
 DONE = b"data: [DONE]\n\n"
 
 
-def heard(*pieces: bytes) -> Heard:
+def heard(*pieces: bytes) -> RawResponse:
     """Return what was heard had these pieces come at 0, 1, 2, … ns."""
-    return Heard(0, 1000, b"".join(pieces), tuple(range(len(pieces))), tuple(accumulate(map(len, pieces))))
+    return RawResponse(0, 1000, b"".join(pieces), tuple(range(len(pieces))), tuple(accumulate(map(len, pieces))))
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
@@ -29,8 +29,8 @@ def usage(tokens: int) -> bytes:
     return b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": tokens}}).encode() + b"\n\n"
 
 
-def streamed(*pieces: bytes, tokens_of: TokensOf | None = None) -> tuple[Answer, Said]:
-    return understand(heard(SSE, *pieces, DONE), tokens_of=tokens_of)
+def streamed(*pieces: bytes, tokens_of: TokensOf | None = None) -> tuple[Answer, ChatResponse]:
+    return read_answer(heard(SSE, *pieces, DONE), tokens_of=tokens_of)
 
 
 def predicted(said: Any) -> int | None:
@@ -143,7 +143,7 @@ def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
     """
     pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
 
-    faults = [understand(heard(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
+    faults = [read_answer(heard(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
 
     assert [None] * 3 == faults
 
@@ -161,8 +161,8 @@ def test_no_seed_at_temperature_zero() -> None:
     """
     A seed takes some servers out of batching: none is sent where it draws nothing, and usage is always asked for.
     """
-    greedy = body(settle(ask("json", DRAFTING, seed=7)))
-    drawn = body(settle(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
+    greedy = request_fields(resolve(ask("json", DRAFTING, seed=7)))
+    drawn = request_fields(resolve(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
 
     assert "seed" not in greedy
     expected = (7, 0.7, 0.9, {"include_usage": True})
@@ -189,7 +189,7 @@ def test_lines_of_json_are_a_stream() -> None:
         },
     ]
 
-    answer, said = understand(heard(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
+    answer, said = read_answer(heard(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
 
     expected = (None, "yes", "hm", "length", 7, 3, "m")
     seen = (answer.fault, answer.text, answer.reasoning, answer.finish, answer.prompt_tokens, answer.output_tokens)
@@ -203,7 +203,7 @@ def test_a_line_that_is_not_done_is_cut_off() -> None:
     """
     Lines that end before one says `done` are no whole answer.
     """
-    answer, _ = understand(heard(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
+    answer, _ = read_answer(heard(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
 
     assert answer.fault is not None
     assert answer.fault.startswith("cut off")
@@ -222,7 +222,7 @@ def test_a_document_arrives_as_one() -> None:
     for indent in (None, 2):
         text = json.dumps(said_whole, indent=indent).encode()
 
-        answer, said = understand(heard(DOCUMENT, text[:20], text[20:]))
+        answer, said = read_answer(heard(DOCUMENT, text[:20], text[20:]))
 
         expected = (None, "yes", "stop", 3, {"ddtree_stats": {"cycles": 2}})
         assert expected == (answer.fault, answer.text, answer.finish, answer.output_tokens, said.last)

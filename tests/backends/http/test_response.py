@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.http.chat import understand
-from gatekeeper.backends.http.response import take_apart
-from gatekeeper.backends.http.stream import Heard
+from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.response import parse_response
+from gatekeeper.backends.http.stream import RawResponse
 from tests.backends.fake_server import HEAD
 
 CHUNKED = HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection")
@@ -38,9 +38,11 @@ STREAM = b"".join(
 TEXT = "Grüße aus 東京 🏯 [DONE]\n\ndata: no end"
 
 
-def heard_in(pieces: list[bytes]) -> Heard:
+def heard_in(pieces: list[bytes]) -> RawResponse:
     """Return what was heard had these pieces come at 1000, 1001, … ns."""
-    return Heard(1, 5000, b"".join(pieces), tuple(range(1000, 1000 + len(pieces))), tuple(accumulate(map(len, pieces))))
+    return RawResponse(
+        1, 5000, b"".join(pieces), tuple(range(1000, 1000 + len(pieces))), tuple(accumulate(map(len, pieces)))
+    )
 
 
 def framed(stream: bytes, sizes: list[int]) -> bytes:
@@ -69,7 +71,7 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
     raw = HEAD + STREAM if frames is None else CHUNKED + framed(STREAM, frames)
     heard = heard_in(cut(raw, cuts))
 
-    answer, said = understand(heard)
+    answer, said = read_answer(heard)
 
     expected = (TEXT, "stop", 4, 7, 2, None, {"timings": {"draft_n": 3}})
     seen = (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.claims.cached_tokens)
@@ -94,8 +96,8 @@ def test_any_bytes_are_survived(raw: bytes) -> None:
     """
     for head in (b"", HEAD, CHUNKED, HEAD.replace(b"Connection", b"Content-Length: 9\r\nConnection")):
         heard = heard_in([head + raw])
-        answer, said = understand(heard)
-        received = take_apart(heard)
+        answer, said = read_answer(heard)
+        received = parse_response(heard)
 
         whole = received.done or (received.whole and said.finish is not None)
         assert (answer.fault is None) == (whole and received.status == 200)
@@ -122,7 +124,7 @@ def test_any_json_is_survived(chunks: list[Any]) -> None:
     """
     lines = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
-    answer, _ = understand(heard_in([HEAD + lines + b"data: [DONE]\n\n"]))
+    answer, _ = read_answer(heard_in([HEAD + lines + b"data: [DONE]\n\n"]))
 
     texts = (answer.text, answer.reasoning, answer.finish or "", answer.claims.model or "", answer.fault or "")
     assert all(isinstance(text, str) and text.encode() is not None for text in texts)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.http import stream
-from gatekeeper.backends.http.chat import Said, understand
-from gatekeeper.backends.http.stream import hear
+from gatekeeper.backends.http.chat import ChatResponse, read_answer
+from gatekeeper.backends.http.stream import post
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer
 from tests.backends.fake_server import HEAD, Act, FakeServer
@@ -26,9 +26,9 @@ DONE = b"data: [DONE]\n\n"
 SHORT = chunk({"content": "a"}, "stop") + DONE
 
 
-def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, Said]:
+def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, ChatResponse]:
     with FakeServer(script) as server:
-        return understand(hear(server.url, b"{}", headers={}, timeout=timeout))
+        return read_answer(post(server.url, b"{}", headers={}, timeout=timeout))
 
 
 def test_a_stream_is_heard_over_a_socket() -> None:
@@ -36,9 +36,9 @@ def test_a_stream_is_heard_over_a_socket() -> None:
     Over a real connection the role alone is no arrival, comments are none, and times are in order.
     """
     with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
-        heard = hear(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
+        heard = post(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
         request = server.requests[0]
-    answer, _ = understand(heard)
+    answer, _ = read_answer(heard)
 
     arrivals = 3
     assert arrivals == len(answer.arrivals)
@@ -141,7 +141,7 @@ def test_nothing_is_asked_twice(status: bytes, told: str | None) -> None:
         head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {told}\r\n\r\n".encode())
 
     with FakeServer([head, b'{"error": "busy"}'], [HEAD, SHORT]) as server:
-        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
         asked = len(server.requests)
 
     patience = "" if told is None else f", retry after {told}"
@@ -156,7 +156,7 @@ def test_redirects_are_not_followed() -> None:
         moved = PLAIN_ERROR % b"307 Temporary Redirect"
         moved = moved.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % other.url.encode())
         with FakeServer([moved]) as server:
-            answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+            answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
         asked = len(other.requests)
 
     assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (asked, answer.fault)
@@ -167,7 +167,7 @@ def test_a_server_that_dies_on_the_second_request() -> None:
     The first answer stands, the second is torn, and the third finds nobody.
     """
     with FakeServer([HEAD, SHORT], [HEAD, chunk({"content": "a"}), Act.DIE]) as server:
-        faults = [understand(hear(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
+        faults = [read_answer(post(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
 
     assert ["", "connection broken", "no connection"] == [fault.split(":")[0] for fault in faults]
 
@@ -211,7 +211,7 @@ def test_pings_do_not_prolong_the_silence() -> None:
         thread = threading.Thread(target=ping)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        heard = hear(url, b"{}", headers={}, timeout=0.3)
+        heard = post(url, b"{}", headers={}, timeout=0.3)
         over.set()
         thread.join()
 
@@ -226,7 +226,7 @@ def test_no_server_is_a_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
-    answer, _ = understand(hear(f"http://127.0.0.1:{port}/", b"{}", headers={}, timeout=1))
+    answer, _ = read_answer(post(f"http://127.0.0.1:{port}/", b"{}", headers={}, timeout=1))
 
     assert answer.fault is not None
     assert answer.fault.startswith("no connection")
@@ -240,8 +240,8 @@ def test_the_process_is_quiet_only_while_somebody_listens() -> None:
     before = sys.getswitchinterval()
     seen = []
 
-    with stream.hush:
-        with stream.hush:
+    with stream.quiet:
+        with stream.quiet:
             seen.append((sys.getswitchinterval() < before, gc.isenabled()))
         seen.append((sys.getswitchinterval() < before, gc.isenabled()))
 
@@ -254,12 +254,12 @@ def test_an_answer_leaves_no_cycles() -> None:
     What an answer leaves behind is freed without the collector, which waits while others listen.
     """
     with FakeServer([HEAD, STREAM]) as server:
-        understand(hear(server.url, b"{}", headers={}, timeout=5))
+        read_answer(post(server.url, b"{}", headers={}, timeout=5))
         gc.collect()
         gc.disable()
         try:
             for _ in range(20):
-                understand(hear(server.url, b"{}", headers={}, timeout=5))
+                read_answer(post(server.url, b"{}", headers={}, timeout=5))
             garbage = gc.collect()
         finally:
             gc.enable()
@@ -277,9 +277,9 @@ def test_a_key_is_sent_and_never_kept() -> None:
     refusal = [PLAIN_ERROR % b"401 Unauthorized", b'{"error": "Incorrect API key provided: %s"}' % KEY.encode()]
 
     with FakeServer(refusal) as server:
-        heard = hear(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
+        heard = post(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
         request = server.requests[0]
-    answer, said = understand(heard)
+    answer, said = read_answer(heard)
 
     assert f"\r\nAuthorization: Bearer {KEY}\r\n".encode() in request
     assert answer.fault == f'HTTP 401: {{"error": "Incorrect API key provided: {"*" * len(KEY)}"}}'
@@ -292,7 +292,7 @@ def test_a_key_that_can_not_be_sent_is_not_quoted(key: str) -> None:
     A key with a line end or a foreign character in it is the user's mistake; the complaint names the header alone.
     """
     with pytest.raises(InputError, match="header Authorization cannot be sent") as complaint:
-        hear("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
+        post("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
 
     assert KEY not in f"{complaint.value} {complaint.value.hint}"
 
@@ -317,7 +317,7 @@ def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch
     context.load_cert_chain(certificate)
 
     with FakeServer([HEAD, STREAM], secure=context) as server:
-        answer, _ = understand(hear(server.url, b"{}", headers={}, timeout=5))
+        answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
         asked = len(server.requests)
 
     assert (int(trusted), TEXT if trusted else "") == (asked, answer.text)

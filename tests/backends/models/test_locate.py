@@ -55,7 +55,7 @@ def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
         laid_out.ollama(models, place, {"model": draft.read_bytes()})
     (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
 
-    found = {(one.name, one.shelf) for one in locate.everything()}
+    found = {(one.name, one.shelf) for one in locate.all_models()}
 
     assert {
         ("org/target", "Hugging Face"),
@@ -74,7 +74,7 @@ def test_empty_shelves_hold_nothing(home: Path) -> None:
     """
     del home
 
-    assert [] == locate.everything()
+    assert [] == locate.all_models()
 
 
 def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
