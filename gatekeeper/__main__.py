@@ -3,12 +3,11 @@
 import os
 import sys
 
-FAILED = 4
-
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
+    from gatekeeper.core.errors import ExitCode  # noqa: PLC0415
 
     try:
         code = run(sys.argv[1:])
@@ -16,7 +15,7 @@ def main() -> None:
             sys.stdout.flush()
     except OSError:
         # A log on a full disk, say: nobody can be told, and Python's own code for that, 1, means a broken promise.
-        code = FAILED
+        code = ExitCode.INTERNAL_ERROR
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):  # what is still in a buffer must not fail again at exit
             os.dup2(nowhere, stream)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, seconds, show
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import ExitCode, InputError
 
 
 @click.command()
@@ -51,19 +51,18 @@ def admit(
 @RUN_DIR
 @click.option("--key", type=click.Path(path_type=Path), required=True, help="An ssh key; a .pub asks ssh-agent.")
 @AS_JSON
-def sign(run_dir: Path, key: Path, *, as_json: bool) -> int:
+def sign(run_dir: Path, key: Path, *, as_json: bool) -> None:
     """Sign a run's certificate with an ssh key, once the run is found to be what its records give."""
     from gatekeeper.run.verify import sign as do  # noqa: PLC0415
 
     document = do(run_dir, key)
     show(document, f"signed: {document['signature']} ({document['outcome']})\n", as_json=as_json)
-    return 0
 
 
 @click.command()
 @click.argument("runs_dir", type=click.Path(path_type=Path), default="runs")
 @AS_JSON
-def history(runs_dir: Path, *, as_json: bool) -> int:
+def history(runs_dir: Path, *, as_json: bool) -> None:
     """Show the runs of a folder over time, by SLO, with the trend of ratio, acceptance and footprint.
 
     Verdicts are shown as they were stored, beside whether their seals hold; `judge` derives one again.
@@ -73,7 +72,6 @@ def history(runs_dir: Path, *, as_json: bool) -> int:
 
     document = told(runs_dir)
     show(document, command_text.history(document), as_json=as_json)
-    return 0
 
 
 @click.command()
@@ -87,7 +85,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
 
     document = laid(before, after)
     show(document, command_text.comparison(document), as_json=as_json)
-    return 0 if document["comparable"] else 3
+    return ExitCode.OK if document["comparable"] else ExitCode.UNPROVEN
 
 
 @click.command()

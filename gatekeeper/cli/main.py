@@ -12,10 +12,8 @@ import click
 from gatekeeper.cli import deploy, setup
 from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.options import Commands, Later
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.errors import ExitCode, GatekeeperError
 
-INTERRUPTED = 130
-BUG = 4
 KEPT = "what was measured is kept; "
 AFTER_INTERRUPT = {
     "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
@@ -74,21 +72,21 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
-        return 2
+        return ExitCode.BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
         named = next((word for word in arguments if word in gatekeeper.commands), "")
         _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # The reader of our output went away. Click leaves with 1 then, which here means a broken promise.
         sys.stderr.close()  # Python would complain at exit
-        return BUG
+        return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
         import traceback  # noqa: PLC0415
 
         traceback.print_exc()
         _complain(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
-        return BUG
+        return ExitCode.INTERNAL_ERROR
 
 
 def _complain(message: str, hint: str) -> None:

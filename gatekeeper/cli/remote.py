@@ -105,7 +105,7 @@ def certify(slo: Path, *, resume: bool, as_json: bool, **how: Any) -> int:
 @SLO
 @click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
 @_ordered
-def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **how: Any) -> int:
+def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **how: Any) -> None:
     """Soak one setting there. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
@@ -116,13 +116,12 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **how: Any) -> int:
         else:
             summary.show(came.verdict, run=came.path, promoted=False)
     _complain(came)
-    return 0
 
 
 @remote.command()
 @SLO
 @_ordered
-def sweep(slo: Path, *, as_json: bool, **how: Any) -> int:
+def sweep(slo: Path, *, as_json: bool, **how: Any) -> None:
     """Run the sweep alone there and say what it would choose. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.report import command_text  # noqa: PLC0415
 
@@ -130,14 +129,13 @@ def sweep(slo: Path, *, as_json: bool, **how: Any) -> int:
     _complain(came)
     assert came.document is not None
     show(came.document, command_text.choices(came.document), as_json=as_json)
-    return 0
 
 
 @remote.command()
 @SLO
 @click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="About how long.")
 @_ordered
-def probe(slo: Path, *, seconds: float, as_json: bool, **how: Any) -> int:
+def probe(slo: Path, *, seconds: float, as_json: bool, **how: Any) -> None:
     """Say in about thirty seconds if a draft helps on that machine. Exits 0 when it finished."""
     from gatekeeper.report import command_text  # noqa: PLC0415
 
@@ -150,7 +148,6 @@ def probe(slo: Path, *, seconds: float, as_json: bool, **how: Any) -> int:
         document = document | {"run": None}
     document = _said_from_here(document, slo, how["name"])
     show(document, command_text.probe(document), as_json=as_json)
-    return 0
 
 
 def _said_from_here(document: dict[str, Any], slo: Path, name: str) -> dict[str, Any]:
@@ -186,13 +183,12 @@ remote.add_command(_there("doctor", "Show what that machine lacks, and the comma
 @remote.command(name="list")
 @_where
 @AS_JSON
-def list_runs(name: str, hosts: Path | None, python: str | None, *, as_json: bool) -> int:
+def list_runs(name: str, hosts: Path | None, python: str | None, *, as_json: bool) -> None:
     """Show the runs that lie on that machine: whose they are, since when, and what became of them."""
     from gatekeeper.run.remote import run_list  # noqa: PLC0415
 
     document = run_list.listed(_far(name, hosts, python))
     show(document, run_list.render(document), as_json=as_json)
-    return 0
 
 
 @remote.command()
@@ -218,7 +214,7 @@ def fetch(run_id: str | None, *, as_json: bool, **how: Any) -> int:
 @AS_JSON
 def cancel(
     run_id: str | None, name: str, hosts: Path | None, python: str | None, *, grace: float, as_json: bool
-) -> int:
+) -> None:
     """End a run there: gatekeeper ends its servers and itself, and is killed only after --grace.
 
     Without RUN: the one that is under way, if it is yours.
@@ -227,7 +223,6 @@ def cancel(
 
     document = run_list.cancel(_far(name, hosts, python), run_id, grace)
     show(document, run_list.cancelled(document), as_json=as_json)
-    return 0
 
 
 @remote.command()
@@ -237,23 +232,21 @@ def cancel(
 )
 @click.option("--dry-run", "-n", is_flag=True, help="Say what would be removed, and remove nothing.")
 @AS_JSON
-def prune(name: str, hosts: Path | None, python: str | None, *, keep: int, dry_run: bool, as_json: bool) -> int:
+def prune(name: str, hosts: Path | None, python: str | None, *, keep: int, dry_run: bool, as_json: bool) -> None:
     """Remove old runs of yours from that machine, once they came home; nothing else is touched."""
     from gatekeeper.run.remote import run_list  # noqa: PLC0415
 
     document = run_list.clear(_far(name, hosts, python), keep, dry_run=dry_run)
     show(document, run_list.render_pruned(document), as_json=as_json)
-    return 0
 
 
 @remote.command(hidden=True)
 @SLO
-def inventory(slo: Path) -> int:
+def inventory(slo: Path) -> None:
     """Print what this machine has for an SLO; gatekeeper on another machine asks."""
     from gatekeeper.run.remote.preflight import take  # noqa: PLC0415
 
     show(take(slo), "", as_json=True)
-    return 0
 
 
 def _far(name: str, hosts: Path | None, python: str | None) -> "Far":

@@ -56,7 +56,7 @@ def plan(slo: Path, *, as_json: bool) -> int:
 @OUT
 @AS_JSON
 @QUIET
-def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
+def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Run the sweep alone and say what it would choose. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.report.terminal import live  # noqa: PLC0415
@@ -65,7 +65,6 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
     with live.progress(quiet=quiet) as observer:
         document = sweep_alone(slo, out, observers=_observers(observer))
     show(document, command_text.choices(document), as_json=as_json)
-    return 0
 
 
 @click.command()
@@ -74,7 +73,7 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> int:
 @OUT
 @AS_JSON
 @QUIET
-def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> int:
+def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.report.terminal import live, summary  # noqa: PLC0415
     from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
@@ -86,7 +85,6 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
         sys.stdout.write(finished.text)
     else:
         summary.show(finished.verdict, run=finished.path, promoted=False)
-    return 0
 
 
 @click.command()
@@ -110,7 +108,7 @@ def probe(
     out: Path | None,
     as_json: bool,
     quiet: bool,
-) -> int:
+) -> None:
     """Say in about thirty seconds if a draft helps on this machine. Writes no policy; exits 0 when it finished."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.report.terminal import live  # noqa: PLC0415
@@ -133,7 +131,6 @@ def probe(
                 str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
             )
     show(document, command_text.probe(document), as_json=as_json)
-    return 0
 
 
 @click.command()
@@ -155,7 +152,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 @RUN_DIR
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
-def report(run_dir: Path, form: str, output: Path | None) -> int:
+def report(run_dir: Path, form: str, output: Path | None) -> None:
     """Render a finished or interrupted run."""
     from gatekeeper.run import load  # noqa: PLC0415
 
@@ -166,18 +163,17 @@ def report(run_dir: Path, form: str, output: Path | None) -> int:
     content = chosen.load()(scene if scene is not None else verdict)
     if output is None:
         sys.stdout.write(content)
-        return 0
+        return
     try:
         output.write_text(content, encoding="utf-8")
     except OSError as error:
         raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
-    return 0
 
 
 @click.command()
 @RUN_DIR
 @AS_JSON
-def export(run_dir: Path, *, as_json: bool) -> int:
+def export(run_dir: Path, *, as_json: bool) -> None:
     """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
     from gatekeeper.report.otel import export_stored  # noqa: PLC0415
 
@@ -185,7 +181,6 @@ def export(run_dir: Path, *, as_json: bool) -> int:
     document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
     text = f"{sent.endpoint} took {sent.spans} spans and {sent.points} points\n"
     show(document, text, as_json=as_json)
-    return 0
 
 
 @click.command()
@@ -195,23 +190,21 @@ def export(run_dir: Path, *, as_json: bool) -> int:
 )
 @click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object a sample.")
-def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> int:
+def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
     """Show what this host's telemetry says now: every value with its source and status."""
     from gatekeeper.host.live import watch  # noqa: PLC0415
     from gatekeeper.report.host_table import table  # noqa: PLC0415
 
     watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)
-    return 0
 
 
 @click.command()
 @AS_JSON
-def metrics(*, as_json: bool) -> int:
+def metrics(*, as_json: bool) -> None:
     """List every metric an objective may name: unit, direction, unit of analysis, what it needs to see."""
     from gatekeeper.report import command_text  # noqa: PLC0415
 
     show(command_text.metrics_document(), command_text.metrics(), as_json=as_json)
-    return 0
 
 
 def _tell_telemetry(trouble: str | None, run: Path) -> None:

@@ -45,19 +45,18 @@ def init(output: Path, *, force: bool, as_json: bool) -> int:
 
 @click.command()
 @AS_JSON
-def doctor(*, as_json: bool) -> int:
+def doctor(*, as_json: bool) -> None:
     """Show what this machine lacks, for which objective or backend, and the command that fixes it. Exits 0."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.doctor import examine  # noqa: PLC0415
 
     document = examine()
     show(document, command_text.checkup(document), as_json=as_json)
-    return 0
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> int:
+def completion(shell: str) -> None:
     """Print the script that completes commands, options and files in a shell.
 
     \b
@@ -73,7 +72,6 @@ def completion(shell: str) -> int:
     whole = click.get_current_context().find_root().command
     made = script(whole, {}, "gatekeeper", "_GATEKEEPER_COMPLETE")
     sys.stdout.write(made.source_template % made.source_vars() + "\n")
-    return 0
 
 
 COMMANDS = (init, doctor, completion)

@@ -1,21 +1,28 @@
-"""What gatekeeper itself, its user or this host got wrong; what the subject does wrong is a record instead.
-
-GatekeeperError            4   gatekeeper failed: a bug, a full disk
-├── InputError             2   a command line, an SLO, a canary or a model folder is wrong
-├── UnprovableError        2   a promise that no run could ever prove
-├── HostLacksError         3   this host lacks or denies what a promise needs
-└── NoProofError           3   a stored run does not prove what was asked of it
-"""
+"""Exit codes, and the errors that end a command: what gatekeeper, its user or this host got wrong."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+
+
+class ExitCode(IntEnum):
+    """What a command ends with. What the system under test does wrong is no error, but a record that is judged."""
+
+    OK = 0
+    """Promoted, admitted, or simply done."""
+    OBJECTIVE_FAILED = 1
+    BAD_INPUT = 2
+    """A command line, an SLO, a canary or a model folder is wrong, or an objective that no run could prove."""
+    UNPROVEN = 3
+    """Evidence is missing, or this host lacks or denies what it takes."""
+    INTERNAL_ERROR = 4
+    """gatekeeper failed: a bug, a full disk."""
+    INTERRUPTED = 130
 
 
 class GatekeeperError(Exception):
     """Something that ends the command: `message` says what and where, `hint` what to do next."""
 
-    exit_code = 4
+    exit_code = ExitCode.INTERNAL_ERROR
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -26,19 +33,19 @@ class GatekeeperError(Exception):
 class InputError(GatekeeperError):
     """The command line or an input file is wrong; nothing was run."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class UnprovableError(GatekeeperError):
     """Arithmetic or the kind of backend excludes a promise everywhere; nothing was run."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class HostLacksError(GatekeeperError):
     """Only this host cannot prove the promise; another could."""
 
-    exit_code = 3
+    exit_code = ExitCode.UNPROVEN
 
 
 class Reason(StrEnum):
@@ -77,7 +84,7 @@ class NoProofError(GatekeeperError):
     Its hint may hold `{slo}` and `{run}`, which `next` fills in.
     """
 
-    exit_code = 3
+    exit_code = ExitCode.UNPROVEN
 
     def __init__(self, reason: Reason, message: str, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -90,6 +97,8 @@ class NoProofError(GatekeeperError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Name the nearest known word as a question, or list what is allowed."""
+    from difflib import get_close_matches  # noqa: PLC0415 (most commands name nothing wrong)
+
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"

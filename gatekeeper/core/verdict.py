@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from gatekeeper.core.errors import ExitCode
+
 
 class Outcome(IntEnum):
     """Outcome of a check, ordered best to worst, so the worst of many is simply their maximum."""
@@ -188,9 +190,14 @@ class Verdict:
         return "promoted"
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """Return the exit code that belongs to the outcome."""
-        return {"promoted": 0, "failed": 1, "graded_back": 1}.get(self.outcome, 3)
+        match self.outcome:
+            case "promoted":
+                return ExitCode.OK
+            case "failed" | "graded_back":
+                return ExitCode.OBJECTIVE_FAILED
+        return ExitCode.UNPROVEN
 
     def document(self) -> dict[str, Any]:
         """Return the content of verdict.json."""

@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import InputError, NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
@@ -37,7 +37,7 @@ class Admission:
     """What the gate answers: 0 admitted, 1 a promise is broken, 3 no proof."""
 
     slo: str
-    exit_code: int = 3
+    exit_code: ExitCode = ExitCode.UNPROVEN
     reason: Reason = Reason.NO_RUN
     because: str = ""
     then: str = ""
@@ -54,7 +54,7 @@ class Admission:
         return {
             "schema": 1,
             "slo": self.slo,
-            "admitted": self.exit_code == 0,
+            "admitted": self.exit_code == ExitCode.OK,
             "exit_code": self.exit_code,
             "reason": self.reason,
             "because": self.because,
@@ -98,7 +98,7 @@ def admit(
         answer.run = newest.directory.path
         _examine(newest, given.slo, terms, now, answer)
     except NoProofError as error:
-        answer.exit_code, answer.reason, answer.because = 3, error.reason, error.message
+        answer.exit_code, answer.reason, answer.because = ExitCode.UNPROVEN, error.reason, error.message
         answer.then = error.next(slo_path, answer.run)
     return answer
 
@@ -211,10 +211,10 @@ def _examine(candidate: _Candidate, slo: Slo, terms: Terms, now: datetime, answe
     holds(("grade", run.verdict.grade))
     broken = admission.broken(run.verdict)
     if broken is not None:
-        answer.exit_code, answer.reason, answer.because = 1, Reason.BROKEN_PROMISE, broken
+        answer.exit_code, answer.reason, answer.because = ExitCode.OBJECTIVE_FAILED, Reason.BROKEN_PROMISE, broken
         answer.then = f"deploy nothing that speculates there; gatekeeper report {directory.path} says all of it"
         return
-    answer.exit_code, answer.reason = 0, Reason.ADMITTED
+    answer.exit_code, answer.reason = ExitCode.OK, Reason.ADMITTED
     on = admission.speculating(papers.policy)
     answer.because = f"speculation for {', '.join(on)}" if on else "plain decoding for every workload"
     answer.then = f"deploy {directory.path / POLICY}"

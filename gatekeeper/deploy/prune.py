@@ -13,7 +13,7 @@ from typing import Any
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.run import verify
@@ -134,9 +134,9 @@ class Rotation:
     """What should have gone and could not be removed."""
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """Return 4 where something could not be removed."""
-        return GatekeeperError.exit_code if self.failed else 0
+        return ExitCode.INTERNAL_ERROR if self.failed else ExitCode.OK
 
     def document(self) -> dict[str, Any]:
         """Return it as one JSON document."""
@@ -198,7 +198,7 @@ def _entry(path: Path) -> _Entry:
         at=at,
         until=_until(directory, at, slo),
         sealed=directory.is_sealed(),
-        passed=verdict.get("exit_code") == 0,
+        passed=verdict.get("exit_code") == ExitCode.OK,
         promoted=outcome == "promoted",
     )
     return _Entry(path, stored, slo.name, outcome)

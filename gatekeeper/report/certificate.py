@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.verdict import Check, Outcome, Verdict
 
@@ -63,7 +64,7 @@ def result(verdict: Verdict) -> str:
 
     A demo's soak was too short, and a workload that was graded back decodes plainly.
     """
-    if verdict.exit_code != 0:
+    if verdict.exit_code != ExitCode.OK:
         return "FAILED"
     whole = verdict.grade == "certification" and all(one.outcome == "promoted" for one in verdict.workloads)
     return "PASSED" if whole else "WARNED"

@@ -16,7 +16,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.models.locate import FoundModel
 from gatekeeper.core import canary, inputs, slo
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.files import write_atomically
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.units import show_bytes, sold_gigabytes
@@ -25,8 +25,6 @@ from gatekeeper.report.slo_template import Asked, Proposed, Served
 
 FREE_SHARE = 1 / 8
 """Of the memory: what is promised to stay free."""
-LACKED = 3
-"""The exit code where this machine has no pair yet."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
 WORK = (
@@ -82,7 +80,7 @@ class Found:
         }
 
 
-def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
+def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     """Write an SLO file for this machine to *output*; return what was found and chosen, and the exit code.
 
     The code is 0 where a pair is here, 3 where the file names one that has yet to be fetched or a backend that has yet
@@ -114,7 +112,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], int]:
         "do_first": list(commands),
         "next": f"gatekeeper plan {output}",
     }
-    return document, 0 if chosen is not None and not commands else LACKED
+    return document, ExitCode.OK if chosen is not None and not commands else ExitCode.UNPROVEN
 
 
 def _missing_backends() -> dict[str, str]:

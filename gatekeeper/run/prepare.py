@@ -19,7 +19,7 @@ from gatekeeper.backends.models import artifacts
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.core import hash_cache, inputs, run_directory
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
+from gatekeeper.core.errors import ExitCode, HostLacksError, InputError, UnprovableError
 from gatekeeper.core.inputs import Inputs, load_manifest
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, Model, differences, sha256
@@ -193,7 +193,9 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
             for one in ready.complaints
         ],
     }
-    return document, 2 if "never" in weights else 3 if "not-here" in weights or ready.manifest.doubts else 0
+    if "never" in weights:
+        return document, ExitCode.BAD_INPUT
+    return document, ExitCode.UNPROVEN if "not-here" in weights or ready.manifest.doubts else ExitCode.OK
 
 
 def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, NoProofError, Reason
 from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
@@ -71,7 +71,7 @@ def right_host(doubts: Sequence[str]) -> None:
 
 def proven(verdict: Verdict) -> None:
     """Refuse a run that ended unproven."""
-    if verdict.exit_code == 3:
+    if verdict.exit_code == ExitCode.UNPROVEN:
         open_ones = [f"{one.name}: {one.because}" for one in verdict.workloads if one.outcome == "unproven"]
         hosts = [f"{one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.UNPROVEN]
         because = verdict.incomplete or "; ".join([*open_ones, *hosts]) or "nothing was judged"
@@ -114,7 +114,7 @@ def long_enough(verdict: Verdict, *, demo: bool) -> None:
 
 def broken(verdict: Verdict) -> str | None:
     """Say which promises a run broke; None where it may be deployed."""
-    if verdict.exit_code == 0:
+    if verdict.exit_code == ExitCode.OK:
         return None
     said = [f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.FAIL]
     blamed = [

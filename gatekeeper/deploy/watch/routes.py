@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Outcome
@@ -152,10 +153,10 @@ class Routes:
         return Lane(name, on, because, setting if on else ())
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """Return 0 where every speculating route is as certified, 1 where one is not, 3 where one never answered."""
         names = [name for name in self.rules if self._speculates(name)]
         crossed = any(one.outcome is Outcome.FAIL for name in names for one in self.judged.get(name, ()))
         if crossed or any(self.states[name].standing.rung or self.states[name].standing.barred for name in names):
-            return 1
-        return 0 if self._heard.issuperset(names) else 3
+            return ExitCode.OBJECTIVE_FAILED
+        return ExitCode.OK if self._heard.issuperset(names) else ExitCode.UNPROVEN

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gatekeeper.core import run_directory
-from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError, Reason
 from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
@@ -117,8 +117,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-INTERRUPTED = 130
-VERDICTS = (0, 1, 3)
+VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
 """Exit codes a run that reached its verdict may end with."""
 LOST = {
     "died": "gatekeeper there died without a word (killed, or out of memory)",
@@ -187,11 +186,11 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
             Reason.KILLED, f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again
         )
     code = ended.get("code")
-    if code in VERDICTS and not (code == 3 and not _began(job)):
+    if code in VERDICTS and not (code == ExitCode.UNPROVEN and not _began(job)):
         return None
-    if code == INTERRUPTED:
+    if code == ExitCode.INTERRUPTED:
         return NoProofError(Reason.INTERRUPTED, f"run {run} was interrupted there", hint=again)
-    kinds: dict[Any, type[GatekeeperError]] = {2: InputError, 3: HostLacksError}
+    kinds: dict[Any, type[GatekeeperError]] = {ExitCode.BAD_INPUT: InputError, ExitCode.UNPROVEN: HostLacksError}
     told = f"gatekeeper there ended with {code}"
     return kinds.get(code, GatekeeperError)(f"run {run}: {told}{log}", hint="its words above say what to do there")
 
@@ -237,6 +236,6 @@ def _partial(out: Path, trouble: GatekeeperError) -> Homecoming:
         verdict = load.judge(out)
     except (GatekeeperError, ValueError):
         return Homecoming(out, None, trouble=trouble)
-    if verdict.exit_code == 0:  # good news of records that do not stand is none
+    if verdict.exit_code == ExitCode.OK:  # good news of records that do not stand is none
         return Homecoming(out, None, trouble=trouble)
     return Homecoming(out, verdict, verdict_json.render(verdict), promoted=False, trouble=trouble)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import HostLacksError, InputError
+from gatekeeper.core.errors import ExitCode, HostLacksError, InputError
 from gatekeeper.core.inputs import load_manifest
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
@@ -340,7 +340,7 @@ def _run_there(
     link: Link, ready: Environment, argv: Sequence[str], folder: str, environ: Mapping[str, str]
 ) -> tuple[int, bytes, bytes]:
     """Run gatekeeper there to its end; return its exit code and what it wrote to stdout and stderr."""
-    code, written = 4, {"stdout": b"", "stderr": b""}
+    code, written = int(ExitCode.INTERNAL_ERROR), {"stdout": b"", "stderr": b""}
     for item in link.stream("run", argv=list(argv), folder=folder, env=dict(environ), **ready.words()):
         if "stream" in item:
             written[item["stream"]] += item.get("content", b"")
@@ -366,7 +366,7 @@ def _now() -> datetime:
 
 def visit(far: Far, argv: Sequence[str]) -> int:
     """Run gatekeeper with *argv* there; what it writes is written here as it comes. Return its exit code."""
-    code = 4
+    code = int(ExitCode.INTERNAL_ERROR)
     with far.connect() as link:
         if not far.host.environment and not is_installed(link):
             refuse_occupied(far.name, link.ask("jobs")["jobs"])

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.text import printable
 
 DISK_FULL = "disk_full"
@@ -15,7 +15,7 @@ SILENT = "silent"
 class LinkError(GatekeeperError):
     """There is no connection, or it broke: nothing is proven. `reason` is one word that a script may rely on."""
 
-    exit_code = 3
+    exit_code = ExitCode.UNPROVEN
 
     def __init__(self, reason: str, message: str, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -25,14 +25,14 @@ class LinkError(GatekeeperError):
 class FarError(GatekeeperError):
     """The far side will not or can not do what it was asked; `kind` is the agent's word for why."""
 
-    exit_code = 3
+    exit_code = ExitCode.UNPROVEN
 
     def __init__(self, kind: str, message: str, *, hint: str, more: dict[str, Any] | None = None) -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
         self.more = more or {}
         if kind in {DISK_FULL, "denied", "os", "bug"}:
-            self.exit_code = 4
+            self.exit_code = ExitCode.INTERNAL_ERROR
 
 
 @dataclass(frozen=True, slots=True)

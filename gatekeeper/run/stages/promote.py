@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from gatekeeper.analysis.verdict.policy import policy
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.policy_toml import render
@@ -16,7 +17,7 @@ def promote(
     slo: Slo, verdict: Verdict, *, verdict_sha256: str, now: datetime, write: Callable[[str, str], None]
 ) -> bool:
     """Write policy.toml for exit codes 0 and 1; tell whether it was written. Unproven holds: nothing changes."""
-    if verdict.exit_code not in {0, 1}:
+    if verdict.exit_code == ExitCode.UNPROVEN:
         return False
     content = policy(
         slo,
