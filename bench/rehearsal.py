@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from gatekeeper.analysis.plan import settings
 from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.verdict.case import Case, Leg, Recorded
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case, Recorded
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
@@ -58,15 +60,15 @@ def slo(**written: Any) -> Slo:
 
 def sweep_of(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int
-) -> tuple[planning.Plan, dict[str, list[Generation]]]:
+) -> tuple[planning.SweepPlan, dict[str, list[Generation]]]:
     """Run the sweep alone; return its plan and its records by trial."""
     return _swept(promised, prompts, ScriptedBackend(Script.model_validate(dict(truth))), seed)
 
 
 def _swept(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
-) -> tuple[planning.Plan, dict[str, list[Generation]]]:
-    residence = planning.residence_by(backend.restart_knobs)
+) -> tuple[planning.SweepPlan, dict[str, list[Generation]]]:
+    residence = settings.residence_by(backend.restart_knobs)
     plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
     made: dict[str, list[Generation]] = defaultdict(list)
     with Desk(backend, _ignore) as desk:
@@ -89,7 +91,7 @@ def rehearse(
         slo=promised,
         canaries=prompts,
         plan=plan,
-        residence=planning.residence_by(backend.restart_knobs),
+        residence=settings.residence_by(backend.restart_knobs),
         shares_process=backend.shares_process,
         manifest_sha256="",
         seed=seed,
@@ -106,7 +108,7 @@ def rehearse(
 
 
 def _soak(
-    case: Case, leg: Leg, backend: ScriptedBackend, profile: Profile
+    case: Case, leg: SoakPlan, backend: ScriptedBackend, profile: Profile
 ) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
     phases: list[tuple[int, str, int]] = []

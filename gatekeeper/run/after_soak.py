@@ -5,8 +5,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.plan.objectives import sampled, warmed
-from gatekeeper.analysis.verdict.case import Case, Leg, partings_of
+from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case, partings_of
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.metrics import Sight
@@ -32,7 +33,7 @@ class Following:
         return Desk(self.backend, self.observe, self.segment, cache=cache)
 
 
-def follow(run: Following, leg: Leg, case: Case) -> None:
+def follow(run: Following, leg: SoakPlan, case: Case) -> None:
     """Do what is still missing after the soak of *leg*; nothing here is timed, and a finished file stays as it is."""
     _read_ties(run, leg, case)
     _ask_warm(run, leg, case)
@@ -40,7 +41,7 @@ def follow(run: Following, leg: Leg, case: Case) -> None:
 
 
 @contextmanager
-def _pass(run: Following, file: Appender[Kind], stage: str, leg: Leg) -> Iterator[Appender[Kind] | None]:
+def _pass(run: Following, file: Appender[Kind], stage: str, leg: SoakPlan) -> Iterator[Appender[Kind] | None]:
     """Yield the file of a pass, None if it is finished; finish it where the pass went through."""
     with closing(file):
         if file.finished:
@@ -51,7 +52,7 @@ def _pass(run: Following, file: Appender[Kind], stage: str, leg: Leg) -> Iterato
         file.finish()
 
 
-def _read_ties(run: Following, leg: Leg, case: Case) -> None:
+def _read_ties(run: Following, leg: SoakPlan, case: Case) -> None:
     partings = partings_of(case, leg)
     if not partings:
         return
@@ -71,9 +72,9 @@ def _read_ties(run: Following, leg: Leg, case: Case) -> None:
             )
 
 
-def _ask_warm(run: Following, leg: Leg, case: Case) -> None:
+def _ask_warm(run: Following, leg: SoakPlan, case: Case) -> None:
     slo = run.inputs.slo
-    names = warmed(slo, leg.settings)
+    names = warm_cache_workloads(slo, leg.settings)
     if not names:
         return
     settings = {name: leg.settings[name] for name in names}
@@ -84,9 +85,9 @@ def _ask_warm(run: Following, leg: Leg, case: Case) -> None:
             warm(task, run.desk, lambda: run.desk(cache=True), record=file, observe=run.observe)
 
 
-def _draw(run: Following, leg: Leg, case: Case) -> None:
+def _draw(run: Following, leg: SoakPlan, case: Case) -> None:
     slo = run.inputs.slo
-    names = sampled(slo, leg.settings)
+    names = first_token_workloads(slo, leg.settings)
     if not names:
         return
     settings = {name: leg.settings[name] for name in names}

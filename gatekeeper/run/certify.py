@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
+from gatekeeper.analysis.plan import settings
 from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.plan.ladder import PLAIN
+from gatekeeper.analysis.plan.settings import PLAIN
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.verdict.case import Case, Leg
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
-from gatekeeper.analysis.verdict.sweep_result import choices_of
+from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import InputError, did_you_mean
@@ -105,7 +107,7 @@ def _open_run(
         remark = _occupy(stack, given, out)
         ready = as_frozen(prepare(given, out / "logs", refuse=False), directory)
         if not (directory.path / "plan.json").is_file():  # killed between the two first files
-            directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
+            directory.write("plan.json", _json(planning.plan_document(given.slo, ready.plan)))
         return _Run(ready, directory, observers, remark)
     # Nothing is written before the promises were found provable.
     path = out or default_path(given.slo.name, SystemClock().wall())
@@ -116,7 +118,7 @@ def _open_run(
     for name, text in given.texts.items():
         directory.write(name, text)
     directory.write("manifest.json", ready.text)
-    directory.write("plan.json", _json(planning.document(given.slo, ready.plan)))
+    directory.write("plan.json", _json(planning.plan_document(given.slo, ready.plan)))
     return _Run(ready, directory, observers, remark)
 
 
@@ -130,13 +132,13 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     for knob in knobs:
         if knob not in CHOSEN:
             raise InputError(f"--set {knob}: not a knob of a setting", hint=did_you_mean(knob, CHOSEN))
-    turned = {**planning.defaults(slo), **knobs}
+    turned = {**settings.defaults(slo), **knobs}
     if turned.get("draft") not in {None, *slo.subject.drafts}:
         raise InputError(
             f"--set draft: '{turned['draft']}' is not one of subject.drafts",
             hint=did_you_mean(str(turned["draft"]), slo.subject.drafts),
         )
-    return planning.chosen_of(setting(**turned)) if turned.get("draft") is not None else PLAIN
+    return settings.chosen_of(setting(**turned)) if turned.get("draft") is not None else PLAIN
 
 
 def _json(document: Mapping[str, Any]) -> str:
@@ -198,7 +200,7 @@ class _Run:
                 self._sweep(desk)
             self._telemetry.close()
             self._events.finish()
-            return choices_of(self._load(live=True))[0]
+            return sweep_choices(self._load(live=True))[0]
 
     def _load(self, *, live: bool = False) -> Case:
         ready = self.ready
@@ -232,7 +234,7 @@ class _Run:
             self.observe("sampler_died", {"because": self._sampler.fault})
         samples.finish()
 
-    def _needs(self) -> Sequence[Leg]:
+    def _needs(self) -> Sequence[SoakPlan]:
         return conclude(self._load(live=True)).needs
 
     @contextmanager
@@ -270,7 +272,7 @@ class _Run:
         for file in files.values():
             file.finish()
 
-    def _soak(self, leg: Leg, desk: Desk) -> None:
+    def _soak(self, leg: SoakPlan, desk: Desk) -> None:
         given = self.ready.inputs
         file = self.directory.answers(leg.file)
         self._open.callback(file.close)

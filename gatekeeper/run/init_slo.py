@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import __version__, host
-from gatekeeper.analysis.plan.draft_pairs import Candidate, Pair, pairs
-from gatekeeper.analysis.plan.memory_fit import SMALL_VOCABULARY, Fit, fit
+from gatekeeper.analysis.plan.draft_pairs import LocalModel, ModelPair, model_pairs
+from gatekeeper.analysis.plan.memory_fit import SMALL_VOCABULARY, MemoryFit, estimate_fit
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.models.locate import FoundModel
@@ -197,7 +197,7 @@ class _Desk:
             )
         )
 
-    def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> Fit | None:
+    def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> MemoryFit | None:
         """Estimate what the file's pair needs, against the memory that is *available* now."""
         promised = slo.parse(text, str(self.output))
         base = self.output.parent.resolve()
@@ -207,7 +207,7 @@ class _Desk:
             for one in promised.workload
         }
         shares = promised.subject.backend == "mlx"
-        return fit(promised, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
+        return estimate_fit(promised, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
 
     def _note(self, name: str) -> str:
         one = self.found.get(name)
@@ -249,17 +249,17 @@ class _Named:
     drafts: tuple[str, ...]
 
 
-_Chosen = tuple[str, _Named, Fit | None, tuple[str, ...]]
+_Chosen = tuple[str, _Named, MemoryFit | None, tuple[str, ...]]
 
 
 def _choose(desk: _Desk, found: Sequence[Found], missing: Mapping[str, str], available: float | None) -> _Chosen | None:
     """Return the heaviest pair that fits beside what runs now, one with an installed backend first."""
     able = [
-        Candidate(one.model, one.backend, one.template is not None)
+        LocalModel(one.model, one.backend, one.template is not None)
         for one in _each_once(found)
         if one.model is not None and one.unfit is None
     ]
-    for pair in sorted(pairs(able), key=lambda one: one.backend in missing):
+    for pair in sorted(model_pairs(able), key=lambda one: one.backend in missing):
         commands = (missing[pair.backend],) if pair.backend in missing else ()
         named = _named(pair)
         text = desk.text(named, commands)
@@ -278,7 +278,7 @@ def _each_once(found: Sequence[Found]) -> Iterator[Found]:
             yield one
 
 
-def _named(pair: Pair) -> _Named:
+def _named(pair: ModelPair) -> _Named:
     return _Named(pair.backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
 
 

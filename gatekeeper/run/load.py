@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan import sweep_plan as planning
+from gatekeeper.analysis.plan import settings
+from gatekeeper.analysis.plan.soak_schedule import file_after
 from gatekeeper.analysis.plan.sweep_plan import frozen_plan
-from gatekeeper.analysis.verdict.case import Case, Read, Recorded, beside
+from gatekeeper.analysis.verdict.case import Case, Read, Recorded
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.sweep_result import choices_of
+from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs, load_manifest, stored_inputs
@@ -49,16 +50,16 @@ def load_case(
     soaks = {path.stem: recorded(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
     if live:
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
-    read = {name: run_directory.load(directory.path / beside("ties", name), run_directory.TIES) for name in soaks}
-    warm = {name: recorded(beside("warm", name)) for name in soaks}
-    draws = {name: recorded(beside("draws", name)) for name in soaks}
+    read = {name: run_directory.load(directory.path / file_after("ties", name), run_directory.TIES) for name in soaks}
+    warm = {name: recorded(file_after("warm", name)) for name in soaks}
+    draws = {name: recorded(file_after("draws", name)) for name in soaks}
     samples = run_directory.load(directory.path / "host.jsonl", run_directory.SAMPLES)
     events = run_directory.load(directory.path / "events.jsonl", run_directory.EVENTS)
     return Case(
         slo=given.slo,
         canaries=given.canaries,
         plan=plan,
-        residence=planning.residence_by(manifest.restart_knobs),
+        residence=settings.residence_by(manifest.restart_knobs),
         shares_process=manifest.shares_process,
         manifest_sha256=sha256(text),
         seed=seed_of(sha256(text)),
@@ -115,7 +116,7 @@ def swept(path: Path) -> dict[str, Any]:
     text = directory.read("manifest.json").decode()
     manifest = load_manifest(text.encode())
     given, _ = stored_inputs(directory, manifest)
-    choices, *_ = choices_of(load_case(directory, given, manifest, text, live=True))
+    choices, *_ = sweep_choices(load_case(directory, given, manifest, text, live=True))
     found = {name: choice.document() for name, choice in choices.items()}
     return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
 

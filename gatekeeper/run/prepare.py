@@ -10,10 +10,10 @@ import numpy as np
 
 from gatekeeper import __version__, host
 from gatekeeper.analysis.plan import duration, memory_fit, preflight
-from gatekeeper.analysis.plan.capabilities import findings as findings_of
-from gatekeeper.analysis.plan.capabilities import shown
-from gatekeeper.analysis.plan.preflight import Complaint, Kind, complaints, unshown
-from gatekeeper.analysis.plan.sweep_plan import Plan, frozen_plan
+from gatekeeper.analysis.plan.capabilities import confirmed_sight
+from gatekeeper.analysis.plan.capabilities import probe_findings as findings_of
+from gatekeeper.analysis.plan.preflight import BackendTraits, Complaint, complaints, missing_capabilities
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, frozen_plan
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.models import artifacts
 from gatekeeper.backends.scripted.script import read_script
@@ -46,9 +46,9 @@ class Prepared:
     models: dict[str, Path]
     manifest: Manifest
     text: str
-    plan: Plan
+    plan: SweepPlan
     complaints: list[Complaint] = field(default_factory=list)
-    memory: memory_fit.Fit | None = None
+    memory: memory_fit.MemoryFit | None = None
     """What the pair needs, by estimate; None where there are no models."""
 
     @property
@@ -66,10 +66,10 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
     models, target, drafts, findings = frozen_artifacts(given)
     backend = open_backend(slo.subject, models=models, base=given.base, logs=logs)
     conditions = host.conditions()
-    kind = Kind(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
+    kind = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
     found = complaints(slo, given.canaries, kind, host.lacks() if backend.realtime else {})
     background, here = given.profile.background.memory, conditions.get("memory_bytes")
-    memory = memory_fit.fit(
+    memory = memory_fit.estimate_fit(
         slo,
         given.canaries,
         target,
@@ -88,7 +88,7 @@ def prepare(given: Inputs, logs: Path, *, refuse: bool = True, fixed: Setting | 
         if backend.realtime:
             sight, remarks = _glance(given, backend)
             findings += remarks
-            _refuse(unshown(slo, kind, sight, backend.silent))
+            _refuse(missing_capabilities(slo, kind, sight, backend.silent))
     versions = {
         "gatekeeper": __version__,
         "python": platform.python_version(),
@@ -123,7 +123,9 @@ def takes_real_time(given: Inputs) -> bool:
 def _glance(given: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
     """Ask the subject twice; return what it shows, and what is odd already."""
     seen = glance(given.slo, given.canaries, backend, lambda: Desk(backend, lambda *_: None))
-    return shown(seen, backend.sight, uncached=backend.uncached), findings_of(seen, backend.sight, backend.silent)
+    return confirmed_sight(seen, backend.sight, uncached=backend.uncached), findings_of(
+        seen, backend.sight, backend.silent
+    )
 
 
 def frozen_artifacts(
@@ -198,16 +200,16 @@ def foresee(slo_path: Path) -> tuple[dict[str, Any], int]:
     return document, ExitCode.UNPROVEN if "not-here" in weights or ready.manifest.doubts else ExitCode.OK
 
 
-def forecast(ready: Prepared) -> tuple[duration.Stage, ...]:
+def forecast(ready: Prepared) -> tuple[duration.StageForecast, ...]:
     """Return the stages of the run and how long each takes, if plain decoding is as fast as is assumed."""
     backend, target = ready.backend, ready.manifest.target
-    assumed = duration.Assumed(
+    assumed = duration.Assumptions(
         _assumed_speed(ready.manifest),
         target.vocabulary if target is not None else None,
         backend.shares_process,
         Sight.LOGITS in backend.sight,
     )
-    return duration.stages(ready.inputs.slo, ready.plan, ready.inputs.canaries, assumed)
+    return duration.forecast_stages(ready.inputs.slo, ready.plan, ready.inputs.canaries, assumed)
 
 
 def outlook(ready: Prepared, alone: str | None = None) -> dict[str, Any]:

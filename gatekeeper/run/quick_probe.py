@@ -11,8 +11,9 @@ from typing import Any
 import tomli_w
 
 from gatekeeper import host
+from gatekeeper.analysis.plan import settings
 from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.sweep import quick_probe
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.canary import Canary
@@ -100,7 +101,7 @@ def _place(model: str) -> str:
 
 def _small(slo: Slo) -> Slo:
     """Keep the default setting and the default conditions; sweep nothing."""
-    base = planning.defaults(slo)
+    base = settings.defaults(slo)
     if not any(base.get(knob) for knob in DRAFT_LENGTHS):
         base["num_draft_tokens"] = DRAFT_LENGTH
     still: dict[str, Any] = dict.fromkeys((*CHOSEN, *CONDITIONS), ())
@@ -112,7 +113,7 @@ def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     """Take the first canaries, each cut to an answer of few tokens."""
     return tuple(
         one.model_copy(update={"max_tokens": min(one.max_tokens or slo.sampling.max_tokens, TOKENS)})
-        for one in canaries[: quick_probe.MOST]
+        for one in canaries[: quick_probe.MOST_CANARIES]
     )
 
 
@@ -144,7 +145,7 @@ class _Probe:
         stack.callback(self._events.close)
         for file in self._files.values():
             stack.callback(file.close)
-        self._found: dict[str, quick_probe.Answer] = {}
+        self._found: dict[str, quick_probe.ProbeResult] = {}
         self._begun = self._backend.clock.now_ns()
         if remark is not None:
             self._observe("warning", {"about": "the host", "because": remark})
@@ -175,7 +176,7 @@ class _Probe:
         """Ask slice after slice, and look at each of the planned counts."""
         # Arms that share a process cost nothing to alternate; others are asked in blocks, a restart each.
         fine = self._backend.shares_process and self._slo.soak.concurrency == 1
-        stops = list(range(1, quick_probe.MOST + 1)) if fine else list(quick_probe.LOOKS)
+        stops = list(range(1, quick_probe.MOST_CANARIES + 1)) if fine else list(quick_probe.LOOKS)
         begin = 0
         for end in stops:
             left = [one for one in self._slo.workload if not self._decided(one.name)]
@@ -222,21 +223,21 @@ class _Probe:
             count, before = min(asked, len(by_id)), self._found.get(workload.name)
             if self._decided(workload.name) or (before is not None and before.looks[-1] == count):
                 continue
-            found = quick_probe.answer(self._slo, plan, records, workload.name, by_id, count, before)
+            found = quick_probe.probe_result(self._slo, plan, records, workload.name, by_id, count, before)
             self._found[workload.name] = found
 
     def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""
-        answers: Mapping[str, quick_probe.Answer] = self._found
+        answers: Mapping[str, quick_probe.ProbeResult] = self._found
         return {
             "schema": 1,
             "slo": self._slo.name,
-            "setting": shown(self._setting),
+            "setting": setting_document(self._setting),
             "seconds": round(self._took, 3),
             "confidence": self._slo.confidence,
             "tokens_at_most": TOKENS,
             "workloads": {
-                name: found.document() | {"next": quick_probe.next_step(found, self._took, again)}
+                name: found.document() | {"next": quick_probe.next_step_text(found, self._took, again)}
                 for name, found in answers.items()
             },
             "notes": [f"{one.about}: {one.message}" for one in self._ready.complaints if one.about == "memory"],

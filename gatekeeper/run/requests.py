@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from gatekeeper.analysis.plan.capabilities import Glance, findings, shown
+from gatekeeper.analysis.plan.capabilities import ProbeAnswers, confirmed_sight, probe_findings
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.server import Server
@@ -132,7 +132,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
     assert server.launched is not None
     said = server.launched.log.read_text("utf-8", "replace")
     assert not any("cache HIT" in line for line in said.splitlines())
-    if Sight.COLD in shown(Glance(answers[-1], None), backend.sight, uncached=backend.uncached):
+    if Sight.COLD in confirmed_sight(ProbeAnswers(answers[-1], None), backend.sight, uncached=backend.uncached):
         assert not any(one.claims.cached_tokens for one in answers)
 
 
@@ -166,9 +166,9 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
     if answer is None:
         assert "its last words" in told
         return
-    glance = Glance(None, answer)
-    seen = shown(glance, backend.sight, uncached=backend.uncached)
-    kinds = {one.kind for one in findings(glance, backend.sight, backend.silent)}
+    glance = ProbeAnswers(None, answer)
+    seen = confirmed_sight(glance, backend.sight, uncached=backend.uncached)
+    kinds = {one.kind for one in probe_findings(glance, backend.sight, backend.silent)}
     silent = kinds & {"silent_speculation", "drafting_not_shown"}
     assert answer.fault is not None or silent or Sight.CLAIMED_ROUNDS not in seen
     assert not answer.claims.accepted

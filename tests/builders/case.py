@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.analysis.plan.sweep_plan import plain_of, residence_by, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, Leg, Recorded
+from gatekeeper.analysis.plan.settings import plain_of, residence_by, speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.sweep_plan import sweep_plan
+from gatekeeper.analysis.verdict.case import Case, Recorded
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
 from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting
 from tests.builders.slo import SECOND, canaries, counted, generation, objective, slo, steady
@@ -97,7 +98,7 @@ def _answered(
     )
 
 
-def soaked(case: Case, leg: Leg, workloads: Mapping[str, Made]) -> tuple[Generation, ...]:
+def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Generation, ...]:
     """Return ten minutes of answers in turn, each speculating one beside its plain twin."""
     found: list[Generation] = []
     at, number = 0.0, 0
@@ -115,7 +116,7 @@ def soaked(case: Case, leg: Leg, workloads: Mapping[str, Made]) -> tuple[Generat
     return (*found[:-1], closing)
 
 
-def with_soak(case: Case, leg: Leg, made: Made | Mapping[str, Made]) -> Case:
+def with_soak(case: Case, leg: SoakPlan, made: Made | Mapping[str, Made]) -> Case:
     """Return the case with *leg* recorded."""
     workloads = dict.fromkeys(leg.settings, made) if isinstance(made, Made) else made
     return replace(case, soaks={**case.soaks, leg.name: Recorded(soaked(case, leg, workloads))})

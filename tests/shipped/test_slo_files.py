@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from gatekeeper.analysis.plan.ladder import PLAIN
-from gatekeeper.analysis.plan.preflight import Kind, complaints
-from gatekeeper.analysis.plan.soak_schedule import needs
-from gatekeeper.analysis.plan.sweep_plan import sampling_for
+from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
+from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.backends import open_backend
 from gatekeeper.core import inputs
@@ -199,9 +198,9 @@ def schema() -> Json:
     return document
 
 
-def kind_of(subject: Subject) -> Kind:
+def kind_of(subject: Subject) -> BackendTraits:
     backend = open_backend(subject, models={}, base=Path(), logs=Path())
-    return Kind(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
+    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
 
 
 def table(path: Path) -> Json:
@@ -303,7 +302,7 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     slo = given.slo
     draft: Setting = (("draft", slo.subject.drafts[0]),)
 
-    pairs = sum(needs(slo, one.name, draft, given.canaries[one.name]).paired for one in slo.workload)
+    pairs = sum(canaries_needed(slo, one.name, draft, given.canaries[one.name]).paired for one in slo.workload)
 
     assert pairs / slo.soak.sentinel_share * 10 <= slo.soak.max_duration
 

@@ -8,16 +8,16 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Finding
 
-SHORT = 32
+ANSWER_TOKENS = 32
 """Tokens of each answer: enough for several rounds, too few to be waited for."""
-STREAMED = 4
+WHOLE_TOKENS = 4
 """An answer longer than this that arrives in one piece was not streamed."""
 
 _ABOUT = "glance"
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ProbeAnswers:
     """The answers; None for an arm that was not asked, because there is no draft or no plain twin."""
 
     plain: Answer | None
@@ -29,13 +29,13 @@ class Glance:
         return tuple(one for one in (self.plain, self.drafted) if one is not None and one.fault is None)
 
 
-def canary_for(canaries: Sequence[Canary]) -> Canary:
+def probe_canary(canaries: Sequence[Canary]) -> Canary:
     """Return the canary with the shortest prompt that expects no tool call: a call may well come in one piece."""
     talking = [one for one in canaries if not one.tools] or list(canaries)
     return min(talking, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))
 
 
-def shown(glance: Glance, forecast: Sight, *, uncached: bool) -> Sight:
+def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) -> Sight:
     """Return what of the forecast the answers showed.
 
     An arm that failed takes nothing away: its failure is the run's to record. *uncached* says that the prompt cache is
@@ -44,7 +44,7 @@ def shown(glance: Glance, forecast: Sight, *, uncached: bool) -> Sight:
     seen = forecast
     if any(answer.output_tokens is None for answer in glance.sound):
         seen &= ~Sight.TOKEN_COUNT
-    if any(len(one.arrivals) < 2 and (one.output_tokens or 0) > STREAMED for one in glance.sound):
+    if any(len(one.arrivals) < 2 and (one.output_tokens or 0) > WHOLE_TOKENS for one in glance.sound):
         seen &= ~Sight.ARRIVALS
     if not uncached and any(answer.claims.cached_tokens is None for answer in glance.sound):
         seen &= ~Sight.COLD
@@ -57,7 +57,7 @@ def shown(glance: Glance, forecast: Sight, *, uncached: bool) -> Sight:
     return seen
 
 
-def findings(glance: Glance, forecast: Sight, silent: str) -> list[Finding]:
+def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:
     """Return what is odd already; *silent* says what is usually missing where a system decodes plainly."""
     found = []
     for arm, answer in (("plain", glance.plain), ("candidate", glance.drafted)):

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from gatekeeper.core.manifest import Model
 
-LIGHTER = 3
+WEIGHT_RATIO = 3
 """How many times its draft a target weighs at least. Decoding streams the weights, so a draft token costs about their
 share of a round: at a third, four drafted tokens cost more than the round they are meant to save."""
-DRAFTS = 3
+MOST_DRAFTS = 3
 """The heaviest, the lightest and one between: enough for the sweep to choose from, and for a lighter tier."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LocalModel:
     """One model that could be half of a pair."""
 
     model: Model
@@ -24,7 +24,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ModelPair:
     """A target with its drafts, heaviest first."""
 
     backend: str
@@ -32,7 +32,7 @@ class Pair:
     drafts: tuple[Model, ...]
 
 
-def pairs(candidates: Iterable[Candidate]) -> list[Pair]:
+def model_pairs(candidates: Iterable[LocalModel]) -> list[ModelPair]:
     """Return every target that has drafts, the heaviest first.
 
     Vocabularies match where the token maps are the same, token by token; without a map nothing shows that they are. A
@@ -46,18 +46,18 @@ def pairs(candidates: Iterable[Candidate]) -> list[Pair]:
             for one in known
             if one.backend == target.backend
             and one.model.tokens_sha256 == target.model.tokens_sha256
-            and one.model.bytes * LIGHTER <= target.model.bytes
+            and one.model.bytes * WEIGHT_RATIO <= target.model.bytes
         ]
         if target.chats:
             heaviest_first = sorted(fitting, key=lambda one: (-one.bytes, one.name))
             found += [
-                Pair(target.backend, target.model, _few(heaviest_first[skipped:]))
+                ModelPair(target.backend, target.model, _at_most_three(heaviest_first[skipped:]))
                 for skipped in range(len(heaviest_first))
             ]
     return found
 
 
-def _few(drafts: Sequence[Model]) -> tuple[Model, ...]:
-    if len(drafts) <= DRAFTS:
+def _at_most_three(drafts: Sequence[Model]) -> tuple[Model, ...]:
+    if len(drafts) <= MOST_DRAFTS:
         return tuple(drafts)
     return drafts[0], drafts[len(drafts) // 2], drafts[-1]

@@ -1,19 +1,11 @@
 """The graded fallback: a shorter draft, a lighter draft, plain decoding; each rung once."""
 
-from gatekeeper.analysis.plan.sweep_plan import plain_of
+from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
-
-PLAIN: Setting = (("draft", None),)
-"""Plain decoding, as verdict.json and policy.toml write it."""
+from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 
 
-def speculates(knobs: Setting) -> bool:
-    """Tell whether a setting uses a draft."""
-    return dict(knobs).get("draft") is not None
-
-
-def shrink(slo: Slo, knobs: Setting) -> Setting | None:
+def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     """Return the setting with the next lower swept draft length; None where there is none."""
     turned = dict(knobs)
     for knob in DRAFT_LENGTHS:
@@ -23,7 +15,7 @@ def shrink(slo: Slo, knobs: Setting) -> Setting | None:
     return None
 
 
-def lighten(slo: Slo, knobs: Setting) -> Setting | None:
+def lighter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     """Return the setting with the next draft of the list; None after the last."""
     turned = dict(knobs)
     drafts = slo.subject.drafts
@@ -31,14 +23,14 @@ def lighten(slo: Slo, knobs: Setting) -> Setting | None:
     return tuple(sorted({**turned, "draft": drafts[after]}.items())) if after < len(drafts) else None
 
 
-def step(slo: Slo, knobs: Setting, used: tuple[str, ...]) -> tuple[str, Setting] | None:
+def next_step(slo: Slo, knobs: Setting, used: tuple[str, ...]) -> tuple[str, Setting] | None:
     """Return the next rung that leads somewhere and its setting; None at the foot of the ladder."""
     if not speculates(knobs):
         return None
     for rung in slo.fallback.ladder:
         if rung in used:
             continue
-        lower = {"shrink-draft": shrink, "lighter-draft": lighten}.get(rung, _plain)(slo, knobs)
+        lower = {"shrink-draft": shorter_draft, "lighter-draft": lighter_draft}.get(rung, _plain)(slo, knobs)
         if lower is not None:
             return rung, lower
     return None
@@ -48,7 +40,7 @@ def _plain(_slo: Slo, knobs: Setting) -> Setting:
     return plain_of(knobs)
 
 
-def rungs(slo: Slo) -> int:
+def soaked_settings(slo: Slo) -> int:
     """Count the speculating settings that one run may soak in turn; the allowed error is split over them."""
     can_shrink = any(len(slo.sweep.values(knob)) > 1 for knob in DRAFT_LENGTHS)
     can_lighten = len(slo.subject.drafts) > 1
@@ -56,11 +48,6 @@ def rungs(slo: Slo) -> int:
     return 1 + ("shrink-draft" in ladder and can_shrink) + ("lighter-draft" in ladder and can_lighten)
 
 
-def level(slo: Slo) -> float:
+def bound_level(slo: Slo) -> float:
     """Return the confidence of each single bound, once the allowed error is split over the rungs."""
-    return 1 - (1 - slo.confidence) / rungs(slo)
-
-
-def shown(knobs: Setting) -> dict[str, object]:
-    """Return the chosen knobs of a setting as verdict.json writes them."""
-    return {"draft": None} if not speculates(knobs) else {k: v for k, v in knobs if k in CHOSEN and v is not None}
+    return 1 - (1 - slo.confidence) / soaked_settings(slo)

@@ -15,18 +15,18 @@ from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import BYTES, show_bytes, show_memory
 
-RUNTIME = 1.0e9
+RUNTIME_BYTES = 1.0e9
 """Bytes for Python, the inference library, its buffers, and gatekeeper: an allowance, seen between 0.5 and 1 GB."""
-CHARACTERS = 3.0
+CHARACTERS_PER_TOKEN = 3.0
 """Characters a token, on the safe side: English has about four, code and other languages fewer."""
 SMALL_VOCABULARY = 10_000
 """Below this a tokenizer hardly joins characters, and one token a character is the safe side."""
-TEMPLATE = 64
+TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add around the messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """One share of the memory that is needed; None bytes where it can not be estimated."""
 
     name: str
@@ -35,10 +35,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class MemoryFit:
     """What the run needs, in parts, against what the machines have."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     here: float | None
     """Bytes of this host; None where it does not tell."""
     promised: float | None
@@ -61,7 +61,7 @@ class Fit:
         return f"{' + '.join((*known, *unknown))} = {show_bytes(self.needed)}"
 
 
-def fit(
+def estimate_fit(
     slo: Slo,
     canaries: Mapping[str, Sequence[Canary]],
     target: Model | None,
@@ -70,7 +70,7 @@ def fit(
     background: float,
     memory: float | None,
     shares_process: bool,
-) -> Fit | None:
+) -> MemoryFit | None:
     """Estimate what the heaviest pair needs beside headroom and the profile's *background*; None without a target.
 
     The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms can not share
@@ -79,7 +79,7 @@ def fit(
     """
     if target is None:
         return None
-    pairs: list[tuple[Part, ...]] = [()]
+    pairs: list[tuple[MemoryPart, ...]] = [()]
     pairs += [(_weights("draft", draft), _cache("draft", draft, slo, canaries)) for draft in drafts]
     heaviest = max(pairs, key=lambda parts: sum(part.bytes or 0.0 for part in parts))
     floor = max(
@@ -90,44 +90,46 @@ def fit(
         _weights("target", target),
         _cache("target", target, slo, canaries),
         *heaviest,
-        Part("runtime", RUNTIME, "allowance for Python and the inference library"),
-        Part("background", background, "memory that the soak profile holds"),
+        MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
+        MemoryPart("background", background, "memory that the soak profile holds"),
         _beside(target, floor, shares_process=shares_process),
     ]
     named = slo.host.memory_gb
     promised = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
-    return Fit(tuple(part for part in parts if part.bytes != 0), memory, promised)
+    return MemoryFit(tuple(part for part in parts if part.bytes != 0), memory, promised)
 
 
-def _beside(target: Model, floor: float, *, shares_process: bool) -> Part:
+def _beside(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
     if not shares_process and target.bytes > floor:
-        return Part("target weights again", float(target.bytes), "plain decoding has its own process beside this one")
-    return Part("headroom", floor, "floor promised by a memory_headroom objective")
+        return MemoryPart(
+            "target weights again", float(target.bytes), "plain decoding has its own process beside this one"
+        )
+    return MemoryPart("headroom", floor, "floor promised by a memory_headroom objective")
 
 
-def _weights(role: str, model: Model) -> Part:
-    return Part(f"{role} weights", float(model.bytes), f"size of the files of {model.name}")
+def _weights(role: str, model: Model) -> MemoryPart:
+    return MemoryPart(f"{role} weights", float(model.bytes), f"size of the files of {model.name}")
 
 
-def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> Part:
+def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> MemoryPart:
     """Count keys and values: two of layers x kv heads x head size for every token of every stream."""
     name = f"{role} cache"
     shape = model.shape
     if shape is None:
-        return Part(name, None, f"config.json of {model.name} does not name layers, heads and their size")
-    tokens = longest(slo, canaries, model.vocabulary)
+        return MemoryPart(name, None, f"config.json of {model.name} does not name layers, heads and their size")
+    tokens = longest_tokens(slo, canaries, model.vocabulary)
     streams = slo.soak.concurrency
     size = 2.0 * shape.layers * shape.kv_heads * shape.head_dim * shape.value_bytes * tokens * streams
     how = (
         f"2 x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x {shape.value_bytes} B x about "
         f"{tokens} tokens x {streams} streams"
     )
-    return Part(
+    return MemoryPart(
         name, size, how if shape.every_layer else f"{how}: an upper estimate, not every layer keeps every token"
     )
 
 
-def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
+def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
     """Return the tokens of the longest canary with its whole answer, estimated from its characters."""
     swept = max(slo.sweep.max_tokens, default=0)
     return max(
@@ -142,12 +144,12 @@ def longest(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int 
 
 def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
     """Return the tokens of a prompt with its tools, estimated from its characters, on the safe side."""
-    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS
+    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
-    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE
+    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE_TOKENS
 
 
-def complaints(seen: Fit | None) -> list[Complaint]:
+def complaints(seen: MemoryFit | None) -> list[Complaint]:
     """Complain where the pair can not fit: `never` for the host the SLO names, `not-here` for this one alone."""
     if seen is None:
         return []

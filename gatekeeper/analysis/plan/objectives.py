@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
-from gatekeeper.analysis.plan.ladder import speculates
+from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
 
@@ -15,46 +15,46 @@ IMPLICIT: tuple[Objective, ...] = (
     ),
 )
 """Promised of every speculating setting; an SLO relaxes one by naming its metric."""
-WARM = Objective(
+WARM_CACHE = Objective(
     metric="warm_cache_agreement",
     at_least=1.0,
     why='implicit with prompt_cache = "as-deployed": a cache may save time, not change answers',
 )
-DRAWN = Objective(
+FIRST_TOKENS = Objective(
     metric="first_tokens_p_value",
     at_least=FALSE_ALARM,
     why="implicit with distribution_check: a draft may not change what is sampled",
 )
 
 
-def implicit(slo: Slo) -> tuple[Objective, ...]:
+def implicit_objectives(slo: Slo) -> tuple[Objective, ...]:
     """Return the implicit promises this SLO does not speak of itself."""
     named = {objective.metric for objective in slo.objective}
-    warm = (WARM,) if slo.subject.prompt_cache == "as-deployed" else ()
-    all_of_them = (*IMPLICIT, *warm, *((DRAWN,) if slo.sampling.distribution_check else ()))
+    warm = (WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
+    all_of_them = (*IMPLICIT, *warm, *((FIRST_TOKENS,) if slo.sampling.distribution_check else ()))
     return tuple(objective for objective in all_of_them if objective.metric not in named)
 
 
-def promises(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
+def all_objectives(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
     """Return every promise to check for *workload*: the SLO's own, then the implicit ones."""
     own = slo.objectives_for(workload, speculating=speculating)
-    return (*own, *implicit(slo)) if speculating else own
+    return (*own, *implicit_objectives(slo)) if speculating else own
 
 
-def promised(slo: Slo, settings: Mapping[str, Setting], metric: str) -> tuple[str, ...]:
+def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str) -> tuple[str, ...]:
     """Return the speculating workloads to which *metric* is promised."""
     return tuple(
         name
         for name, knobs in settings.items()
-        if speculates(knobs) and any(one.metric == metric for one in promises(slo, name, speculating=True))
+        if speculates(knobs) and any(one.metric == metric for one in all_objectives(slo, name, speculating=True))
     )
 
 
-def warmed(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads that are asked again with the prompt cache on."""
-    return promised(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()
+    return workloads_with(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()
 
 
-def sampled(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads whose first tokens are sampled in both arms."""
-    return promised(slo, settings, "first_tokens_p_value") if slo.sampling.distribution_check else ()
+    return workloads_with(slo, settings, "first_tokens_p_value") if slo.sampling.distribution_check else ()

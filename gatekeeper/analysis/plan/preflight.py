@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gatekeeper.analysis.plan.ladder import level, rungs
-from gatekeeper.analysis.plan.objectives import promises
+from gatekeeper.analysis.plan.ladder import bound_level, soaked_settings
+from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
@@ -32,7 +32,7 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BackendTraits:
     """What preflight must know of a backend."""
 
     name: str
@@ -44,12 +44,12 @@ class Kind:
 
 
 def complaints(
-    slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: Kind, host_lacks: Mapping[str, str]
+    slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: BackendTraits, host_lacks: Mapping[str, str]
 ) -> list[Complaint]:
     """Return every complaint about the plan, the hopeless ones first."""
     found = [*_backend(slo, kind), *_contradictions(slo)]
     for workload in slo.workload:
-        for objective in promises(slo, workload.name, speculating=bool(slo.subject.drafts)):
+        for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
             found += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
@@ -63,11 +63,11 @@ def complaints(
     return sorted(dict.fromkeys(found), key=lambda one: order[one.weight])
 
 
-def unshown(slo: Slo, kind: Kind, shown: Sight, silent: str) -> list[Complaint]:
+def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: str) -> list[Complaint]:
     """Return what promises need and this subject does not show although its kind can; *silent* says what to look at."""
     found = []
     for workload in slo.workload:
-        for objective in promises(slo, workload.name, speculating=bool(slo.subject.drafts)):
+        for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
             if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, shown):
                 about = f"objective {objective.metric}, workload {workload.name}"
                 message = f"this {kind.name} does not show: {_names(lacking)}; its kind can, two short answers did not"
@@ -88,7 +88,7 @@ def _names(sight: Sight) -> str:
     return ", ".join(str(flag.name).lower() for flag in sight)
 
 
-def _backend(slo: Slo, kind: Kind) -> list[Complaint]:
+def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     found = []
     swept = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
     for knob in swept:
@@ -133,7 +133,7 @@ def _contradictions(slo: Slo) -> list[Complaint]:
 
 
 def _objective(
-    slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: Kind
+    slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: BackendTraits
 ) -> list[Complaint]:
     metric = objective.of
     about = f"objective {metric.name}, workload {workload.name}"
@@ -154,7 +154,7 @@ def _objective(
     return [*_wrong_conditions(slo, metric, about), *_too_few(slo, objective, about, canaries)]
 
 
-def _counts(kind: Kind) -> bool:
+def _counts(kind: BackendTraits) -> bool:
     return bool(kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS))
 
 
@@ -183,7 +183,7 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
     if metric.census and objective.scope == "population" and (found := _share(slo, objective, about, have)):
         return [found]
     if metric.quantile is not None:
-        need = intervals.samples_needed(metric.quantile, level(slo))
+        need = intervals.samples_needed(metric.quantile, bound_level(slo))
         if have < need:
             message = (
                 f"a bound on the {metric.quantile:.0%} quantile at {_confidence(slo)} needs {need} distinct canaries; "
@@ -214,7 +214,7 @@ def _pass_delta(slo: Slo, objective: Objective, about: str, canaries: Sequence[C
     if objective.scope == "frozen" and slo.sampling.temperature == 0:
         return []
     edge = abs(objective.threshold)
-    half = 1 - (1 - level(slo)) / 2
+    half = 1 - (1 - bound_level(slo)) / 2
     bound = intervals.proportion_bounds(0, len(marked), half)[1]
     if bound > edge:
         need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
@@ -234,10 +234,10 @@ def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint |
     if promised >= 1:
         message = "no number of canaries shows that it holds for every prompt like them"
         return Complaint("never", about, message, f"leave room for some prompts, or {FROZEN}")
-    need = intervals.units_needed(promised, level(slo))
+    need = intervals.units_needed(promised, bound_level(slo))
     if have >= need:
         return None
-    unseen = 1 - (1 - level(slo)) ** (1 / have)
+    unseen = 1 - (1 - bound_level(slo)) ** (1 / have)
     message = (
         f"even if all {have} canaries keep it, {unseen:.3%} of all prompts like them may not, at {_confidence(slo)}; "
         f"the promise leaves {1 - promised:.3%}"
@@ -246,7 +246,7 @@ def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint |
 
 
 def _confidence(slo: Slo) -> str:
-    split = f", split over {rungs(slo)} rungs," if rungs(slo) > 1 else ""
+    split = f", split over {soaked_settings(slo)} rungs," if soaked_settings(slo) > 1 else ""
     return f"{slo.confidence:.0%} confidence{split}"
 
 
@@ -254,7 +254,7 @@ def _lower(slo: Slo, metric: Metric, have: int) -> str:
     """Name the highest quantile of the same kind that *have* canaries can prove, if there is one."""
     stem = metric.name.rpartition("_p")[0]
     same = [one for one in ALL if stem and one.name.startswith(f"{stem}_p") and one.quantile is not None]
-    needed = {one.name: intervals.samples_needed(one.quantile or 0.0, level(slo)) for one in same}
+    needed = {one.name: intervals.samples_needed(one.quantile or 0.0, bound_level(slo)) for one in same}
     provable = [name for name, need in sorted(needed.items()) if need <= have]
     return f", or promise {provable[-1]}, which needs {needed[provable[-1]]}" if provable else ""
 

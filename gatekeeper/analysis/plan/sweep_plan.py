@@ -4,16 +4,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
+from gatekeeper.analysis.plan.rounds import shuffled
+from gatekeeper.analysis.plan.settings import candidate_settings, defaults, plain_of, residence_by
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import Sampling
 from gatekeeper.core.manifest import Manifest, seed_of
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.core.slo import CONDITIONS, Slo
 
 Unit = tuple[str, Canary, int]
 """Workload, canary and repeat: what every arm of a group is asked once."""
@@ -43,14 +43,13 @@ def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: 
     found: list[Unit] = []
     counts = {workload.name: share_of_budget(slo, canaries[workload.name]) for workload in slo.workload}
     for repeat in range(max(repeats for _, repeats in counts.values())):
-        once = [
+        once = (
             (workload.name, canary, repeat)
             for workload in slo.workload
             if repeat < counts[workload.name][1]
             for canary in canaries[workload.name][: counts[workload.name][0]]
-        ]
-        shuffle.shuffle(once)
-        found += once
+        )
+        found += shuffled(once, shuffle)
     return found
 
 
@@ -105,7 +104,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SweepRequest:
     """One request of the sweep."""
 
     trial: Trial
@@ -128,7 +127,7 @@ class Block:
     resident: Setting
     """The setting the process is started for."""
     trials: tuple[Trial, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SweepRequest, ...]
     concurrency: int
     stretch: int = 0
     """After the last block of a stretch the records are looked at."""
@@ -137,7 +136,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """The whole sweep."""
 
     trials: tuple[Trial, ...]
@@ -154,112 +153,13 @@ class Plan:
         return tuple(trial.file for trial in self.trials)
 
 
-def residence_by(restart_knobs: Sequence[str]) -> Callable[[Setting], str]:
-    """Return what names the process that can answer a setting: the values of the knobs that need a restart."""
-
-    def residence(knobs: Setting) -> str:
-        turned = dict(knobs)
-        if turned.get("draft") is None:
-            return "plain"
-        return "|".join(str(turned.get(knob)) for knob in restart_knobs)
-
-    return residence
-
-
-def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> Sampling:
-    """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
-
-    A seed is sent only above temperature 0 and at concurrency 1: elsewhere it changes more than the draw, because
-    mlx_lm.server stops batching when a request carries one.
-    """
-    turned = dict(knobs)
-    temperature = float(turned.get("temperature", slo.sampling.temperature))
-    return Sampling(
-        temperature=temperature,
-        top_p=slo.sampling.top_p,
-        top_k=slo.sampling.top_k,
-        min_p=slo.sampling.min_p,
-        seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
-        max_tokens=int(turned.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
-        thinking=turned.get("thinking", slo.sampling.thinking),
-    )
-
-
-def defaults(slo: Slo) -> dict[str, Any]:
-    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named.
-
-    A condition that is swept has the promised value as its default, where that is among the values.
-    """
-    named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
-    promised = {"temperature": slo.sampling.temperature, "concurrency": slo.soak.concurrency}
-    for knob, value in promised.items():
-        if value in slo.sweep.values(knob):
-            named.setdefault(knob, value)
-    for knob in (*CHOSEN, *CONDITIONS):
-        values = slo.sweep.values(knob)
-        if values and knob not in named:
-            named[knob] = values[0]
-    if slo.subject.drafts:
-        named.setdefault("draft", slo.subject.drafts[0])
-    return named
-
-
-def plain_of(candidate: Setting) -> Setting:
-    """Return plain decoding under the same conditions."""
-    return setting(draft=None, **{knob: value for knob, value in candidate if knob in CONDITIONS})
-
-
-def with_conditions(slo: Slo, chosen: Setting) -> Setting:
-    """Return a chosen setting under the conditions the sweep compared it under; the soak has its own concurrency."""
-    base = defaults(slo)
-    conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
-    return tuple(sorted({**conditions, **dict(chosen)}.items()))
-
-
-def chosen_of(candidate: Setting) -> Setting:
-    """Return the knobs the sweep chooses, without the conditions."""
-    return tuple((knob, value) for knob, value in candidate if knob in CHOSEN)
-
-
-def settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
-    """Return every candidate setting as (name, changed knob, setting), each once, the default first."""
-    base = defaults(slo)
-    if "draft" not in base:
-        return []
-    moved = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
-    named: dict[Setting, tuple[str, str | None]] = {setting(**base): ("default", None)}
-    if slo.sweep.design == "grid":
-        for values in product(*(slo.sweep.values(knob) for knob in moved)):
-            turned = dict(zip(moved, values, strict=True))
-            name = "_".join(f"{knob}-{label(value)}" for knob, value in turned.items())
-            named.setdefault(setting(**{**base, **turned}), (name, "grid"))
-    else:
-        for knob in moved:
-            for value in slo.sweep.values(knob):
-                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{label(value)}", knob))
-    found: list[tuple[str, str | None, Setting]] = []
-    taken: set[str] = set()
-    for knobs, (name, changed) in named.items():
-        unique, number = name, 2
-        while unique.casefold() in taken:  # two drafts of one name; a Mac's disk does not tell letter case apart
-            unique, number = f"{name}-{number}", number + 1
-        taken.add(unique.casefold())
-        found.append((unique, changed, knobs))
-    return found
-
-
-def label(value: object) -> str:
-    """Return *value* as part of a file name."""
-    return "".join(char if char.isalnum() or char in ".-" else "-" for char in str(value).rsplit("/", 1)[-1])
-
-
 def trials(slo: Slo) -> tuple[Trial, ...]:
     """Return the plain trials and the candidates; refuse more runs than the SLO allows."""
     base = defaults(slo)
     conditions = {knob: base[knob] for knob in CONDITIONS if knob in base}
     plain = {setting(draft=None, **conditions): BASELINE}
     candidates = []
-    for name, changed, knobs in settings(slo):
+    for name, changed, knobs in candidate_settings(slo):
         twin = plain.setdefault(plain_of(knobs), f"plain-{name}")
         candidates.append(Trial(name, "candidate", knobs, changed, twin))
     null = (Trial(NULL, "plain", next(iter(plain))),) if candidates else ()
@@ -281,7 +181,7 @@ def sweep_plan(
     shares_process: bool,
     residence: Callable[[Setting], str],
     seed: int,
-) -> Plan:
+) -> SweepPlan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
     Wherever the baseline is asked, the null arm is asked beside it. The order inside a block is random, but drawn from
@@ -320,7 +220,7 @@ def sweep_plan(
                     resident = side[0].setting if letter or not arms else arms[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
                     blocks.append(Block(name, resident, side, steps, streams, stretch, arms))
-    return Plan(every, tuple(blocks), seed, looks=looks)
+    return SweepPlan(every, tuple(blocks), seed, looks=looks)
 
 
 def _twins(by_name: Mapping[str, Trial], candidates: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -336,25 +236,26 @@ def concurrency_of(slo: Slo, trial: Trial) -> int:
     return int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
 
 
-def _interleaved(arms: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random) -> tuple[Step, ...]:
+def _interleaved(
+    arms: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random
+) -> tuple[SweepRequest, ...]:
     steps = []
     for workload, canary, repeat in units:
-        order = list(arms)
-        shuffle.shuffle(order)
-        steps += [Step(trial, workload, canary, repeat, f"{number}.{repeat}") for trial in order]
+        order = shuffled(arms, shuffle)
+        steps += [SweepRequest(trial, workload, canary, repeat, f"{number}.{repeat}") for trial in order]
     return tuple(steps)
 
 
-def _batched(arms: Sequence[Trial], units: Sequence[Unit], number: int) -> tuple[Step, ...]:
+def _batched(arms: Sequence[Trial], units: Sequence[Unit], number: int) -> tuple[SweepRequest, ...]:
     """Keep the streams to one trial at a time: answers under way together disturb each other."""
     return tuple(
-        Step(trial, workload, canary, repeat, f"{number}.{repeat}")
+        SweepRequest(trial, workload, canary, repeat, f"{number}.{repeat}")
         for trial in arms
         for workload, canary, repeat in units
     )
 
 
-def document(slo: Slo, plan: Plan) -> dict[str, Any]:
+def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
     """Return the content of plan.json."""
     return {
         "schema": 1,
@@ -399,10 +300,10 @@ def frozen_plan(
     manifest: Manifest,
     manifest_sha256: str,
     fixed: Setting | None = None,
-) -> Plan:
+) -> SweepPlan:
     """Return the sweep's plan, which the frozen inputs decide alone; a *fixed* setting needs no sweep."""
     if fixed is not None:
-        return Plan((), (), seed_of(manifest_sha256), fixed)
+        return SweepPlan((), (), seed_of(manifest_sha256), fixed)
     return sweep_plan(
         slo,
         canaries,

@@ -19,10 +19,10 @@ from gatekeeper.analysis.metrics.paired_answers import (
 )
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
-from gatekeeper.analysis.plan.ladder import PLAIN, shown
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Plan, Trial, chosen_of
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, setting_document
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.sweep.early_stop import ABANDONED, LOST, PROVEN, Stop, standing
+from gatekeeper.analysis.sweep.early_stop import ABANDONED, MOST_LOST, PROVEN, Stop, early_stops
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
@@ -32,7 +32,7 @@ NO_NULL = Missing("no null arm")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SettingResult:
     """What the sweep saw of one candidate setting."""
 
     trial: Trial
@@ -108,7 +108,7 @@ class Choice:
 
     setting: Setting
     because: str
-    seen: tuple[Seen, ...] = field(default=())
+    seen: tuple[SettingResult, ...] = field(default=())
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The cost model of each setting, by its trial."""
     effects: tuple[Mapping[str, Any], ...] = ()
@@ -127,7 +127,7 @@ class Choice:
         """Return it as verdict.json writes it."""
         models = {name: {"model": model} for name, model in self.models.items()}
         return {
-            "setting": shown(self.setting),
+            "setting": setting_document(self.setting),
             "because": self.because,
             "null": _interval(self.seen[0].noise) if self.seen else None,
             "settings": [one.document() | models.get(one.trial.name, {}) for one in self.seen],
@@ -141,9 +141,9 @@ def measure_of(slo: Slo, trial: Trial) -> str:
     return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
 
 
-def compared(
+def sweep_evidence(
     slo: Slo,
-    plan: Plan,
+    plan: SweepPlan,
     records: Mapping[str, Sequence[Generation]],
     workload: str,
     canaries: Mapping[str, Canary],
@@ -164,24 +164,28 @@ def compared(
             plan.seed,
             greedy=greedy,
             drift_limit=math.inf,
-            lost_limit=LOST,
+            lost_limit=MOST_LOST,
         )
     )
 
 
-def look(
-    slo: Slo, plan: Plan, records: Mapping[str, Sequence[Generation]], workload: str, canaries: Mapping[str, Canary]
-) -> tuple[Seen, ...]:
+def setting_results(
+    slo: Slo,
+    plan: SweepPlan,
+    records: Mapping[str, Sequence[Generation]],
+    workload: str,
+    canaries: Mapping[str, Canary],
+) -> tuple[SettingResult, ...]:
     """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
 
     def answers(name: str) -> tuple[Generation, ...]:
         return tuple(one for one in records.get(name, ()) if one.workload == workload)
 
-    against = partial(compared, slo, plan, records, workload, canaries)
+    against = partial(sweep_evidence, slo, plan, records, workload, canaries)
     null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
     about = f"{workload}, sweep"
-    stood = standing(slo, plan, records, workload)
+    stood = early_stops(slo, plan, records, workload)
 
     @cache
     def unstable(twin: str) -> tuple[Finding, ...]:
@@ -191,7 +195,7 @@ def look(
     for trial in plan.trials:
         if trial.arm == "candidate":
             evidence = against(trial)
-            one = _seen(
+            one = _setting_result(
                 slo, trial, evidence, (*unstable(trial.twin), *length_mismatches(evidence, f"{about} of {trial.name}"))
             )
             name = trial.name
@@ -207,7 +211,7 @@ def look(
     return tuple(out)
 
 
-def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Finding, ...]) -> Seen:
+def _setting_result(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Finding, ...]) -> SettingResult:
     measure = measure_of(slo, trial)
     ratio = estimate(measure, evidence)
     together = BURST_SHARE * plain_gap(evidence)
@@ -222,10 +226,10 @@ def _seen(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Findi
     if (why := voided_metrics(findings).get(measure)) is not None:
         ratio = Missing(why, len(evidence.pairs))
     rate = median(accepted) if accepted else None
-    return Seen(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
+    return SettingResult(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
 
-def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
+def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
     """Take, knob by knob, the shortest setting within noise of the best; plain decoding where nothing beats it."""
     if not seen:
         return Choice(PLAIN, "no draft is given: plain decoding is all there is")
@@ -260,13 +264,15 @@ def choose(slo: Slo, plan: Plan, seen: Sequence[Seen]) -> Choice:
     return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
 
 
-def _stopped(seen: Sequence[Seen]) -> str:
+def _stopped(seen: Sequence[SettingResult]) -> str:
     """Say how many settings were asked no further; each one's account says on what."""
     early = sum(one.stop is not None for one in seen)
     return f"; {early} of {len(seen)} settings were decided early" if early else ""
 
 
-def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: Seen) -> tuple[Setting, str]:
+def _combine(
+    slo: Slo, plan: SweepPlan, known: Sequence[SettingResult], default: SettingResult, pick: SettingResult
+) -> tuple[Setting, str]:
     """Put each knob's own winner together; the combination itself is what the soak tests."""
     turned = dict(default.trial.setting)
     moved = []
@@ -285,15 +291,15 @@ def _combine(slo: Slo, plan: Plan, known: Sequence[Seen], default: Seen, pick: S
     return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
 
 
-def _conditions(one: Seen) -> dict[str, Any]:
+def _conditions(one: SettingResult) -> dict[str, Any]:
     return {knob: value for knob, value in one.trial.setting if knob in CONDITIONS}
 
 
-def _center(one: Seen) -> float:
+def _center(one: SettingResult) -> float:
     return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
 
 
-def _within_noise(one: Seen, best: Seen, level: float, seed: int) -> bool:
+def _within_noise(one: SettingResult, best: SettingResult, level: float, seed: int) -> bool:
     """Tell whether *best* is not proven faster than *one* on the canaries they share."""
     shared = one.logs.keys() & best.logs.keys()
     apart = intervals.geometric_mean_ratio(
@@ -302,7 +308,7 @@ def _within_noise(one: Seen, best: Seen, level: float, seed: int) -> bool:
     return isinstance(apart, Missing) or apart.lo <= 1
 
 
-def _cost(slo: Slo, one: Seen) -> tuple[Any, ...]:
+def _cost(slo: Slo, one: SettingResult) -> tuple[Any, ...]:
     """Order settings from short and light to long and heavy."""
     turned = dict(one.trial.setting)
     lengths = tuple(turned.get(knob) or 0 for knob in DRAFT_LENGTHS)
@@ -311,13 +317,13 @@ def _cost(slo: Slo, one: Seen) -> tuple[Any, ...]:
     return (*lengths, weight, turned.get("window") or 0)
 
 
-def _name(one: Seen) -> str:
+def _name(one: SettingResult) -> str:
     turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
     inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
     return inner or one.trial.name
 
 
-def _own_noise(one: Seen) -> str:
+def _own_noise(one: SettingResult) -> str:
     if not isinstance(one.noise, Estimate):
         return ""
     return f", and plain against plain reads [{one.noise.lo:.2f}, {one.noise.hi:.2f}]"
@@ -331,7 +337,7 @@ def _interval(seen: Estimate | Missing) -> dict[str, Any]:
     return {"ratio": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
 
 
-def _ratio(one: Seen) -> str:
+def _ratio(one: SettingResult) -> str:
     if isinstance(one.ratio, Missing):
         return "unmeasured"
     return f"{one.ratio.center:.2f}x plain [{one.ratio.lo:.2f}, {one.ratio.hi:.2f}]"

@@ -22,12 +22,12 @@ from gatekeeper.core.verdict import rounded
 
 WORTH_SAYING = 1.03
 """A modelled gain below this is no advice: the fit itself is not better."""
-OFF = 0.15
+MISFIT = 0.15
 """Where model and measurement differ by more, the model leaves something out, and its reader is told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredRounds:
     """One speculating setting as the sweep measured it on one workload."""
 
     setting: Setting
@@ -51,7 +51,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class RoundCost:
     """What a verify pass and a draft step take, in seconds, and how we know."""
 
     verify: float
@@ -105,7 +105,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
     return hi
 
 
-def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> Seen | str:
+def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | str:
     """Return what was measured of one setting, or why it can not be explained."""
     known, claimed = counted_or_claimed(tuple(answers))
     counted = [one for one in successful(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
@@ -128,7 +128,9 @@ def see(setting: Setting, answers: Sequence[Generation], together_s: float) -> S
         chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
     if named < 1:
         return "no proposal was ever judged"
-    return Seen(setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed)
+    return MeasuredRounds(
+        setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed
+    )
 
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
@@ -137,9 +139,9 @@ def plain_seconds(answers: Sequence[Generation]) -> float | None:
     return 1 / median(rates) if rates else None
 
 
-def costs(seen: Sequence[Seen], plain_token: float) -> dict[str, Cost]:
+def costs(seen: Sequence[MeasuredRounds], plain_token: float) -> dict[str, RoundCost]:
     """Return the cost by draft: a line through its round times, or the best guess that the records allow."""
-    by_draft: dict[str, list[Seen]] = defaultdict(list)
+    by_draft: dict[str, list[MeasuredRounds]] = defaultdict(list)
     for one in seen:
         by_draft[one.draft].append(one)
     found = {draft: cost for draft, group in by_draft.items() if (cost := _line(group)) is not None}
@@ -150,7 +152,7 @@ def costs(seen: Sequence[Seen], plain_token: float) -> dict[str, Cost]:
     return found
 
 
-def _line(group: Sequence[Seen]) -> Cost | None:
+def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
     """Fit round time = verify + length * step by least squares; None for one length, or where the fit is impossible."""
     points = sorted((one.length, one.seconds) for one in group)
     lengths = sorted({length for length, _ in points})
@@ -164,18 +166,20 @@ def _line(group: Sequence[Seen]) -> Cost | None:
     misfit = max(abs(s / (verify + k * step) - 1) for k, s in points) if len(lengths) > 2 else None
     what = ", ".join(str(length) for length in lengths)
     exact = "" if misfit is not None else ", which two points fit exactly"
-    return Cost(verify, step, f"a line through the round times at draft lengths {what}{exact}", misfit)
+    return RoundCost(verify, step, f"a line through the round times at draft lengths {what}{exact}", misfit)
 
 
-def _guess(group: Sequence[Seen], other: Cost | None, plain_token: float) -> Cost:
+def _guess(group: Sequence[MeasuredRounds], other: RoundCost | None, plain_token: float) -> RoundCost:
     """Split one round time: the verify pass as another draft's fit has it, else as long as a plain token."""
     one = group[0]
     verify = other.verify if other is not None else plain_token
     whose = "another draft's fit" if other is not None else "plain decoding's time per token (assumed)"
     seconds = fmean(same.seconds for same in group if same.length == one.length)
     if seconds < verify:
-        return Cost(seconds, 0.0, f"the round time at draft length {one.length}, all of it taken for the verify pass")
-    return Cost(
+        return RoundCost(
+            seconds, 0.0, f"the round time at draft length {one.length}, all of it taken for the verify pass"
+        )
+    return RoundCost(
         verify,
         (seconds - verify) / one.length,
         f"the round time at draft length {one.length}, less a verify pass as of {whose}",
@@ -183,7 +187,9 @@ def _guess(group: Sequence[Seen], other: Cost | None, plain_token: float) -> Cos
     )
 
 
-def explain(one: Seen, cost: Cost, plain_token: float, longest: Sequence[float], ratio: float | None) -> dict[str, Any]:
+def explain(
+    one: MeasuredRounds, cost: RoundCost, plain_token: float, longest: Sequence[float], ratio: float | None
+) -> dict[str, Any]:
     """Return the model beside the measurement, as verdict.json writes it; *longest* are the draft's known chances."""
     relative = cost.round(one.length) / plain_token
     yields = expected_tokens(one.chances)
@@ -210,7 +216,7 @@ def explain(one: Seen, cost: Cost, plain_token: float, longest: Sequence[float],
     }
 
 
-def _best(cost: Cost, plain_token: float, chances: Sequence[float]) -> tuple[int, float]:
+def _best(cost: RoundCost, plain_token: float, chances: Sequence[float]) -> tuple[int, float]:
     """Return the draft length with the best modelled ratio, within the positions whose acceptance is known."""
     yields = _reached(chances)
     ratios = [(1 + sum(yields[:k])) * plain_token / cost.round(k) for k in range(1, len(yields) + 1)]
@@ -219,7 +225,11 @@ def _best(cost: Cost, plain_token: float, chances: Sequence[float]) -> tuple[int
 
 
 def _because(
-    one: Seen, cost: Cost, plain_token: float, ratios: tuple[float, float | None], best: tuple[int, float]
+    one: MeasuredRounds,
+    cost: RoundCost,
+    plain_token: float,
+    ratios: tuple[float, float | None],
+    best: tuple[int, float],
 ) -> str:
     modelled, measured = ratios
     relative = cost.round(one.length) / plain_token
@@ -233,7 +243,7 @@ def _because(
         f"model; acceptance {one.acceptance:.2f} is {stands} the break-even of {_share(needed)}; "
         f"{_advice(one, cost, plain_token, modelled, best)}"
     )
-    if measured is not None and abs(modelled / measured - 1) > OFF:
+    if measured is not None and abs(modelled / measured - 1) > MISFIT:
         text += f"; measured is {measured:.2f}x, so something costs or saves time that the model does not know"
     return text
 
@@ -244,7 +254,7 @@ def _share(needed: float) -> str:
     return f"{max(0.0, needed):.2f}"
 
 
-def _advice(one: Seen, cost: Cost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:
+def _advice(one: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:
     """Name the knob that the model expects most of."""
     length, gain = best
     knob = next((knob for knob in DRAFT_LENGTHS if dict(one.setting).get(knob)), DRAFT_LENGTHS[0])
@@ -261,10 +271,10 @@ def _advice(one: Seen, cost: Cost, plain_token: float, modelled: float, best: tu
 
 
 def explanations(
-    settings: Mapping[str, Seen | str], plain_token: float | None, ratios: Mapping[str, float]
+    settings: Mapping[str, MeasuredRounds | str], plain_token: float | None, ratios: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
     """Return the explanation of every setting by its trial's name; one that can not be explained says why."""
-    known = [one for one in settings.values() if isinstance(one, Seen)]
+    known = [one for one in settings.values() if isinstance(one, MeasuredRounds)]
     if plain_token is None:
         return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}
     by_draft = costs(known, plain_token)

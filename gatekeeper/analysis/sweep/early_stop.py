@@ -18,8 +18,8 @@ from typing import Literal
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, similar_lengths
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
-from gatekeeper.analysis.plan.ladder import level
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, Plan, Trial, concurrency_of
+from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial, concurrency_of
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
@@ -30,11 +30,11 @@ Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "d
 
 ALIKE = 0.05
 """Settings proven to differ by less are alike: this changes nobody's decision (effects.py has the same margin)."""
-LOST = 0.25
+MOST_LOST = 0.25
 """With more pairs lost nothing is decided early."""
-NARROWER = 0.95
+WIDTH_KEPT = 0.95
 """Repeats that would leave every interval this share of its width or more are not asked for."""
-RESTLESS = math.log(comparability.MODE_RATIO) * math.sqrt(
+BIMODAL_LOG_SD = math.log(comparability.MODE_RATIO) * math.sqrt(
     2 * comparability.OUTLIER_SHARE * (1 - comparability.OUTLIER_SHARE)
 )
 """Plain against plain scatters this much, in logs, where the arm lies in the smallest two heaps that are a finding."""
@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(slots=True)
-class Standing:
+class EarlyStops:
     """Where the trials of one workload stand after some looks."""
 
     looks: int = 0
@@ -96,24 +96,24 @@ class Standing:
         return not mates or (self.restless and twin == BASELINE) or any(one.name not in self.stops for one in mates)
 
 
-def standing(slo: Slo, plan: Plan, records: Records, workload: str, before: int | None = None) -> Standing:
+def early_stops(slo: Slo, plan: SweepPlan, records: Records, workload: str, before: int | None = None) -> EarlyStops:
     """Replay the looks at *workload* over the records; only those before stretch *before*, if it is named.
 
     A look reads the answers of its own and of earlier stretches alone, so what is recorded later changes nothing.
     """
-    found = Standing()
+    found = EarlyStops()
     counts = plan.looks.get(workload, ())
-    candidates = contenders(plan, slo)
+    candidates = competing(plan, slo)
     if len(counts) < 2 or not candidates:
         return found
-    race = _Race(slo, plan, records, workload, candidates)
-    nominal = sequential.nominal_errors(counts, counts[-1], (1 - level(slo)) / len(candidates))
+    race = _Looks(slo, plan, records, workload, candidates)
+    nominal = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(slo)) / len(candidates))
     for number in range(1, (len(counts) if before is None else min(before + 1, len(counts)))):
         race.look(found, number, nominal[number - 1])
     return found
 
 
-def contenders(plan: Plan, slo: Slo) -> tuple[Trial, ...]:
+def competing(plan: SweepPlan, slo: Slo) -> tuple[Trial, ...]:
     """Return the candidates that compete: one stream, and the conditions of the default setting.
 
     Other conditions are reported, never chosen, and above one stream answers disturb each other: both are
@@ -145,10 +145,10 @@ class _Pair:
     """Log ratio by measure; None where the pair is lost to it."""
 
 
-class _Race:
+class _Looks:
     """The settings of one workload, look after look."""
 
-    def __init__(self, slo: Slo, plan: Plan, records: Records, workload: str, candidates: Sequence[Trial]) -> None:
+    def __init__(self, slo: Slo, plan: SweepPlan, records: Records, workload: str, candidates: Sequence[Trial]) -> None:
         self._slo, self._workload, self._candidates = slo, workload, candidates
         self._contests = contests(slo, candidates)
         self._counts = plan.looks[workload]
@@ -197,14 +197,14 @@ class _Race:
         pairs = [one for one in self._pairs.get(trial, ()) if one.stretch < number]
         for measure in self._measures:
             kept = [(one.canary, value) for one in pairs if (value := one.logs[measure]) is not None]
-            if kept and len(kept) >= (1 - LOST) * len(pairs):
+            if kept and len(kept) >= (1 - MOST_LOST) * len(pairs):
                 by_canary: dict[str, list[float]] = defaultdict(list)
                 for canary, value in kept:
                     by_canary[canary].append(value)
                 return measure, {canary: fmean(values) for canary, values in sorted(by_canary.items())}
         return "", {}
 
-    def look(self, found: Standing, number: int, error: float) -> None:
+    def look(self, found: EarlyStops, number: int, error: float) -> None:
         """Look after stretch *number* (from 1), with the nominal *error* of this look."""
         found.looks = number
         plain = [one for at, one in self._plain if at < number]
@@ -240,7 +240,7 @@ class _Race:
         pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
         for measure in self._measures:
             logs = [value for one in pairs if (value := one.logs[measure]) is not None]
-            if len(logs) >= max(sequential.MIN_CANARIES, (1 - LOST) * len(pairs)):
+            if len(logs) >= max(sequential.MIN_CANARIES, (1 - MOST_LOST) * len(pairs)):
                 return variance(logs)
         return None
 
@@ -255,21 +255,21 @@ class _Race:
         gone = noise * (1 / asked - self._canaries / self._counts[-1])
         apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
         spreads = [variance(values) for values in (*(list(one.values()) for one in logs), *apart) if len(values) > 1]
-        return all(spread - gone >= NARROWER**2 * spread for spread in spreads)
+        return all(spread - gone >= WIDTH_KEPT**2 * spread for spread in spreads)
 
     def _restless(self, plain: Sequence[Generation], noise: float | None) -> bool:
         """Tell whether plain answers may lie in two heaps and are not yet enough to say so."""
         each = Counter(one.canary for one in plain)
         often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
         enough = not self._heaps or often >= comparability.BIMODAL_ANSWERS
-        return not enough and (noise is None or noise > RESTLESS**2)
+        return not enough and (noise is None or noise > BIMODAL_LOG_SD**2)
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
         """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
         edge = _edge(sequential.interval(list(null.values()), 1 - self._slo.confidence))
         return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
-    def _stop(self, found: Standing, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
+    def _stop(self, found: EarlyStops, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
         """Stop what is proven to lose, then what is proven to need no more."""
         words = {one.name: sequential.decide(found.against_plain.get(one.name), 1) for one in self._candidates}
         all_slower = all(word == "fail" for word in words.values())
@@ -312,19 +312,19 @@ def _outside(ratio: Estimate | Missing, edge: float) -> bool:
     return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
-def _racing(found: Standing, contest: Sequence[Trial]) -> list[Trial]:
+def _racing(found: EarlyStops, contest: Sequence[Trial]) -> list[Trial]:
     """Return the candidates of a contest that may still win it."""
     left = [one for one in contest if one.name not in found.stops or found.stops[one.name].kind == "decided"]
     return [one for one in left if _faster(found, one, contest) is None]
 
 
-def _faster(found: Standing, one: Trial, contest: Sequence[Trial]) -> Trial | None:
+def _faster(found: EarlyStops, one: Trial, contest: Sequence[Trial]) -> Trial | None:
     """Return a candidate of the contest that is proven faster, if there is one."""
     rivals = (rival for rival in contest if rival is not one)
     return next((rival for rival in rivals if sequential.decide(found.ratio(one, rival), 1) == "fail"), None)
 
 
-def _settled(found: Standing, contest: Sequence[Trial]) -> bool:
+def _settled(found: EarlyStops, contest: Sequence[Trial]) -> bool:
     """Tell whether all that may still win a contest are proven alike."""
     apart = [found.ratio(one, rival) for one, rival in combinations(_racing(found, contest), 2)]
     return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)

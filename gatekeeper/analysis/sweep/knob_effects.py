@@ -10,10 +10,11 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, pair_answers, plain_gap
-from gatekeeper.analysis.plan.sweep_plan import Plan, Trial, concurrency_of, defaults
+from gatekeeper.analysis.plan.settings import defaults
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial, concurrency_of
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep import cost_model
-from gatekeeper.analysis.sweep.choice import Choice, Seen
+from gatekeeper.analysis.sweep.choice import Choice, SettingResult
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
@@ -24,7 +25,7 @@ RELEVANT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class SettingSpeeds:
     """One setting of the sweep: its mean log ratio by canary, and the measure they are of."""
 
     setting: Setting
@@ -40,7 +41,7 @@ class Effect:
     factor: Estimate | Missing
 
 
-def main_effects(arms: Sequence[Arm], default: Setting, level: float, seed: int) -> list[dict[str, Any]]:
+def main_effects(arms: Sequence[SettingSpeeds], default: Setting, level: float, seed: int) -> list[dict[str, Any]]:
     """Return every moved knob with the effects of its values against the default, the largest first.
 
     Each value is compared on the same canaries, averaged over the settings of the other knobs. The allowed error is
@@ -59,7 +60,9 @@ def main_effects(arms: Sequence[Arm], default: Setting, level: float, seed: int)
     return sorted(found, key=lambda one: -one["size"] if one["size"] is not None else 1.0)
 
 
-def _effect(arms: Sequence[Arm], knob: str, values: tuple[Any, Any], level: float, seed: int) -> Estimate | Missing:
+def _effect(
+    arms: Sequence[SettingSpeeds], knob: str, values: tuple[Any, Any], level: float, seed: int
+) -> Estimate | Missing:
     """Compare two values of a knob, each setting with its twin that differs in nothing else."""
     base, value = values
     twins = {_without(arm, knob): arm for arm in arms if dict(arm.setting).get(knob) == base}
@@ -73,7 +76,7 @@ def _effect(arms: Sequence[Arm], knob: str, values: tuple[Any, Any], level: floa
     return intervals.geometric_mean_ratio({name: [math.exp(fmean(seen))] for name, seen in apart.items()}, level, seed)
 
 
-def _without(arm: Arm, knob: str) -> Setting:
+def _without(arm: SettingSpeeds, knob: str) -> Setting:
     return tuple((name, value) for name, value in arm.setting if name != knob)
 
 
@@ -115,7 +118,7 @@ def _says(effects: Sequence[Effect], known: Sequence[Estimate]) -> str:
     return "not known"
 
 
-def turning(ratios: Mapping[int, Estimate | Missing]) -> dict[str, Any]:
+def concurrency_effect(ratios: Mapping[int, Estimate | Missing]) -> dict[str, Any]:
     """Return the system's ratio by number of streams, and between which of them its sign changes for certain."""
     ordered = sorted(ratios.items())
     signs = [(streams, _sign(ratio)) for streams, ratio in ordered]
@@ -156,14 +159,14 @@ def _turning_point_text(sure: list[tuple[int, int]], turns: list[list[int]], see
 Records = Mapping[str, Sequence[Generation]]
 
 
-def accounted(
-    slo: Slo, plan: Plan, records: Records, workload: str, canaries: Mapping[str, Canary], choice: Choice
+def with_explanations(
+    slo: Slo, plan: SweepPlan, records: Records, workload: str, canaries: Mapping[str, Canary], choice: Choice
 ) -> Choice:
     """Return the choice with what the sweep's records say beyond it."""
     if not choice.seen:
         return choice
     told = [one for one in choice.seen if not isinstance(one.ratio, Missing)]
-    arms = [Arm(one.trial.setting, one.measure, one.logs) for one in told]
+    arms = [SettingSpeeds(one.trial.setting, one.measure, one.logs) for one in told]
     seen = choice.seen[0].trial.setting
     return replace(
         choice,
@@ -173,10 +176,10 @@ def accounted(
     )
 
 
-def _models(slo: Slo, records: Records, workload: str, seen: Sequence[Seen]) -> dict[str, dict[str, Any]]:
+def _models(slo: Slo, records: Records, workload: str, seen: Sequence[SettingResult]) -> dict[str, dict[str, Any]]:
     """Explain each setting; those under other conditions are explained apart, by their own plain decoding."""
     out: dict[str, dict[str, Any]] = {}
-    groups: dict[str, list[Seen]] = {}
+    groups: dict[str, list[SettingResult]] = {}
     for one in seen:
         groups.setdefault(one.trial.twin, []).append(one)
     for twin, group in groups.items():
@@ -187,7 +190,9 @@ def _models(slo: Slo, records: Records, workload: str, seen: Sequence[Seen]) -> 
             continue
         together = BURST_SHARE * _gap(plain)
         settings = {
-            one.trial.name: cost_model.see(one.trial.setting, _of(records, one.trial.name, workload), together)
+            one.trial.name: cost_model.measure_rounds(
+                one.trial.setting, _of(records, one.trial.name, workload), together
+            )
             for one in group
         }
         ratios = {
@@ -208,7 +213,7 @@ def _gap(plain: tuple[Generation, ...]) -> float:
 
 
 def _concurrency(
-    slo: Slo, plan: Plan, records: Records, workload: str, canaries: Mapping[str, Canary]
+    slo: Slo, plan: SweepPlan, records: Records, workload: str, canaries: Mapping[str, Canary]
 ) -> dict[str, Any]:
     """Compare the system's speed at every concurrency that was swept, at the default of every other knob."""
     if len(slo.sweep.concurrency) < 2:
@@ -230,7 +235,7 @@ def _concurrency(
                 )
             )
             ratios[concurrency_of(slo, trial)] = estimate("system_throughput_ratio", evidence)
-    return turning(ratios)
+    return concurrency_effect(ratios)
 
 
 def _only_concurrency(trial: Trial, base: Mapping[str, Any]) -> bool:

@@ -5,31 +5,32 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
-from gatekeeper.analysis.plan.ladder import PLAIN, level
-from gatekeeper.analysis.plan.sweep_plan import Plan
+from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.settings import PLAIN
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.choice import Choice, Seen, look
-from gatekeeper.analysis.sweep.knob_effects import accounted
+from gatekeeper.analysis.sweep.choice import Choice, SettingResult, setting_results
+from gatekeeper.analysis.sweep.knob_effects import with_explanations
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
-MOST = 24
+MOST_CANARIES = 24
 """A probe asks so many canaries at most: it is over in a moment, and what needs more is for a sweep to tell."""
-LOOKS = sequential.looks(MOST)
+LOOKS = sequential.looks(MOST_CANARIES)
 """Canaries after which the records are looked at."""
-ENOUGH = sequential.MIN_CANARIES
-SMALL = 1.1
+LEAST_CANARIES = sequential.MIN_CANARIES
+SMALL_EFFECT = 1.1
 """An interval within this factor of no effect, either way, is an answer too: the effect is small."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """What the records say of one workload so far."""
 
     word: Literal["helps", "hurts", "unclear"]
-    seen: Seen
+    seen: SettingResult
     """Its ratio is what holds after all looks together."""
     model: Mapping[str, Any]
     because: str
@@ -47,31 +48,33 @@ class Answer:
         return {"answer": self.word, **kept, **needed, **more}
 
 
-def answer(
+def probe_result(
     slo: Slo,
-    plan: Plan,
+    plan: SweepPlan,
     records: Mapping[str, Sequence[Generation]],
     workload: str,
     canaries: Mapping[str, Canary],
     asked: int,
-    before: Answer | None,
-) -> Answer:
+    before: ProbeResult | None,
+) -> ProbeResult:
     """Look at the one candidate of a probe beside plain decoding, after so many canaries were *asked*.
 
     *before* is what the last look found. A look may come at any count, as when the time is over.
     """
-    looks, most = (*(before.looks if before is not None else ()), asked), max(asked, min(MOST, len(canaries)))
-    seen = look(slo, plan, records, workload, canaries)
-    model = accounted(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[seen[0].trial.name]
+    looks, most = (*(before.looks if before is not None else ()), asked), max(asked, min(MOST_CANARIES, len(canaries)))
+    seen = setting_results(slo, plan, records, workload, canaries)
+    model = with_explanations(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[
+        seen[0].trial.name
+    ]
     ratio = seen[0].ratio
     if isinstance(ratio, Estimate):
-        error = sequential.nominal_errors(looks, most, 1 - level(slo))[-1]
+        error = sequential.nominal_errors(looks, most, 1 - bound_level(slo))[-1]
         now = sequential.interval(list(seen[0].logs.values()), error)
         ratio = sequential.intersected(before.seen.ratio if before is not None else None, now)
     word, why = _word(ratio)
     if (failing := _failing(records[seen[0].trial.name], workload)) is not None:
         word, why = "unclear", failing
-    return Answer(word, replace(seen[0], ratio=ratio), model, why, looks, most)
+    return ProbeResult(word, replace(seen[0], ratio=ratio), model, why, looks, most)
 
 
 def _failing(answers: Sequence[Generation], workload: str) -> str | None:
@@ -94,7 +97,7 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
     return "unclear", f"{span}: both faster and slower are possible"
 
 
-def next_step(found: Answer, took: float, again: str) -> str:
+def next_step_text(found: ProbeResult, took: float, again: str) -> str:
     """Say what to do with an answer; *took* seconds were spent, *again* is the command to ask for more."""
     known = {
         "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
@@ -103,15 +106,15 @@ def next_step(found: Answer, took: float, again: str) -> str:
     return known.get(found.word) or _unclear(found, took, again)
 
 
-def _unclear(found: Answer, took: float, again: str) -> str:
+def _unclear(found: ProbeResult, took: float, again: str) -> str:
     ratio, asked = found.seen.ratio, found.looks[-1]
-    if found.most < ENOUGH:
-        return f"give this workload {ENOUGH} canaries or more: fewer decide nothing"
+    if found.most < LEAST_CANARIES:
+        return f"give this workload {LEAST_CANARIES} canaries or more: fewer decide nothing"
     if asked < found.most:
-        share = ENOUGH / max(1, ratio.n) if ratio.n < ENOUGH else found.most / asked
+        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else found.most / asked
         return f"give it more time: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
     if isinstance(ratio, Missing):
         return "look at the records with --out, and at the server's own log"
-    if ratio.lo > 1 / SMALL and ratio.hi < SMALL:
+    if ratio.lo > 1 / SMALL_EFFECT and ratio.hi < SMALL_EFFECT:
         return "the effect is small, if there is one: certify measures it better, and plain decoding is the safe choice"
     return "the answers scatter too much to tell: quiet this machine, or certify, which asks more of them"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.analysis.plan.sweep_plan import NULL, Plan, Trial, chosen_of, concurrency_of
+from gatekeeper.analysis.plan.settings import chosen_of, speculates
+from gatekeeper.analysis.plan.sweep_plan import NULL, SweepPlan, Trial, concurrency_of
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import CONDITIONS, Slo
@@ -29,7 +29,7 @@ class _Table:
 
 def routing(
     slo: Slo,
-    plan: Plan,
+    plan: SweepPlan,
     records: Mapping[str, Sequence[Generation]],
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
@@ -61,7 +61,7 @@ def routing(
     return _document(slo, trials, plain, tables, columns, seed)
 
 
-def _usual(plan: Plan) -> list[Trial]:
+def _usual(plan: SweepPlan) -> list[Trial]:
     """Return the trials under the default conditions: plain decoding, the candidates; the null arm is no setting."""
     candidates = [trial for trial in plan.trials if trial.arm == "candidate"]
     if not candidates:

@@ -8,24 +8,23 @@ from typing import Any
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.plan.ladder import level, speculates
-from gatekeeper.analysis.plan.objectives import promised, sampled, warmed
-from gatekeeper.analysis.plan.sweep_plan import Plan
+from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
+from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, HostSample, Role, Setting, Tie
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Finding, Outcome, WorkloadVerdict
 
-WAY_OUT = {"mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'}
+CACHE_OFF_HINTS = {
+    "mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'
+}
 """How a backend's prompt cache is switched off."""
 
 
-def beside(what: str, soak: str) -> str:
-    """Name the file of *what* was recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
-    return f"{what}-{soak.removeprefix('soak-')}.jsonl"
-
-
-def parted(seen: Mapping[str, PairedAnswers]) -> dict[str, tuple[Divergence, ...]]:
+def all_partings(seen: Mapping[str, PairedAnswers]) -> dict[str, tuple[Divergence, ...]]:
     """Return, by workload, where greedy answers part from plain decoding's."""
     found = {
         name: exactness.divergences(evidence.answers, evidence.plain)
@@ -42,7 +41,7 @@ def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict])
             "warm_cache_changes_answers",
             f"{soak}, {name}",
             f"with the prompt cache on, as deployed, greedy answers change: {one.because}",
-            f"{WAY_OUT.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
+            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
         )
         for name, verdict in verdicts.items()
         for one in verdict.checks
@@ -50,37 +49,8 @@ def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict])
     ]
 
 
-SOAKING = frozenset({Role.MEASURED, Role.SENTINEL})
+SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
 """Answers given while the soak's clock runs; blocks and the closing pass lie beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """One soak: the workloads one process serves together, each at its setting."""
-
-    name: str
-    settings: Mapping[str, Setting]
-    resident: Setting
-
-    @property
-    def file(self) -> str:
-        """Return the name of its record file."""
-        return f"{self.name}.jsonl"
-
-    @property
-    def ties(self) -> str:
-        """Return the name of the file with the near-ties of its partings."""
-        return beside("ties", self.name)
-
-    @property
-    def warm(self) -> str:
-        """Return the name of the file with its answers from a warm prompt cache."""
-        return beside("warm", self.name)
-
-    @property
-    def draws(self) -> str:
-        """Return the name of the file with the first tokens that were sampled for it."""
-        return beside("draws", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +75,7 @@ class Case:
 
     slo: Slo
     canaries: Mapping[str, Sequence[Canary]]
-    plan: Plan
+    plan: SweepPlan
     residence: Callable[[Setting], str]
     shares_process: bool
     manifest_sha256: str
@@ -131,7 +101,7 @@ class Case:
     """Why nothing may be promoted whatever the records say: another host than the SLO's, a damaged record."""
 
 
-def evidence_of(case: Case, leg: Leg, workload: str) -> PairedAnswers:
+def evidence_of(case: Case, leg: SoakPlan, workload: str) -> PairedAnswers:
     """Gather what a soak recorded of *workload*, for its metrics."""
     knobs = leg.settings[workload]
     answers = [one for one in case.soaks[leg.name].answers if one.workload == workload]
@@ -143,7 +113,7 @@ def evidence_of(case: Case, leg: Leg, workload: str) -> PairedAnswers:
             {canary.id: canary for canary in case.canaries[workload]},
             candidate if speculates(knobs) else plain,
             plain if speculates(knobs) else (),
-            level(case.slo),
+            bound_level(case.slo),
             case.seed,
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
@@ -161,17 +131,17 @@ def _after(recorded: Recorded | None, file: str, workload: str) -> tuple[Generat
     return tuple(one for one in recorded.answers if one.workload == workload)
 
 
-def partings_of(case: Case, leg: Leg) -> dict[str, tuple[Divergence, ...]]:
+def partings_of(case: Case, leg: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
     """Return, by workload, where greedy answers of a soak parted from plain decoding's although they may not."""
     if leg.name not in case.soaks:
         return {}
-    names = promised(case.slo, leg.settings, "token_agreement")
-    return parted({name: evidence_of(case, leg, name) for name in names})
+    names = workloads_with(case.slo, leg.settings, "token_agreement")
+    return all_partings({name: evidence_of(case, leg, name) for name in names})
 
 
-def is_due(case: Case, leg: Leg) -> bool:
+def is_due(case: Case, leg: SoakPlan) -> bool:
     """Tell whether a soak, or what is recorded after it, is still to run."""
-    after = ((case.warm, warmed), (case.draws, sampled))
+    after = ((case.warm, warm_cache_workloads), (case.draws, first_token_workloads))
     if leg.name not in case.soaks or any(
         leg.name not in seen and wanted(case.slo, leg.settings) for seen, wanted in after
     ):
@@ -179,17 +149,20 @@ def is_due(case: Case, leg: Leg) -> bool:
     return leg.name not in case.ties and bool(partings_of(case, leg))
 
 
-def broken_beside(case: Case, leg: Leg) -> list[str]:
+def damage_after_soak(case: Case, leg: SoakPlan) -> list[str]:
     """Say what is wrong with the files recorded after a soak that the verdict rests on."""
     read = case.ties.get(leg.name, Read())
     found = [f"{leg.ties}: {read.trouble}"] if read.trouble is not None and partings_of(case, leg) else []
-    for file, seen, wanted in ((leg.warm, case.warm, warmed), (leg.draws, case.draws, sampled)):
+    for file, seen, wanted in (
+        (leg.warm, case.warm, warm_cache_workloads),
+        (leg.draws, case.draws, first_token_workloads),
+    ):
         trouble = seen.get(leg.name, Recorded()).trouble
         found += [f"{file}: {trouble}"] if trouble is not None and wanted(case.slo, leg.settings) else []
     return found
 
 
-def backwards(answers: Iterable[Generation]) -> str | None:
+def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
     """Say that the clock ran backwards, if an answer ended before it began; every time beside it is then in doubt."""
     wrong = [one.key for one in answers if not _in_order(one.answer)]
     return f"the clock ran backwards in {len(wrong)} answers, the first is {wrong[0]}" if wrong else None
@@ -202,7 +175,7 @@ def _in_order(answer: Answer) -> bool:
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
     """Say how much of the soak is missing, if any: its last unbroken stretch must last the whole duration."""
-    measured = [one for one in answers if one.role in SOAKING]
+    measured = [one for one in answers if one.role in SOAK_ROLES]
     if not measured:
         return "no measured answer"
     last = max(one.segment for one in measured)

@@ -10,10 +10,10 @@ from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
     """Judge one promise: pass only when the whole interval keeps it, fail only when all of it breaks it."""
-    return against(objective.of, objective.bound, objective.threshold, estimate, why=objective.why)
+    return check_bound(objective.of, objective.bound, objective.threshold, estimate, why=objective.why)
 
 
-def against(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
+def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
     """Judge one bound on *metric*, whoever set it and why."""
     threshold = rounded(threshold)
     if isinstance(estimate, Missing):

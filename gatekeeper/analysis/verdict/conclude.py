@@ -10,23 +10,24 @@ from typing import Any
 
 from gatekeeper.analysis.metrics import host
 from gatekeeper.analysis.metrics.comparability import voided_metrics
-from gatekeeper.analysis.plan.ladder import PLAIN, shown, speculates, step
+from gatekeeper.analysis.plan.ladder import next_step
+from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
 from gatekeeper.analysis.verdict.case import (
     Case,
-    Leg,
     Recorded,
-    backwards,
-    broken_beside,
     cache_findings,
+    clock_ran_backwards,
+    damage_after_soak,
     evidence_of,
     is_due,
     too_short,
 )
 from gatekeeper.analysis.verdict.findings import examine
-from gatekeeper.analysis.verdict.host_checks import witnessed
-from gatekeeper.analysis.verdict.sweep_result import choices_of, controls_of
+from gatekeeper.analysis.verdict.host_checks import host_checks as witnessed
+from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices
 from gatekeeper.analysis.verdict.workload import judge_workload
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Slo
@@ -38,7 +39,7 @@ class Conclusion:
     """The verdict as far as the records reach, and the soaks that are still to run."""
 
     verdict: Verdict
-    needs: tuple[Leg, ...] = ()
+    needs: tuple[SoakPlan, ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,17 +59,17 @@ class _Walk:
 
 def conclude(case: Case) -> Conclusion:
     """Judge what is recorded; name the soaks that are missing."""
-    choices, doubts = choices_of(case)
+    choices, doubts = sweep_choices(case)
     walk = _Walk(
         at={name: choice.setting for name, choice in choices.items()},
         rungs=dict.fromkeys(choices, ()),
         doubts=[*case.doubts, *doubts, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
         findings=[finding for choice in choices.values() for finding in choice.findings],
-        controls=controls_of(case),
+        controls=negative_controls(case),
     )
     walk.findings += walk.controls
     _first_transitions(case, choices, walk)
-    needs: tuple[Leg, ...] = ()
+    needs: tuple[SoakPlan, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         open_ones = [name for name in walk.at if name not in walk.settled]
         if not open_ones:
@@ -82,7 +83,7 @@ def conclude(case: Case) -> Conclusion:
     return Conclusion(_verdict(case, choices, walk), needs)
 
 
-def legs_of(case: Case, settings: Mapping[str, Setting], turn: int) -> tuple[Leg, ...]:
+def legs_of(case: Case, settings: Mapping[str, Setting], turn: int) -> tuple[SoakPlan, ...]:
     """Group workloads by the process that serves them; plain ones join where one process serves both arms."""
     groups: dict[str, dict[str, Setting]] = {}
     for name, knobs in settings.items():
@@ -95,7 +96,7 @@ def legs_of(case: Case, settings: Mapping[str, Setting], turn: int) -> tuple[Leg
     for number, group in enumerate(groups.values(), start=1):
         resident = max(group.values(), key=speculates)
         name = f"soak-{turn}" if len(groups) == 1 else f"soak-{turn}-{number}"
-        legs.append(Leg(name, {one: group[one] for one in settings if one in group}, resident))
+        legs.append(SoakPlan(name, {one: group[one] for one in settings if one in group}, resident))
     return tuple(legs)
 
 
@@ -108,19 +109,21 @@ def _first_transitions(case: Case, choices: Mapping[str, Choice], walk: _Walk) -
         if not speculates(choice.setting):
             last = max((one.at for recorded in case.sweep.values() for one in recorded.answers), default="")
             walk.transitions.append(
-                Transition(last, name, shown(drafts[0].setting), shown(PLAIN), f"sweep: {choice.because}")
+                Transition(
+                    last, name, setting_document(drafts[0].setting), setting_document(PLAIN), f"sweep: {choice.because}"
+                )
             )
 
 
-def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk) -> None:
+def _judge_leg(case: Case, leg: SoakPlan, choices: Mapping[str, Choice], walk: _Walk) -> None:
     recorded = case.soaks.get(leg.name)
     if recorded is None:
         return
     if recorded.trouble is not None:
         walk.doubts.append(f"{leg.file}: {recorded.trouble}")
-    elif (why := backwards(recorded.answers) or too_short(case, recorded.answers)) is not None:
+    elif (why := clock_ran_backwards(recorded.answers) or too_short(case, recorded.answers)) is not None:
         walk.doubts.append(f"{leg.file}: {why}")
-    walk.doubts += broken_beside(case, leg)
+    walk.doubts += damage_after_soak(case, leg)
     host_checks, findings = witnessed(case, leg, recorded)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
     walk.findings += findings
@@ -128,7 +131,7 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
     verdicts = {name: _examined(case, leg, name, choices[name], walk) for name in leg.settings}
     walk.findings += cache_findings(case.slo, leg.name, verdicts)
     lower = {
-        name: step(case.slo, walk.at[name], walk.rungs[name])
+        name: next_step(case.slo, walk.at[name], walk.rungs[name])
         for name, verdict in verdicts.items()
         if case.plan.fixed is None and (verdict.outcome == "failed" or host_outcome is Outcome.FAIL)
     }
@@ -147,7 +150,7 @@ def _judge_leg(case: Case, leg: Leg, choices: Mapping[str, Choice], walk: _Walk)
                 walk.host_checks[f"{one.metric} {one.bound}"] = one
 
 
-def _examined(case: Case, leg: Leg, name: str, choice: Choice, walk: _Walk) -> WorkloadVerdict:
+def _examined(case: Case, leg: SoakPlan, name: str, choice: Choice, walk: _Walk) -> WorkloadVerdict:
     """Note what a workload's records give away, then judge it without what can not be trusted."""
     evidence, knobs = evidence_of(case, leg, name), leg.settings[name]
     findings = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
@@ -162,7 +165,7 @@ def _ended(recorded: Recorded) -> str:
 def _step_down(walk: _Walk, name: str, down: tuple[str, Setting], broken: Sequence[Check], at: str, slo: Slo) -> None:
     rung, knobs = down
     because = f"{rung}: " + "; ".join(f"{one.metric}: {one.because}" for one in broken)
-    walk.transitions.append(Transition(at, name, shown(walk.at[name]), shown(knobs), because))
+    walk.transitions.append(Transition(at, name, setting_document(walk.at[name]), setting_document(knobs), because))
     walk.rungs[name] = (*walk.rungs[name], *_passed(slo, rung))
     walk.at[name] = knobs
 
@@ -187,7 +190,7 @@ def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:
             settled = WorkloadVerdict(
                 workload.name,
                 "unproven",
-                shown(walk.at[workload.name]),
+                setting_document(walk.at[workload.name]),
                 (),
                 workload.speculation == "required",
                 f"its soak at this setting has not been run; sweep: {choices[workload.name].because}",

@@ -30,17 +30,17 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
     lies = [Finding("counter_lie", about, lie, advice, COUNTED) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
-    served = (*(flaw for arm in arms for flaw in swapped(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
+    served = (*(flaw for arm in arms for flaw in model_swaps(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
     return (
         *lies,
-        *silence(evidence, about),
+        *silent_speculation(evidence, about),
         *unstable_plain_arm(arms[1], about),
         *length_mismatches(evidence, about),
         *served,
     )
 
 
-def swapped(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
+def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if answers of one arm name different models: what was measured is unknown."""
     names = sorted({one.answer.claims.model for one in successful(arm) if one.answer.claims.model is not None})
     if len(names) < 2:
@@ -159,7 +159,7 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
     return None
 
 
-def silence(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
+def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
     long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]

@@ -6,20 +6,22 @@ from typing import Any
 
 from gatekeeper.analysis.metrics import host
 from gatekeeper.analysis.metrics.over_time import plain_drift
-from gatekeeper.analysis.plan.ladder import level, speculates
-from gatekeeper.analysis.verdict.case import SOAKING, Case, Leg, Recorded, evidence_of
+from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, Recorded, evidence_of
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
 
-def witnessed(case: Case, leg: Leg, recorded: Recorded) -> tuple[list[Check], list[Finding]]:
+def host_checks(case: Case, leg: SoakPlan, recorded: Recorded) -> tuple[list[Check], list[Finding]]:
     """Check what is promised of the host while *leg* was soaked, and return what its samples give away."""
     samples = tuple(one for one in case.host_samples if one.phase == leg.name)
     spans = _spans(recorded.answers)
     shared: dict[str, Any] = {
         "interval": case.interval,
-        "level": level(case.slo),
+        "level": bound_level(case.slo),
         "seed": case.seed,
         "spans": spans,
         "sentinels_held": _sentinels_held(case, leg),
@@ -34,7 +36,7 @@ def witnessed(case: Case, leg: Leg, recorded: Recorded) -> tuple[list[Check], li
     if case.host_trouble is not None:
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
         return [check(objective, missing) for objective in promised], findings
-    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAKING)
+    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAK_ROLES)
     seen = host.estimates(samples, tokens=tokens, **shared)
     return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in promised], findings
 
@@ -43,7 +45,7 @@ def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
     """Return when each unbroken stretch of the soak began and ended; host samples number them alike."""
     spans: dict[int, tuple[int, int]] = {}
     for one in answers:
-        if one.role in SOAKING:
+        if one.role in SOAK_ROLES:
             number = host_segment(one.segment, one.repeat)
             begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
             spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
@@ -55,7 +57,7 @@ def host_segment(segment: int, stretch: int) -> int:
     return 2 * segment + stretch
 
 
-def _sentinels_held(case: Case, leg: Leg) -> bool | None:
+def _sentinels_held(case: Case, leg: SoakPlan) -> bool | None:
     """Tell whether plain decoding's own speed held; None where that is not known."""
     seen = [plain_drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.analysis.plan.ladder import speculates, step
+from gatekeeper.analysis.plan.ladder import next_step
+from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.policy import WATCHED, Measured, Watch
 from gatekeeper.core.records import Setting
@@ -81,7 +82,7 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
 
 def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
     """Return the one rung that is tried before plain decoding: the next that the run itself would have soaked."""
-    down = step(slo, knobs, ())
+    down = next_step(slo, knobs, ())
     return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
 
 

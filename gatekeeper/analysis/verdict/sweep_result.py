@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.plan.sweep_plan import with_conditions
-from gatekeeper.analysis.sweep.choice import Choice, choose, look
-from gatekeeper.analysis.sweep.knob_effects import accounted
-from gatekeeper.analysis.verdict.case import Case, backwards
+from gatekeeper.analysis.plan.settings import with_conditions
+from gatekeeper.analysis.sweep.choice import Choice, choose, setting_results
+from gatekeeper.analysis.sweep.knob_effects import with_explanations
+from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards
 from gatekeeper.analysis.verdict.findings import negative_control
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.verdict import Finding
 
 
-def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
+def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     """Return what the sweep chooses per workload, and which of its records are broken."""
     if case.plan.fixed is not None:
         fixed = Choice(with_conditions(case.slo, case.plan.fixed), "set by hand, without a sweep")
@@ -23,9 +23,9 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
     choices = {}
     for workload in case.slo.workload:
         by_id = {canary.id: canary for canary in case.canaries[workload.name]}
-        seen = look(case.slo, case.plan, records, workload.name, by_id)
+        seen = setting_results(case.slo, case.plan, records, workload.name, by_id)
         choice = choose(case.slo, case.plan, seen)
-        choice = accounted(case.slo, case.plan, records, workload.name, by_id, choice)
+        choice = with_explanations(case.slo, case.plan, records, workload.name, by_id, choice)
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
         # The sweep can no longer say what it chose; what was soaked says it.
@@ -35,7 +35,7 @@ def choices_of(case: Case) -> tuple[dict[str, Choice], list[str]]:
     return choices, broken
 
 
-def controls_of(case: Case) -> tuple[Finding, ...]:
+def negative_controls(case: Case) -> tuple[Finding, ...]:
     """Return what the default setting of the sweep gives away across workloads."""
     default = next((trial.name for trial in case.plan.trials if trial.arm == "candidate"), None)
     if default is None or default not in case.sweep:
@@ -48,7 +48,7 @@ def controls_of(case: Case) -> tuple[Finding, ...]:
 def _trouble(case: Case, trial: str) -> str | None:
     if trial not in case.sweep:
         return "missing"
-    return case.sweep[trial].trouble or backwards(case.sweep[trial].answers)
+    return case.sweep[trial].trouble or clock_ran_backwards(case.sweep[trial].answers)
 
 
 def _soaked_first(case: Case) -> dict[str, Setting]:

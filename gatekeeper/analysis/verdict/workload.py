@@ -7,8 +7,8 @@ from typing import Any
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
-from gatekeeper.analysis.plan.ladder import shown, speculates
-from gatekeeper.analysis.plan.objectives import promises
+from gatekeeper.analysis.plan.objectives import all_objectives
+from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case
@@ -31,7 +31,7 @@ def judge_workload(
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
     checks = tuple(
         check(objective, _estimate(objective, evidence, lost))
-        for objective in promises(case.slo, name, speculating=spoken)
+        for objective in all_objectives(case.slo, name, speculating=spoken)
     )
     outcome = worst(one.outcome for one in checks)
     if not checks and not spoken and evidence.answers:
@@ -43,7 +43,7 @@ def judge_workload(
         word = "unproven"
         because = f"plain decoding keeps its promises, but whether a draft would help is unproven: {choice.doubt}"
     measured = _measured(evidence, lost)
-    return WorkloadVerdict(name, word, shown(knobs), checks, required, because, measured, choice.document())
+    return WorkloadVerdict(name, word, setting_document(knobs), checks, required, because, measured, choice.document())
 
 
 def _estimate(objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str]) -> Estimate | Missing:

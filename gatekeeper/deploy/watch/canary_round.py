@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gatekeeper.analysis.plan.soak_schedule import turn
-from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for, with_conditions
+from gatekeeper.analysis.plan.rounds import in_shuffled_rounds
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest
@@ -119,7 +119,7 @@ class Round:
     def _turn(self, wish: Wish, pace: Pace) -> Iterator[Asked]:
         canaries, number = self._canaries[wish.workload], self._next.get(wish.workload, 0)
         self._next[wish.workload] = number + 1
-        canary = turn(canaries, number, wish.workload)
+        canary = in_shuffled_rounds(canaries, number, wish.workload)
         twin = wish.twin and self._post.both_arms and dict(wish.knobs).get("draft") is not None
         arms: tuple[Arm, ...] = ("candidate", "plain") if twin else ("candidate",)
         cold = wish.workload in self._cold

@@ -12,8 +12,8 @@ from functools import partial
 from gatekeeper.analysis.metrics import host_memory, host_throttling
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.plan.ladder import shown, speculates
-from gatekeeper.analysis.verdict.checks import against
+from gatekeeper.analysis.plan.settings import setting_document, speculates
+from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_DELTAS
 from gatekeeper.core.policy import Figure, Guard, Measured, Policy, Route
@@ -94,7 +94,7 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
     if guard.of.host:
         return _of_host(guard, route.workload, seen, terms)
     if not speculates(knobs) and guard.metric not in AWAKE:
-        check = against(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
+        check = check_bound(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
         return Judgement(guard, route.workload, check, None, asleep=True)
     error = look_error(terms, route.workload)
     evidence = _evidence(guard, route.workload, seen, terms, knobs)
@@ -133,12 +133,12 @@ def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Sett
     """Gather the answers of one setting, and the plain ones beside them, no older than the guard looks back."""
     oldest = seen.now_ns - _over(guard, terms) * SECOND
     recent = [one for one in seen.answers if one.workload == workload and one.answer.ended_ns >= oldest]
-    wanted = shown(knobs)
+    wanted = setting_document(knobs)
     return pair_answers(
         PairedAnswers(
             workload,
             terms.canaries.get(workload, {}),
-            answers=tuple(one for one in recent if shown(one.setting) == wanted),
+            answers=tuple(one for one in recent if setting_document(one.setting) == wanted),
             plain=tuple(one for one in recent if speculates(knobs) and not speculates(one.setting)),
             level=terms.confidence,
             seed=0,
@@ -160,22 +160,22 @@ def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float)
     """
     metric, bound, limit = guard.of, guard.bound, guard.threshold
     if trace.missing:
-        return against(metric, bound, limit, Missing(trace.missing, len(trace.values)), why=guard.why)
+        return check_bound(metric, bound, limit, Missing(trace.missing, len(trace.values)), why=guard.why)
     count = trace.least(error)
     for _ in range(STRETCHES):
         if count > len(trace.values):
             break
         latest, notes = trace.values[-count:], (f"the last {count}", *trace.notes)
         seen = _noted(trace.bounded(latest, error), *notes)
-        check = against(metric, bound, limit * (1 - trace.slack), seen, why=guard.why)
+        check = check_bound(metric, bound, limit * (1 - trace.slack), seen, why=guard.why)
         if check.outcome is Outcome.FAIL:
             return check
-        kept = against(metric, bound, limit, _noted(trace.bounded(latest, 1 - confidence), *notes), why=guard.why)
+        kept = check_bound(metric, bound, limit, _noted(trace.bounded(latest, 1 - confidence), *notes), why=guard.why)
         if kept.outcome is Outcome.PASS:
             return kept
         count *= 2
     seen = _noted(trace.bounded(trace.values, 1 - confidence), *trace.notes)
-    return _not_yet(against(metric, bound, limit, seen, why=guard.why))
+    return _not_yet(check_bound(metric, bound, limit, seen, why=guard.why))
 
 
 def _not_yet(check: Check) -> Check:
@@ -204,7 +204,7 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
     newest = max((one.answer.ended_ns for one in known.plain), default=None)
     for level in (1 - error, confidence):
         seen = estimate(guard.metric, replace(known, level=level))
-        check = against(guard.of, guard.bound, guard.threshold, seen, why=guard.why)
+        check = check_bound(guard.of, guard.bound, guard.threshold, seen, why=guard.why)
         if check.outcome is Outcome.FAIL and level == 1 - error:
             return check, newest
     return _not_yet(check), newest
@@ -230,7 +230,7 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
     begun = max(seen.since_ns, seen.now_ns - round(_over(guard, terms) * SECOND))
     recent = [one for one in seen.samples if one.at_ns >= begun]
     if not recent:
-        check = against(guard.of, guard.bound, guard.threshold, Missing("the host was not sampled"), why=guard.why)
+        check = check_bound(guard.of, guard.bound, guard.threshold, Missing("the host was not sampled"), why=guard.why)
         return Judgement(guard, workload, check, None)
     spans = {recent[-1].segment: (begun, seen.now_ns)}
     recent = [one for one in recent if one.segment in spans]
@@ -240,7 +240,7 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
         else partial(host_memory.estimate, guard.metric)
     )
     found = read(recent, interval=terms.host_interval, spans=spans)
-    check = against(guard.of, guard.bound, guard.threshold, found, why=guard.why)
+    check = check_bound(guard.of, guard.bound, guard.threshold, found, why=guard.why)
     seconds = (seen.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, terms):
         short = f"{check.because}, but only {show_seconds(seconds)} were seen"
@@ -282,7 +282,7 @@ def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check:
     if share is None:
         return check
     whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
-    counted = against(guard.of, guard.bound, guard.threshold, whole, why=guard.why)
+    counted = check_bound(guard.of, guard.bound, guard.threshold, whole, why=guard.why)
     return counted if counted.outcome is Outcome.PASS else check
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
-from gatekeeper.analysis.plan.ladder import speculates
+from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import describe_setting, quote
 from gatekeeper.core.units import show, show_seconds

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.policy import Route, Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.units import show_seconds
@@ -290,7 +290,7 @@ def _changed(state: State, turn: _Turn, rules: Rules, now_ns: int, at: str) -> t
         standing.rung,
         turn.rung,
         turn.because + (UNSOAKED if unsoaked else ""),
-        shown(rules.rungs[turn.rung]),
+        setting_document(rules.rungs[turn.rung]),
         tuple(check.document() for check in turn.evidence),
     )
     moved = after(standing, change)

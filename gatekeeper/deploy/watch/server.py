@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.analysis.plan.sweep_plan import plain_of
+from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.backends import dialects, open_backend
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.server import Server

@@ -8,9 +8,10 @@ from itertools import accumulate
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
 from gatekeeper.analysis.metrics.timing import bursts, ttft
-from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.analysis.sweep.choice import compared
-from gatekeeper.analysis.verdict.case import Case, Leg, evidence_of
+from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.sweep.choice import sweep_evidence
+from gatekeeper.analysis.verdict.case import Case, evidence_of
 from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -72,7 +73,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     for name, recorded in sorted(case.soaks.items()):
         settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
         for knobs in sorted(settings, key=repr)[:1]:
-            leg = Leg(name, {workload.name: knobs}, knobs)
+            leg = SoakPlan(name, {workload.name: knobs}, knobs)
             found = name, dict(knobs), evidence_of(case, leg, workload.name)
     if found is None:
         found = _of_the_sweep(case, workload)
@@ -106,7 +107,7 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     records = {name: recorded.answers for name, recorded in case.sweep.items()}
     canaries = {one.id: one for one in case.canaries[workload.name]}
     for trial in reversed(trials):
-        evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
+        evidence = sweep_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
         if evidence.answers:
             return f"sweep, {trial.name}", dict(trial.setting), evidence
     return None

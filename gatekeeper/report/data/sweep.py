@@ -8,9 +8,9 @@ from typing import Any
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, paired_ratios, plain_gap
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, bursts, decode_rate, ttft
-from gatekeeper.analysis.plan.ladder import shown
+from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
-from gatekeeper.analysis.sweep.choice import compared
+from gatekeeper.analysis.sweep.choice import sweep_evidence
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation
@@ -77,7 +77,7 @@ def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
     for workload in workloads:
         canaries = {one.id: one for one in case.canaries[workload.name]}
         for trial in case.plan.trials:
-            evidence = compared(case.slo, case.plan, records, workload.name, canaries, trial)
+            evidence = sweep_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
             rows += _rows(trial, evidence)
             for metric in METRICS:
                 if (seen := _estimate(metric, evidence)) is not None:
@@ -103,7 +103,12 @@ def _settings(trials: Sequence[Trial]) -> tuple[Setting, ...]:
         knobs = dict(one.setting)
         moved = [knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob)]
         found.append(
-            Setting(one.name, one.arm, shown(one.setting) | _rest(one), tuple(moved) if one.arm == "candidate" else ())
+            Setting(
+                one.name,
+                one.arm,
+                setting_document(one.setting) | _rest(one),
+                tuple(moved) if one.arm == "candidate" else (),
+            )
         )
     return tuple(found)
 

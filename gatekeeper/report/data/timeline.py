@@ -12,8 +12,9 @@ from gatekeeper.analysis.metrics.host_series import finite
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
 from gatekeeper.analysis.metrics.timing import decode_rate
-from gatekeeper.analysis.plan.ladder import shown
-from gatekeeper.analysis.verdict.case import Case, Leg, evidence_of
+from gatekeeper.analysis.plan.settings import setting_document
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case, evidence_of
 from gatekeeper.core.records import Event, Generation, HostSample, Role
 from gatekeeper.core.verdict import Transition, rounded
 
@@ -173,14 +174,14 @@ def _timeline(
     samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall(one.at)) is not None]
     settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
     gathered = {
-        workload: evidence_of(case, Leg(name, {workload: knobs}, knobs), workload)
+        workload: evidence_of(case, SoakPlan(name, {workload: knobs}, knobs), workload)
         for workload, knobs in settings.items()
     }
     return Timeline(
         name,
         min(one.at for _, one in answers),
         rounded(axis.length),
-        {workload: shown(knobs) for workload, knobs in settings.items()},
+        {workload: setting_document(knobs) for workload, knobs in settings.items()},
         _dots(answers, axis, {name: BURST_SHARE * plain_gap(one) for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, axis, *lane) for lane in LANES),

@@ -16,8 +16,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext
 
 from gatekeeper import __version__
-from gatekeeper.analysis.plan.sweep_plan import sampling_for
-from gatekeeper.analysis.verdict.case import backwards
+from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.analysis.verdict.case import clock_ran_backwards
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest
@@ -168,7 +168,7 @@ def shift_ns(one: Generation) -> int | None:
     microseconds to milliseconds late, so a span lies that much late; it never begins before its forerunner's `at`.
     """
     ended = wall_ns(one.at)
-    return None if ended is None or backwards((one,)) is not None else ended - one.answer.ended_ns
+    return None if ended is None or clock_ran_backwards((one,)) is not None else ended - one.answer.ended_ns
 
 
 def error_type(fault: str) -> str:

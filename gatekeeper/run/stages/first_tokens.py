@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from gatekeeper.analysis.metrics.first_tokens import SAMPLES, TOKENS, shortest_prompts
-from gatekeeper.analysis.plan.sweep_plan import plain_of
+from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.run.requests import Desk, Errand, Observe, Request, ask_missing, request
 

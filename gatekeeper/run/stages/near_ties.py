@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from gatekeeper.analysis.metrics.exactness import Divergence
-from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest, ReadsLogits

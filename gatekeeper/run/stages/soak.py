@@ -4,9 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gatekeeper.analysis.plan.ladder import speculates
-from gatekeeper.analysis.plan.soak_schedule import BLOCKS, WARMUPS, Turn, closing, lacking, needs, plain_block, turns
-from gatekeeper.analysis.plan.sweep_plan import plain_of, sampling_for
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates
+from gatekeeper.analysis.plan.soak_schedule import (
+    PLAIN_BLOCKS,
+    WARMUPS,
+    SoakRequest,
+    canaries_needed,
+    closing_requests,
+    plain_block,
+    soak_requests,
+    workloads_lacking,
+)
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.profile import Profile
@@ -65,7 +73,7 @@ def soak(
         observe("answer", {"generation": one, "soak": given.name})
 
     def block(number: int) -> None:
-        steps = plain_block(given.settings, given.canaries, number, BLOCKS)
+        steps = plain_block(given.settings, given.canaries, number, PLAIN_BLOCKS)
         if given.woven or not steps:
             return
         phase("")
@@ -89,7 +97,7 @@ def soak(
     phase(given.name, 1)
     _stretch(given, desk, clock, made, note, observe, number=1, until_s=given.slo.soak.duration - half, counting=True)
     phase("")
-    last = closing(given.settings, given.canaries)
+    last = closing_requests(given.settings, given.canaries)
     asked = (_request(given, turn, f"closing-{at}") for at, turn in enumerate(last))
     observe("closing", {"soak": given.name, "answers": len(last)})
     desk.ask_all(asked, given.slo.soak.concurrency, note)
@@ -112,7 +120,7 @@ def _stretch(
 ) -> None:
     """Load the subject for *until_s* seconds; *counting* goes on until the promises have enough answers."""
     slo = given.slo
-    wanted = {name: needs(slo, name, knobs, given.canaries[name]) for name, knobs in given.settings.items()}
+    wanted = {name: canaries_needed(slo, name, knobs, given.canaries[name]) for name, knobs in given.settings.items()}
     begun = answered = clock.now_ns()
     over = slo.soak.max_duration - (slo.soak.duration - until_s)
 
@@ -128,7 +136,7 @@ def _stretch(
         if desk.lost or elapsed() >= over:
             return False
         # The last answer ends it, not the pause after it: the records must cover the whole duration.
-        return (answered - begun) / 1e9 < until_s or (counting and bool(lacking(wanted, made)))
+        return (answered - begun) / 1e9 < until_s or (counting and bool(workloads_lacking(wanted, made)))
 
     observe("soaking", {"soak": given.name, "seconds": until_s, "most": over if counting else until_s})
     requests = _paced(given, clock, _turns(given, more, len(made), number))
@@ -140,7 +148,7 @@ def _turns(given: Soak, more: Callable[[], bool], already: int, stretch: int) ->
     weights = {name: given.profile.weight(name, tiers[name]) for name in given.settings}
     share = given.slo.soak.sentinel_share if given.woven else 0.0
     seed = given.seed + given.segment * 1_000_003 + already
-    endless = turns(given.settings, given.canaries, weights, sentinel_share=share, seed=seed)
+    endless = soak_requests(given.settings, given.canaries, weights, sentinel_share=share, seed=seed)
     number = already
     while more():
         for turn in next(endless):
@@ -164,14 +172,14 @@ def _warmups(given: Soak) -> Iterator[Request]:
     for name, knobs in given.settings.items():
         for at, canary in enumerate(given.canaries[name][:WARMUPS]):
             arm = "plain" if dict(knobs).get("draft") is None else "candidate"
-            yield _request(given, Turn(name, canary, arm, Role.WARMUP, ""), f"warmup-{given.segment}-{at}")
+            yield _request(given, SoakRequest(name, canary, arm, Role.WARMUP, ""), f"warmup-{given.segment}-{at}")
 
 
-def _as(turn: Turn, role: Role) -> Turn:
-    return Turn(turn.workload, turn.canary, turn.arm, role, turn.pair)
+def _as(turn: SoakRequest, role: Role) -> SoakRequest:
+    return SoakRequest(turn.workload, turn.canary, turn.arm, role, turn.pair)
 
 
-def _request(given: Soak, turn: Turn, key: str, stretch: int = 0) -> Request:
+def _request(given: Soak, turn: SoakRequest, key: str, stretch: int = 0) -> Request:
     knobs = given.settings[turn.workload]
     setting = knobs if turn.arm == "candidate" else plain_of(knobs)
     streams = given.slo.soak.concurrency

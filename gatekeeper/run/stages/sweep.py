@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gatekeeper.analysis.plan.sweep_plan import Block, Plan, Step, Trial, sampling_for
-from gatekeeper.analysis.sweep.early_stop import Standing, standing
+from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, SweepRequest, Trial
+from gatekeeper.analysis.sweep.early_stop import EarlyStops, early_stops
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Desk, Request
@@ -14,7 +15,7 @@ Observe = Callable[[str, dict[str, object]], None]
 
 def sweep(
     slo: Slo,
-    plan: Plan,
+    plan: SweepPlan,
     desk: Desk,
     *,
     record: Callable[[Generation], None],
@@ -55,18 +56,18 @@ def sweep(
 
 
 def _wanted(
-    slo: Slo, plan: Plan, seen: Mapping[str, Sequence[Generation]], observe: Observe
-) -> Iterator[tuple[Block, list[Step]]]:
+    slo: Slo, plan: SweepPlan, seen: Mapping[str, Sequence[Generation]], observe: Observe
+) -> Iterator[tuple[Block, list[SweepRequest]]]:
     """Yield each block with what is still wanted of it; between two stretches the records are looked at."""
-    told = dict[str, Standing]()
+    told = dict[str, EarlyStops]()
     for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
-        found = {one.name: standing(slo, plan, seen, one.name, stretch) for one in slo.workload}
+        found = {one.name: early_stops(slo, plan, seen, one.name, stretch) for one in slo.workload}
         _tell(told, found, observe)
         for block in blocks:
             yield block, [step for step in block.steps if found[step.workload].wants(block, step.trial)]
 
 
-def _tell(told: dict[str, Standing], found: Mapping[str, Standing], observe: Observe) -> None:
+def _tell(told: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe) -> None:
     """Say which trials stopped since the last look, and why."""
     for workload, now in found.items():
         known = told[workload].stops if workload in told else {}
@@ -76,7 +77,7 @@ def _tell(told: dict[str, Standing], found: Mapping[str, Standing], observe: Obs
         told[workload] = now
 
 
-def _groups(block: Block, steps: list[Step]) -> Iterator[list[Step]]:
+def _groups(block: Block, steps: list[SweepRequest]) -> Iterator[list[SweepRequest]]:
     """Keep the streams of a concurrent block to one trial at a time."""
     if block.concurrency == 1:
         yield steps
@@ -85,7 +86,7 @@ def _groups(block: Block, steps: list[Step]) -> Iterator[list[Step]]:
         yield [step for step in steps if step.trial is trial]
 
 
-def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[Step]) -> Iterator[Request]:
+def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[SweepRequest]) -> Iterator[Request]:
     """Warm each cold trial of a process up with its first prompts; the records say so and are never judged."""
     for trial in cold:
         mine = [step for step in missing if step.trial is trial][: slo.sweep.warmups]
@@ -93,7 +94,7 @@ def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[Step]) -> Iterator[R
             yield _request(slo, step, 1, warmup=True)
 
 
-def _request(slo: Slo, step: Step, concurrency: int, *, warmup: bool = False) -> Request:
+def _request(slo: Slo, step: SweepRequest, concurrency: int, *, warmup: bool = False) -> Request:
     trial: Trial = step.trial
     return Request(
         trial=trial.name,

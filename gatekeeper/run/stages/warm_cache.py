@@ -4,8 +4,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.analysis.plan.soak_schedule import REPEATS
-from gatekeeper.analysis.plan.sweep_plan import plain_of
+from gatekeeper.analysis.plan.rounds import shuffled
+from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.soak_schedule import WARM_REPEATS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.run.requests import Desk, Errand, Observe, Request, ask_missing, request
@@ -82,11 +83,10 @@ def _shuffled(given: Errand, later: Mapping[tuple[str, str], Canary]) -> Iterato
         some = given.canaries[name]
         for start in range(0, len(some), TOGETHER):
             group = some[start : start + TOGETHER]
-            asked = [_request(given, name, "candidate", one, one.id, n) for one in group for n in range(REPEATS)]
+            asked = [_request(given, name, "candidate", one, one.id, n) for one in group for n in range(WARM_REPEATS)]
             turns = [later[name, one.id] for one in group if (name, one.id) in later]
             asked += [_request(given, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
-            random.Random(f"{given.seed}|{given.name}|{name}|{start}").shuffle(asked)
-            yield from asked
+            yield from shuffled(asked, random.Random(f"{given.seed}|{given.name}|{name}|{start}"))
 
 
 def _request(given: Errand, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:

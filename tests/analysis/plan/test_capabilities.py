@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.plan.capabilities import Glance, canary_for, findings, shown
-from gatekeeper.analysis.plan.preflight import Kind, unshown
+from gatekeeper.analysis.plan.capabilities import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
+from gatekeeper.analysis.plan.preflight import BackendTraits, missing_capabilities
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Arrival, Claims, Rounds
 from tests.builders.slo import canary, objective, slo
@@ -20,10 +20,10 @@ def test_what_is_shown_is_believed() -> None:
     """
     Two whole answers with everything in them take nothing from the forecast.
     """
-    seen = shown(Glance(PLAIN, DRAFTED), EVERYTHING, uncached=False)
+    seen = confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, uncached=False)
 
     assert EVERYTHING == seen
-    assert [] == findings(Glance(PLAIN, DRAFTED), EVERYTHING, "")
+    assert [] == probe_findings(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, "")
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,20 @@ def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[s
     """
     Whatever two answers lack of a forecast is taken from it, and nothing else.
     """
-    glance = Glance(replace(PLAIN, **plain), replace(DRAFTED, **drafted))  # type: ignore[arg-type]
+    glance = ProbeAnswers(replace(PLAIN, **plain), replace(DRAFTED, **drafted))  # type: ignore[arg-type]
 
-    assert EVERYTHING & ~lost == shown(glance, EVERYTHING, uncached=False)
+    assert EVERYTHING & ~lost == confirmed_sight(glance, EVERYTHING, uncached=False)
 
 
 def test_a_failure_is_the_runs_to_record() -> None:
     """
     An answer that failed takes nothing from the forecast, and is a finding of its arm.
     """
-    glance = Glance(replace(PLAIN, fault="HTTP 500: no", output_tokens=None), None)
+    glance = ProbeAnswers(replace(PLAIN, fault="HTTP 500: no", output_tokens=None), None)
 
-    assert EVERYTHING == shown(glance, EVERYTHING, uncached=False)
+    assert EVERYTHING == confirmed_sight(glance, EVERYTHING, uncached=False)
     assert [("first_answer_failed", "glance, plain")] == [
-        (one.kind, one.about) for one in findings(glance, EVERYTHING, "")
+        (one.kind, one.about) for one in probe_findings(glance, EVERYTHING, "")
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
     """
     quiet = replace(PLAIN, claims=Claims())
 
-    assert Sight.COLD in shown(Glance(quiet, None), EVERYTHING, uncached=True)
+    assert Sight.COLD in confirmed_sight(ProbeAnswers(quiet, None), EVERYTHING, uncached=True)
 
 
 @pytest.mark.parametrize("drafted", [replace(DRAFTED, rounds=Rounds(8, 0, 0)), replace(PLAIN, claims=Claims(0, 0))])
@@ -72,7 +72,7 @@ def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
     """
     A draft that proposes nothing is a finding before the run, and the advice is this system's own.
     """
-    found = findings(Glance(PLAIN, drafted), EVERYTHING, "pass --spec-type")
+    found = probe_findings(ProbeAnswers(PLAIN, drafted), EVERYTHING, "pass --spec-type")
 
     assert [("silent_speculation", "pass --spec-type")] == [(one.kind, one.advice) for one in found]
 
@@ -82,7 +82,7 @@ def test_a_draft_nobody_tells_of_is_named(forecast: Sight, found: list[str]) -> 
     """
     Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is none.
     """
-    seen = findings(Glance(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
+    seen = probe_findings(ProbeAnswers(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
 
     assert found == [one.kind for one in seen]
 
@@ -93,7 +93,7 @@ def test_two_names_are_two_models() -> None:
     """
     named = [replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))]
 
-    assert ["other_model"] == [one.kind for one in findings(Glance(*named), SPEED, "")]
+    assert ["other_model"] == [one.kind for one in probe_findings(ProbeAnswers(*named), SPEED, "")]
 
 
 def test_promises_that_need_more_are_refused_here() -> None:
@@ -101,16 +101,16 @@ def test_promises_that_need_more_are_refused_here() -> None:
     What this server does not show, though its kind can, is refused as this host's lack, with what to look at.
     """
     promised = slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"}), objective("ttft", at_most=1.0))
-    kind = Kind("server", EVERYTHING & ~Sight.ROUNDS, 8, frozenset())
+    kind = BackendTraits("server", EVERYTHING & ~Sight.ROUNDS, 8, frozenset())
 
-    found = unshown(promised, kind, SPEED, "pass --spec-type")
+    found = missing_capabilities(promised, kind, SPEED, "pass --spec-type")
 
     told = {(one.about.split(",")[0], one.weight, one.hint) for one in found}
     assert {
         ("objective acceptance_rate", "not-here", "pass --spec-type"),
         ("objective ttft", "not-here", "look at its settings and version"),
     } == told
-    assert [] == unshown(promised, kind, kind.sight, "")
+    assert [] == missing_capabilities(promised, kind, kind.sight, "")
 
 
 def test_the_shortest_prompt_without_tools_is_asked() -> None:
@@ -121,5 +121,5 @@ def test_the_shortest_prompt_without_tools_is_asked() -> None:
     short = canary("a-short", tools=tools)
     long = canary("b-rather-long-a-name")
 
-    assert long == canary_for([short, long])
-    assert short == canary_for([short])
+    assert long == probe_canary([short, long])
+    assert short == probe_canary([short])

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.draft_pairs import DRAFTS, LIGHTER, Candidate, pairs
+from gatekeeper.analysis.plan.draft_pairs import MOST_DRAFTS, WEIGHT_RATIO, LocalModel, model_pairs
 from gatekeeper.core.manifest import Model
 
 
 def candidate(
     name: str, size: int, tokens: str | None = "same", backend: str = "mlx", *, chats: bool = True
-) -> Candidate:
+) -> LocalModel:
     model = Model(
         name=name,
         digest="",
@@ -20,11 +20,11 @@ def candidate(
         tokens_sha256=tokens,
         template_sha256=None,
     )
-    return Candidate(model, backend, chats)
+    return LocalModel(model, backend, chats)
 
 
-def named(candidates: list[Candidate]) -> list[tuple[str, list[str]]]:
-    return [(pair.target.name, [draft.name for draft in pair.drafts]) for pair in pairs(candidates)]
+def named(candidates: list[LocalModel]) -> list[tuple[str, list[str]]]:
+    return [(pair.target.name, [draft.name for draft in pair.drafts]) for pair in model_pairs(candidates)]
 
 
 def test_the_heaviest_target_comes_first_and_then_with_fewer_drafts() -> None:
@@ -71,17 +71,17 @@ anyone = st.builds(
 
 
 @given(st.lists(anyone, max_size=9))
-def test_no_pair_is_made_that_could_not_work(candidates: list[Candidate]) -> None:
+def test_no_pair_is_made_that_could_not_work(candidates: list[LocalModel]) -> None:
     """
     One token map, known; one backend; every draft at most a third of its target, heaviest first, never empty.
     """
-    for pair in pairs(candidates):
+    for pair in model_pairs(candidates):
         assert {pair.target.tokens_sha256} == {draft.tokens_sha256 for draft in pair.drafts} != {None}
-        assert all(draft.bytes * LIGHTER <= pair.target.bytes for draft in pair.drafts)
+        assert all(draft.bytes * WEIGHT_RATIO <= pair.target.bytes for draft in pair.drafts)
         weights = [draft.bytes for draft in pair.drafts]
         assert sorted(weights, reverse=True) == weights
-        assert 1 <= len(weights) <= DRAFTS
+        assert 1 <= len(weights) <= MOST_DRAFTS
         served = {one.backend for one in candidates if one.model in (pair.target, *pair.drafts)}
         assert pair.backend in served
-    weights = [pair.target.bytes for pair in pairs(candidates)]
+    weights = [pair.target.bytes for pair in model_pairs(candidates)]
     assert sorted(weights, reverse=True) == weights

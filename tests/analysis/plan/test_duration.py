@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.duration import PREFILL, Assumed, Stage, stages
+from gatekeeper.analysis.plan.duration import PREFILL, Assumptions, StageForecast, forecast_stages
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
-from gatekeeper.analysis.plan.sweep_plan import residence_by, sweep_plan
+from gatekeeper.analysis.plan.settings import residence_by
+from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.core.slo import Slo
 from tests.builders.slo import canaries, objective, slo
 
@@ -16,13 +17,13 @@ PROMPT = prompt_tokens(canaries(1)[0], None) / PREFILL / SPEED
 """Seconds that a prompt of `made` takes."""
 
 
-def forecast(written: Slo, *, expect: bool = False, **assumed: Any) -> dict[str, Stage]:
+def forecast(written: Slo, *, expect: bool = False, **assumed: Any) -> dict[str, StageForecast]:
     """Return the stages of *written* on ten canaries whose answers are 100 tokens long at most."""
     marked: dict[str, Any] = {"expect": {"equals": "x"}} if expect else {}
     mine = {"easy": canaries(10, max_tokens=100, **marked)}
     plan = sweep_plan(written, mine, shares_process=True, residence=residence_by(("draft",)), seed=1)
     given = {"vocabulary": None, "shares_process": True, "logits": True, **assumed}
-    return {one.name: one for one in stages(written, plan, mine, Assumed(SPEED, **given))}
+    return {one.name: one for one in forecast_stages(written, plan, mine, Assumptions(SPEED, **given))}
 
 
 def test_the_sweep_and_the_soak_are_always_there() -> None:
@@ -33,7 +34,7 @@ def test_the_sweep_and_the_soak_are_always_there() -> None:
 
     assert {"sweep", "soak"} == found.keys()
     assert found["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(found["sweep"].seconds)
-    assert Stage("soak", 0, 600.0) == found["soak"]
+    assert StageForecast("soak", 0, 600.0) == found["soak"]
 
 
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan import ladder
+from gatekeeper.analysis.plan import ladder, settings
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import Slo
 from tests.builders.slo import slo
@@ -21,7 +21,7 @@ def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
     taken: list[tuple[str, Setting]] = []
     used: tuple[str, ...] = ()
     at = start
-    while (down := ladder.step(written, at, used)) is not None:
+    while (down := ladder.next_step(written, at, used)) is not None:
         rung, at = down
         rungs: tuple[str, ...] = written.fallback.ladder
         used = (*used, *rungs[: rungs.index(rung) + 1])
@@ -38,7 +38,7 @@ def test_each_rung_once_in_order() -> None:
     assert [
         ("shrink-draft", heavy(3)),
         ("lighter-draft", setting(draft="light", num_draft_tokens=3)),
-        ("autoregressive", ladder.PLAIN),
+        ("autoregressive", settings.PLAIN),
     ] == found
 
 
@@ -48,9 +48,9 @@ def test_a_rung_that_leads_nowhere_is_passed_over() -> None:
     """
     written = slo(sweep=LENGTHS)
 
-    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.step(written, heavy(2), ())
+    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.next_step(written, heavy(2), ())
     last = setting(draft="light", num_draft_tokens=2)
-    assert ("autoregressive", ladder.PLAIN) == ladder.step(written, last, ())
+    assert ("autoregressive", settings.PLAIN) == ladder.next_step(written, last, ())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_plain_decoding_is_the_foot() -> None:
     """
     Below plain decoding there is nothing.
     """
-    assert ladder.step(slo(), ladder.PLAIN, ()) is None
+    assert ladder.next_step(slo(), settings.PLAIN, ()) is None
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_the_error_is_split_over_the_speculating_rungs(
     more = {} if rungs is None else {"fallback": {"ladder": rungs}}
     written = slo(subject=subject, sweep=sweep, **more)
 
-    assert count == ladder.rungs(written)
-    assert pytest.approx(1 - 0.05 / count) == ladder.level(written)
+    assert count == ladder.soaked_settings(written)
+    assert pytest.approx(1 - 0.05 / count) == ladder.bound_level(written)
 
 
 @given(
@@ -118,16 +118,16 @@ def test_no_run_soaks_more_settings_than_the_error_is_split_over(
         fallback={"ladder": [*order[:keep], "autoregressive"]},
     )
 
-    speculating = [knobs for _, knobs in path(written, heavy(start)) if ladder.speculates(knobs)]
+    speculating = [knobs for _, knobs in path(written, heavy(start)) if settings.speculates(knobs)]
 
-    assert 1 + len(speculating) <= ladder.rungs(written)
+    assert 1 + len(speculating) <= ladder.soaked_settings(written)
 
 
 def test_shown_leaves_out_conditions() -> None:
     """
     verdict.json writes the chosen knobs of a setting; a plain one is {"draft": null} alone.
     """
-    assert {"draft": "heavy", "num_draft_tokens": 4} == ladder.shown(
+    assert {"draft": "heavy", "num_draft_tokens": 4} == settings.setting_document(
         setting(draft="heavy", num_draft_tokens=4, temperature=0.7, window=None)
     )
-    assert {"draft": None} == ladder.shown(setting(draft=None, temperature=0.7))
+    assert {"draft": None} == settings.setting_document(setting(draft=None, temperature=0.7))

@@ -49,9 +49,9 @@ CACHE = 2 * 36 * 8 * 128 * 2 * (round((2958 + 33) / 3) + 64 + 256)
 
 def fitted(
     promised: Slo, target: Model, *drafts: Model, memory: float | None = 24 * GIB, **more: Any
-) -> memory_fit.Fit:
+) -> memory_fit.MemoryFit:
     more = {"background": 4e9, "shares_process": True, **more}
-    found = memory_fit.fit(promised, CANARIES, target, drafts, memory=memory, **more)
+    found = memory_fit.estimate_fit(promised, CANARIES, target, drafts, memory=memory, **more)
     assert found is not None
     return found
 

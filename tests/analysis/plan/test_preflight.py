@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.preflight import Complaint, Kind, complaints
+from gatekeeper.analysis.plan.preflight import BackendTraits, Complaint, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.canary import Canary
@@ -18,7 +18,7 @@ from tests.builders.slo import canaries, objective, slo
 EVERYTHING = Sight.ARRIVALS
 for _flag in Sight:
     EVERYTHING |= _flag
-SEES_ALL = Kind("all-seeing", EVERYTHING, 8, frozenset({*CHOSEN, *CONDITIONS}))
+SEES_ALL = BackendTraits("all-seeing", EVERYTHING, 8, frozenset({*CHOSEN, *CONDITIONS}))
 ONE_DRAFT = {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "s.json"}
 ONE_RUNG = {"subject": ONE_DRAFT, "sweep": {"num_draft_tokens": [4]}}
 
@@ -26,7 +26,7 @@ ONE_RUNG = {"subject": ONE_DRAFT, "sweep": {"num_draft_tokens": [4]}}
 def found(
     written: Slo,
     frozen: Sequence[Canary] | int = 400,
-    kind: Kind = SEES_ALL,
+    kind: BackendTraits = SEES_ALL,
     lacks: Mapping[str, str] | None = None,
 ) -> list[Complaint]:
     own = canaries(frozen) if isinstance(frozen, int) else frozen
@@ -105,7 +105,7 @@ def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
     """
     Every metric that needs sight is refused on a blind backend, with what is missing.
     """
-    blind = Kind("blind", Sight.NOTHING, 1, SEES_ALL.knobs)
+    blind = BackendTraits("blind", Sight.NOTHING, 1, SEES_ALL.knobs)
     written = slo(objective(metric.name, at_least=0.5))
 
     seen = [one for one in found(written, kind=blind) if one.about.startswith(f"objective {metric.name},")]
@@ -119,7 +119,7 @@ def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
     """
     A server that only claims its acceptance is refused, unless the objective says `from = "claims"`.
     """
-    claims = Kind("server", EVERYTHING & ~Sight.ROUNDS, 8, SEES_ALL.knobs)
+    claims = BackendTraits("server", EVERYTHING & ~Sight.ROUNDS, 8, SEES_ALL.knobs)
 
     refused = found(slo(objective("acceptance_rate", at_least=0.5)), kind=claims)
     allowed = found(slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"})), kind=claims)
@@ -177,7 +177,7 @@ def test_an_unknown_knob_and_too_many_streams() -> None:
     """
     What a backend can not turn or serve is refused, with what it has.
     """
-    narrow = Kind("narrow", EVERYTHING, 1, frozenset({"draft", "num_draft_tokens"}))
+    narrow = BackendTraits("narrow", EVERYTHING, 1, frozenset({"draft", "num_draft_tokens"}))
     written = slo(sweep={"num_draft_tokens": [4], "window": [256]}, soak={"concurrency": 4})
 
     seen = {one.about: one for one in found(written, kind=narrow) if one.weight == "never"}

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.soak_schedule import turn
+from gatekeeper.analysis.plan.rounds import in_shuffled_rounds
 
 
 @given(st.integers(1, 30), st.integers(0, 20), st.text(max_size=5))
@@ -13,7 +13,7 @@ def test_each_is_asked_once_a_round(many: int, rounds: int, seed: str) -> None:
     """
     Whatever the seed, whole rounds ask everything alike.
     """
-    asked = Counter(turn(range(many), number, seed) for number in range(many * rounds))
+    asked = Counter(in_shuffled_rounds(range(many), number, seed) for number in range(many * rounds))
 
     assert dict.fromkeys(range(many), rounds) == {one: asked[one] for one in range(many)}
 
@@ -23,7 +23,7 @@ def test_rounds_are_shuffled_anew_and_always_alike() -> None:
     No round has the order of the file or of the round before, and the same seed gives the same orders.
     """
     first, second, again = (
-        [turn(range(24), number, seed) for number in range(at, at + 24)]
+        [in_shuffled_rounds(range(24), number, seed) for number in range(at, at + 24)]
         for at, seed in ((0, "json"), (24, "json"), (0, "json"))
     )
 

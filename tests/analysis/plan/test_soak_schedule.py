@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.soak_schedule import Needs, Turn, closing, lacking, needs, plain_block, turns
+from gatekeeper.analysis.plan.soak_schedule import (
+    CanaryNeeds,
+    SoakRequest,
+    canaries_needed,
+    closing_requests,
+    plain_block,
+    soak_requests,
+    workloads_lacking,
+)
 from gatekeeper.core.records import Role, Setting
 from tests.builders.slo import FAST, PLAIN, answer, canaries, generation, objective, slo
 
@@ -16,9 +24,11 @@ TWO: dict[str, Setting] = {"easy": FAST, "hard": PLAIN}
 FROZEN = {"easy": canaries(10, "easy"), "hard": canaries(10, "hard")}
 
 
-def asked(knobs: dict[str, Setting], count: int, share: float = 0.2, seed: int = 7, **weights: float) -> list[Turn]:
+def asked(
+    knobs: dict[str, Setting], count: int, share: float = 0.2, seed: int = 7, **weights: float
+) -> list[SoakRequest]:
     every = {name: weights.get(name, 1.0) for name in knobs}
-    groups = islice(turns(knobs, FROZEN, every, sentinel_share=share, seed=seed), count)
+    groups = islice(soak_requests(knobs, FROZEN, every, sentinel_share=share, seed=seed), count)
     return [turn for group in groups for turn in group]
 
 
@@ -49,7 +59,9 @@ def test_twins_come_in_random_order() -> None:
     Neither arm always goes first.
     """
     groups = [
-        group for group in islice(turns(EASY, FROZEN, {"easy": 1.0}, sentinel_share=0.5, seed=7), 60) if len(group) == 2
+        group
+        for group in islice(soak_requests(EASY, FROZEN, {"easy": 1.0}, sentinel_share=0.5, seed=7), 60)
+        if len(group) == 2
     ]
 
     assert {"candidate", "plain"} == {group[0].arm for group in groups}
@@ -76,7 +88,8 @@ def test_workloads_come_by_their_weight() -> None:
     Three to one in every stretch, not only in the long run; a weight of zero is never asked.
     """
     found = [
-        group[0].workload for group in islice(turns(TWO, FROZEN, {"easy": 3, "hard": 1}, sentinel_share=0, seed=1), 80)
+        group[0].workload
+        for group in islice(soak_requests(TWO, FROZEN, {"easy": 3, "hard": 1}, sentinel_share=0, seed=1), 80)
     ]
 
     assert all(3 == Counter(found[at : at + 4])["easy"] for at in range(0, 80, 4))
@@ -103,26 +116,26 @@ def test_the_seed_decides_the_turns() -> None:
 @pytest.mark.parametrize(
     ("promise", "expected"),
     [
-        (objective("throughput_ratio"), Needs(1, 12)),
-        (objective("ttft", at_most=1), Needs(6, 12)),
-        (objective("itl_p95", at_most=1), Needs(80, 12)),
-        (objective("itl_p99", at_most=1), Needs(100, 12)),
-        (objective("token_agreement"), Needs(1, 100)),
-        (objective("json_pass_delta", at_least=0), Needs(1, 100)),
-        (objective("error_rate", at_most=0.1), Needs(1, 12)),
-        (objective("error_rate", at_most=0.1, scope="population"), Needs(100, 12)),
-        (objective("speculation_engaged", at_least=0.9, scope="population"), Needs(100, 12)),
-        (objective("truncation_rate", at_most=0.1, scope="population"), Needs(1, 100)),
-        (objective("throughput_ratio", scope="population"), Needs(1, 12)),
-        (objective("ttft", at_most=1, scope="population"), Needs(6, 12)),
+        (objective("throughput_ratio"), CanaryNeeds(1, 12)),
+        (objective("ttft", at_most=1), CanaryNeeds(6, 12)),
+        (objective("itl_p95", at_most=1), CanaryNeeds(80, 12)),
+        (objective("itl_p99", at_most=1), CanaryNeeds(100, 12)),
+        (objective("token_agreement"), CanaryNeeds(1, 100)),
+        (objective("json_pass_delta", at_least=0), CanaryNeeds(1, 100)),
+        (objective("error_rate", at_most=0.1), CanaryNeeds(1, 12)),
+        (objective("error_rate", at_most=0.1, scope="population"), CanaryNeeds(100, 12)),
+        (objective("speculation_engaged", at_least=0.9, scope="population"), CanaryNeeds(100, 12)),
+        (objective("truncation_rate", at_most=0.1, scope="population"), CanaryNeeds(1, 100)),
+        (objective("throughput_ratio", scope="population"), CanaryNeeds(1, 12)),
+        (objective("ttft", at_most=1, scope="population"), CanaryNeeds(6, 12)),
     ],
     ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
 )
-def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: Needs) -> None:
+def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: CanaryNeeds) -> None:
     """
     A quantile wants its samples, a census every canary in both arms, a ratio a dozen pairs; never more than there are.
     """
-    assert expected == needs(slo(promise), "easy", FAST, canaries(100))
+    assert expected == canaries_needed(slo(promise), "easy", FAST, canaries(100))
 
 
 def test_needs_of_plain_decoding() -> None:
@@ -131,7 +144,7 @@ def test_needs_of_plain_decoding() -> None:
     """
     written = slo(objective("token_agreement"), objective("ttft", at_most=1))
 
-    assert Needs(6, 0) == needs(written, "easy", PLAIN, canaries(100))
+    assert CanaryNeeds(6, 0) == canaries_needed(written, "easy", PLAIN, canaries(100))
 
 
 def test_lacking_counts_distinct_canaries_in_each_arm() -> None:
@@ -143,11 +156,11 @@ def test_lacking_counts_distinct_canaries_in_each_arm() -> None:
     plain = [generation(answer(), name, arm="plain", role=Role.SENTINEL) for name in ("a", "x", "y", "z")]
     every = [*mine, *warm, *plain]
 
-    assert [] == lacking({"easy": Needs(2, 1)}, every)
-    assert ["easy"] == lacking({"easy": Needs(3, 1)}, every)
-    assert ["easy"] == lacking({"easy": Needs(2, 2)}, every)
-    assert ["easy"] == lacking({"easy": Needs(1, 0)}, [])
-    assert [] == lacking({"easy": Needs(4, 0)}, plain)
+    assert [] == workloads_lacking({"easy": CanaryNeeds(2, 1)}, every)
+    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(3, 1)}, every)
+    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(2, 2)}, every)
+    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(1, 0)}, [])
+    assert [] == workloads_lacking({"easy": CanaryNeeds(4, 0)}, plain)
 
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
@@ -168,7 +181,7 @@ def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:
     At most two dozen canaries that expect something are asked again, spread over the set.
     """
     marked = canaries(60, expect={"equals": "x"})
-    found = closing(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
+    found = closing_requests(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
 
     assert {("easy", "candidate", Role.CLOSING)} == {(turn.workload, turn.arm, turn.role) for turn in found}
     assert 20 == len(found)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.plan import settings as plan_settings
 from gatekeeper.analysis.plan import sweep_plan as planning
 from gatekeeper.analysis.plan import sweep_plan as stretches
-from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
+from gatekeeper.analysis.plan.settings import residence_by
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
 from gatekeeper.core.slo import Slo
@@ -19,7 +21,7 @@ from tests.builders.slo import canaries, canary, slo
 SWEEP = {"repeats": 2, "num_draft_tokens": [2, 4, 6], "temperature": [0.0, 0.7], "default": {"num_draft_tokens": 4}}
 
 
-def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) -> Plan:
+def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) -> SweepPlan:
     frozen = {one.name: canaries(count, one.name) for one in written.workload}
     restart = () if shares else ("draft", "num_draft_tokens")
     return sweep_plan(written, frozen, shares_process=shares, residence=residence_by(restart), seed=seed)
@@ -29,7 +31,9 @@ def test_one_at_a_time_moves_each_knob_alone() -> None:
     """
     Every candidate differs from the default in one knob, the default comes first, and no setting comes twice.
     """
-    found = {name: (changed, dict(knobs)) for name, changed, knobs in planning.settings(slo(sweep=SWEEP))}
+    found = {
+        name: (changed, dict(knobs)) for name, changed, knobs in plan_settings.candidate_settings(slo(sweep=SWEEP))
+    }
 
     default = {"draft": "heavy", "num_draft_tokens": 4, "temperature": 0.0}
     assert {
@@ -45,7 +49,7 @@ def test_a_grid_moves_all_knobs_together() -> None:
     """
     Three lengths by two temperatures are six settings, the default among them.
     """
-    found = planning.settings(slo(sweep={**SWEEP, "design": "grid"}))
+    found = plan_settings.candidate_settings(slo(sweep={**SWEEP, "design": "grid"}))
 
     assert 6 == len({knobs for _, _, knobs in found})
     assert "default" == found[0][0]
@@ -205,7 +209,7 @@ def test_the_seed_decides_the_order() -> None:
 
     def document(seed: int) -> str:
         written = slo(sweep=SWEEP)
-        return json.dumps(planning.document(written, laid(written, seed=seed)))
+        return json.dumps(planning.plan_document(written, laid(written, seed=seed)))
 
     assert document(7) == document(7)
     assert document(7) != document(8)
@@ -217,7 +221,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 
-    document = planning.document(written, laid(written))
+    document = planning.plan_document(written, laid(written))
 
     expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
     assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]
@@ -233,7 +237,7 @@ def test_max_tokens_precedence(knobs: dict[str, Any], own: int | None, tokens: i
     """
     The knob goes before the canary's own limit, and that before the SLO's.
     """
-    found = planning.sampling_for(slo(), canary(max_tokens=own), setting(draft="heavy", **knobs), 1)
+    found = plan_settings.sampling_for(slo(), canary(max_tokens=own), setting(draft="heavy", **knobs), 1)
 
     assert tokens == found.max_tokens
 
@@ -247,7 +251,7 @@ def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
     """
     A seed switches a server's batching off: none at temperature 0, none beside other streams.
     """
-    found = planning.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
+    found = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
 
     assert seed == found.seed
 

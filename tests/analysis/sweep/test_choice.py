@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.sweep_plan import Plan, residence_by, sweep_plan
-from gatekeeper.analysis.sweep.choice import Choice, Seen, choose, look, measure_of
+from gatekeeper.analysis.plan.settings import residence_by
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -17,11 +18,11 @@ LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draf
 FROZEN = canaries(16)
 
 
-def laid(written: Slo) -> Plan:
+def laid(written: Slo) -> SweepPlan:
     return sweep_plan(written, {"easy": FROZEN}, shares_process=True, residence=residence_by(()), seed=7)
 
 
-def swept(plan: Plan, ratios: Mapping[str, float], noise: float = 0.01) -> dict[str, list[Generation]]:
+def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> dict[str, list[Generation]]:
     """Answer every step: plain decoding at 0.1 s a token, each candidate trial faster by its ratio."""
     shuffle = random.Random(3)
     records: dict[str, list[Generation]] = {}
@@ -36,7 +37,7 @@ def swept(plan: Plan, ratios: Mapping[str, float], noise: float = 0.01) -> dict[
 
 def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01) -> Choice:
     plan = laid(written)
-    seen = look(written, plan, swept(plan, ratios, noise), "easy", {one.id: one for one in FROZEN})
+    seen = setting_results(written, plan, swept(plan, ratios, noise), "easy", {one.id: one for one in FROZEN})
     return choose(written, plan, seen)
 
 
@@ -90,7 +91,7 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
         for one in records["baseline"]
     ]
 
-    found = choose(written, plan, look(written, plan, records, "easy", {one.id: one for one in FROZEN}))
+    found = choose(written, plan, setting_results(written, plan, records, "easy", {one.id: one for one in FROZEN}))
 
     assert {"draft": None} == dict(found.setting)
     assert "proves nothing" in found.because
@@ -177,7 +178,7 @@ def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
         for name, arm, second in (("baseline", "plain", 1.0), ("default", "candidate", 0.5))
     }
 
-    (seen,) = look(written, plan, records, "easy", {one.id: one for one in FROZEN})
+    (seen,) = setting_results(written, plan, records, "easy", {one.id: one for one in FROZEN})
 
     assert isinstance(seen.ratio, Estimate)
     assert "answer_throughput_ratio" == seen.measure
@@ -200,7 +201,7 @@ def test_a_missing_ratio_is_written_with_its_reason() -> None:
     """
     trial = laid(slo(sweep=LENGTHS)).trials[1]
 
-    found = Seen(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
+    found = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
 
     assert (None, None, None, 3, "too few canaries") == (
         found["ratio"],
@@ -223,7 +224,7 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
         for at in range(9)
     ]
 
-    found = look(written, plan, {**records, "default": [*other, *records["default"]]}, "easy", {})
+    found = setting_results(written, plan, {**records, "default": [*other, *records["default"]]}, "easy", {})
 
     assert isinstance(found[0].ratio, Estimate)
     assert pytest.approx(1.5, rel=0.05) == found[0].ratio.center
@@ -237,6 +238,6 @@ def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> 
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     trial = next(one for one in plan.trials if one.arm == "candidate")
-    seen = Seen(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
+    seen = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
     assert draft == dict(choose(written, plan, [seen]).setting)["draft"]

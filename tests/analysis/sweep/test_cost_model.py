@@ -35,10 +35,10 @@ def counted(length: int, chance: float) -> Rounds:
     return Rounds(1000, 1000 * length, sum(kept), tuple(tried), tuple(kept))
 
 
-def seen(length: int, round_ms: float, *, chance: float = 0.8, draft: str = "d") -> cost_model.Seen:
+def seen(length: int, round_ms: float, *, chance: float = 0.8, draft: str = "d") -> cost_model.MeasuredRounds:
     knobs = setting(draft=draft, num_draft_tokens=length)
-    found = cost_model.see(knobs, [spoken(counted(length, chance), gap_ms=round_ms)], 0.001)
-    assert isinstance(found, cost_model.Seen)
+    found = cost_model.measure_rounds(knobs, [spoken(counted(length, chance), gap_ms=round_ms)], 0.001)
+    assert isinstance(found, cost_model.MeasuredRounds)
     return found
 
 
@@ -123,7 +123,7 @@ def test_an_impossible_line_is_not_used() -> None:
     assert cost.step >= 0
 
 
-def explained(*settings: cost_model.Seen, measured: float | None = None) -> list[dict[str, object]]:
+def explained(*settings: cost_model.MeasuredRounds, measured: float | None = None) -> list[dict[str, object]]:
     names = {str(number): one for number, one in enumerate(settings)}
     ratios = dict.fromkeys(names, measured) if measured is not None else {}
     return list(cost_model.explanations(names, 0.02, {k: v for k, v in ratios.items() if v}).values())
@@ -174,8 +174,8 @@ def test_what_can_not_be_explained_says_why() -> None:
     No counters, a silent draft and a missing baseline each give a reason and no number.
     """
     knobs = setting(draft="d", num_draft_tokens=2)
-    unseen = cost_model.see(knobs, [spoken(None, gap_ms=20)], 0.001)
-    silent = cost_model.see(knobs, [spoken(Rounds(10, 0, 0), gap_ms=20, tokens=1)], 0.001)
+    unseen = cost_model.measure_rounds(knobs, [spoken(None, gap_ms=20)], 0.001)
+    silent = cost_model.measure_rounds(knobs, [spoken(Rounds(10, 0, 0), gap_ms=20, tokens=1)], 0.001)
     without = cost_model.explanations({"t": seen(2, 24)}, None, {})
 
     assert "does not show rounds" in str(unseen)

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from gatekeeper.analysis.plan.ladder import PLAIN
-from gatekeeper.analysis.plan.sweep_plan import Plan, Trial
-from gatekeeper.analysis.sweep.knob_effects import Arm, main_effects, turning
+from gatekeeper.analysis.plan.settings import PLAIN
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
+from gatekeeper.analysis.sweep.knob_effects import SettingSpeeds, concurrency_effect, main_effects
 from gatekeeper.analysis.sweep.routing import routing
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
@@ -15,13 +15,13 @@ HEAVY = setting(draft="heavy", num_draft_tokens=4)
 LIGHT = setting(draft="heavy", num_draft_tokens=2)
 
 
-def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> Arm:
+def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> SettingSpeeds:
     """A setting on twenty canaries whose ratios scatter a little about *ratio*, each setting in its own way."""
     logs = {
         f"c{number}": math.log(ratio) + spread * math.sin(7 * number + 100 * ratio + sum(map(ord, str(knobs))))
         for number in range(20)
     }
-    return Arm(knobs, measure, logs)
+    return SettingSpeeds(knobs, measure, logs)
 
 
 def test_effects_are_ranked_and_told_from_none() -> None:
@@ -87,7 +87,7 @@ def test_the_turning_point_lies_between_proven_signs() -> None:
     """
     Speculation that wins at 1, is unclear at 4 and loses at 8 turns between 1 and 8.
     """
-    found = turning({8: known(0.7), 1: known(1.5), 4: known(1.0)})
+    found = concurrency_effect({8: known(0.7), 1: known(1.5), 4: known(1.0)})
 
     assert [[1, 8]] == found["turns"]
     assert "speculation wins at 1, plain decoding wins at 8" in found["says"]
@@ -97,8 +97,8 @@ def test_no_turning_point_is_made_up() -> None:
     """
     One sign throughout, or none that is proven, is said as such.
     """
-    steady = turning({1: known(1.5), 8: known(1.2)})
-    unproven = turning({1: known(1.0), 8: Missing("no pairs")})
+    steady = concurrency_effect({1: known(1.5), 8: known(1.2)})
+    unproven = concurrency_effect({1: known(1.0), 8: Missing("no pairs")})
 
     assert ([], "speculation wins at 1, 8") == (steady["turns"], steady["says"])
     assert ([], "at no concurrency is either proven faster") == (unproven["turns"], unproven["says"])
@@ -156,7 +156,7 @@ def test_routing_wins_over_every_static_setting() -> None:
     """
     Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
     """
-    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES, 1)
 
     assert math.isclose(8 / 6, found["gain"]["center"], rel_tol=0.01)
     assert found["gain"]["lo"] > 1.25
@@ -167,7 +167,7 @@ def test_the_mix_decides_the_best_static_setting() -> None:
     """
     When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
     """
-    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES, 1)
 
     assert "default" == found["best_static"]["trial"]
     assert 1 < found["gain"]["center"] < 1.02
@@ -177,7 +177,7 @@ def test_one_setting_for_all_wins_nothing_by_routing() -> None:
     """
     A policy that routes everything alike is that static setting.
     """
-    found = routing(slo(), Plan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}, 1)
 
     assert 1 == found["gain"]["center"]
     assert "wins nothing" in found["says"]
@@ -187,7 +187,7 @@ def test_a_route_that_was_not_swept_has_no_number() -> None:
     """
     Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a gain.
     """
-    plan, mine = Plan(TRIALS, (), 1), answers(SECONDS)
+    plan, mine = SweepPlan(TRIALS, (), 1), answers(SECONDS)
     unswept = routing(slo(), plan, mine, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN}, 1)
     broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES, 1)
     single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES, 1)

@@ -4,7 +4,7 @@ from typing import Any
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, sweep_plan
-from gatekeeper.analysis.sweep.choice import Seen, choose, look
+from gatekeeper.analysis.sweep.choice import SettingResult, choose, setting_results
 from gatekeeper.core.verdict import Estimate
 
 
@@ -19,11 +19,11 @@ def run(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> Rehea
     return rehearse(promised, {"work": canaries("work", 24)}, truth, 5)
 
 
-def seen_of(ran: Rehearsed) -> Seen:
+def seen_of(ran: Rehearsed) -> SettingResult:
     case = ran.case
     records = {name: recorded.answers for name, recorded in case.sweep.items()}
     by_id = {canary.id: canary for canary in case.canaries["work"]}
-    return look(case.slo, case.plan, records, "work", by_id)[0]
+    return setting_results(case.slo, case.plan, records, "work", by_id)[0]
 
 
 def test_the_null_arm_is_asked_beside_the_baseline() -> None:
@@ -75,7 +75,7 @@ def test_a_harness_that_favours_one_side_raises_the_bar() -> None:
     assert one.beats_plain
 
     for noise in (Estimate(1.15, 1.14, 1.16, 24), Estimate(0.87, 0.86, 0.88, 24)):
-        biased = Seen(one.trial, one.ratio, one.measure, one.logs, one.acceptance, noise)
+        biased = SettingResult(one.trial, one.ratio, one.measure, one.logs, one.acceptance, noise)
 
         assert not biased.beats_plain
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.objectives import implicit, promises
+from gatekeeper.analysis.plan.objectives import all_objectives, implicit_objectives
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.slo import Objective
@@ -182,7 +182,7 @@ def test_speculating_brings_implicit_promises() -> None:
     """
     A speculating setting must answer, engage its draft and cut nothing short, though the SLO is silent about it.
     """
-    names = [one.metric for one in promises(slo(), "easy", speculating=True)]
+    names = [one.metric for one in all_objectives(slo(), "easy", speculating=True)]
 
     assert ["throughput_ratio", "error_rate", "speculation_engaged", "truncation_rate"] == names
 
@@ -193,9 +193,9 @@ def test_naming_the_metric_relaxes_an_implicit_promise() -> None:
     """
     written = slo(objective("error_rate", at_most=0.02))
 
-    assert {"speculation_engaged", "truncation_rate"} == {one.metric for one in implicit(written)}
+    assert {"speculation_engaged", "truncation_rate"} == {one.metric for one in implicit_objectives(written)}
     assert [0.02] == [
-        one.threshold for one in promises(written, "easy", speculating=True) if one.metric == "error_rate"
+        one.threshold for one in all_objectives(written, "easy", speculating=True) if one.metric == "error_rate"
     ]
 
 
@@ -210,7 +210,7 @@ def test_plain_decoding_is_held_to_what_applies_to_it() -> None:
         objective("itl_p95", at_most=0.05, when="speculating"),
     )
 
-    assert ["ttft"] == [one.metric for one in promises(written, "easy", speculating=False)]
+    assert ["ttft"] == [one.metric for one in all_objectives(written, "easy", speculating=False)]
 
 
 def test_host_promises_belong_to_the_run() -> None:
@@ -219,7 +219,7 @@ def test_host_promises_belong_to_the_run() -> None:
     """
     written = slo(objective("throughput_ratio"), objective("memory_headroom", at_least=1e9))
 
-    assert "memory_headroom" not in {one.metric for one in promises(written, "easy", speculating=True)}
+    assert "memory_headroom" not in {one.metric for one in all_objectives(written, "easy", speculating=True)}
     assert ["memory_headroom"] == [one.metric for one in written.host_objectives]
 
 
@@ -244,8 +244,8 @@ def test_promises_of_other_workloads_are_theirs() -> None:
         workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in ("easy", "hard")],
     )
 
-    assert [0.5] == [one.threshold for one in promises(written, "easy", speculating=False)]
-    assert [0.9] == [one.threshold for one in promises(written, "hard", speculating=False)]
+    assert [0.5] == [one.threshold for one in all_objectives(written, "easy", speculating=False)]
+    assert [0.9] == [one.threshold for one in all_objectives(written, "hard", speculating=False)]
 
 
 def test_a_prompt_cache_and_drawn_tokens_bring_promises_of_their_own() -> None:
@@ -256,9 +256,9 @@ def test_a_prompt_cache_and_drawn_tokens_bring_promises_of_their_own() -> None:
     cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
     drawn = slo(sampling={"temperature": 0.7, "distribution_check": True})
 
-    assert ["warm_cache_agreement"] == [one.metric for one in implicit(cached)][3:]
-    assert ["first_tokens_p_value"] == [one.metric for one in implicit(drawn)][3:]
-    assert [] == [one.metric for one in implicit(slo())][3:]
+    assert ["warm_cache_agreement"] == [one.metric for one in implicit_objectives(cached)][3:]
+    assert ["first_tokens_p_value"] == [one.metric for one in implicit_objectives(drawn)][3:]
+    assert [] == [one.metric for one in implicit_objectives(slo())][3:]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.verdict.case import Case, Leg, Recorded
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case, Recorded
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
 from gatekeeper.core.records import Generation, Role, Setting, setting
 from gatekeeper.core.verdict import Finding, Outcome
@@ -167,7 +168,7 @@ def test_implicit_promises_are_checked() -> None:
 HOST = (objective("throughput_ratio", at_least=1.1), objective("footprint_peak", at_most="4 GB"))
 
 
-def hosted(case: Case, leg: Leg, footprint: float) -> Case:
+def hosted(case: Case, leg: SoakPlan, footprint: float) -> Case:
     samples = tuple(sample(second, footprint, phase=leg.name) for second in range(601))
     return replace(case, host_samples=(*case.host_samples, *samples))
 

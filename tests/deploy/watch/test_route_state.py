@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.checks import against
+from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.verdict import Missing, Outcome, fact
@@ -39,7 +39,7 @@ def judgement(guard: Guard, word: str, now_ns: int) -> Judgement:
         "crossed": fact(bad, 24),
         "undecided": replace(fact(guard.threshold, 24), lo=0.0, hi=9.0),
     }.get(word, Missing("nothing was asked"))
-    check = against(guard.of, guard.bound, guard.threshold, estimate, why=guard.why)
+    check = check_bound(guard.of, guard.bound, guard.threshold, estimate, why=guard.why)
     fresh = None if word in {"missing", "asleep"} else now_ns
     return Judgement(guard, "easy", check, fresh, asleep=word == "asleep")
 

@@ -1,0 +1,122 @@
+"""Settings: which knobs a setting turns, which settings a sweep tries, and how each is sampled and written."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.interfaces import Sampling
+from gatekeeper.core.records import Setting, setting
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
+
+PLAIN: Setting = (("draft", None),)
+"""Plain decoding, as verdict.json and policy.toml write it."""
+
+
+def speculates(knobs: Setting) -> bool:
+    """Tell whether a setting uses a draft."""
+    return dict(knobs).get("draft") is not None
+
+
+def setting_document(knobs: Setting) -> dict[str, object]:
+    """Return the chosen knobs of a setting as verdict.json writes them."""
+    return {"draft": None} if not speculates(knobs) else {k: v for k, v in knobs if k in CHOSEN and v is not None}
+
+
+def residence_by(restart_knobs: Sequence[str]) -> Callable[[Setting], str]:
+    """Return what names the process that can answer a setting: the values of the knobs that need a restart."""
+
+    def residence(knobs: Setting) -> str:
+        turned = dict(knobs)
+        if turned.get("draft") is None:
+            return "plain"
+        return "|".join(str(turned.get(knob)) for knob in restart_knobs)
+
+    return residence
+
+
+def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> Sampling:
+    """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
+
+    A seed is sent only above temperature 0 and at concurrency 1: elsewhere it changes more than the draw, because
+    mlx_lm.server stops batching when a request carries one.
+    """
+    turned = dict(knobs)
+    temperature = float(turned.get("temperature", slo.sampling.temperature))
+    return Sampling(
+        temperature=temperature,
+        top_p=slo.sampling.top_p,
+        top_k=slo.sampling.top_k,
+        min_p=slo.sampling.min_p,
+        seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
+        max_tokens=int(turned.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
+        thinking=turned.get("thinking", slo.sampling.thinking),
+    )
+
+
+def defaults(slo: Slo) -> dict[str, Any]:
+    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named.
+
+    A condition that is swept has the promised value as its default, where that is among the values.
+    """
+    named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
+    promised = {"temperature": slo.sampling.temperature, "concurrency": slo.soak.concurrency}
+    for knob, value in promised.items():
+        if value in slo.sweep.values(knob):
+            named.setdefault(knob, value)
+    for knob in (*CHOSEN, *CONDITIONS):
+        values = slo.sweep.values(knob)
+        if values and knob not in named:
+            named[knob] = values[0]
+    if slo.subject.drafts:
+        named.setdefault("draft", slo.subject.drafts[0])
+    return named
+
+
+def plain_of(candidate: Setting) -> Setting:
+    """Return plain decoding under the same conditions."""
+    return setting(draft=None, **{knob: value for knob, value in candidate if knob in CONDITIONS})
+
+
+def with_conditions(slo: Slo, chosen: Setting) -> Setting:
+    """Return a chosen setting under the conditions the sweep compared it under; the soak has its own concurrency."""
+    base = defaults(slo)
+    conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
+    return tuple(sorted({**conditions, **dict(chosen)}.items()))
+
+
+def chosen_of(candidate: Setting) -> Setting:
+    """Return the knobs the sweep chooses, without the conditions."""
+    return tuple((knob, value) for knob, value in candidate if knob in CHOSEN)
+
+
+def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
+    """Return every candidate setting as (name, changed knob, setting), each once, the default first."""
+    base = defaults(slo)
+    if "draft" not in base:
+        return []
+    moved = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
+    named: dict[Setting, tuple[str, str | None]] = {setting(**base): ("default", None)}
+    if slo.sweep.design == "grid":
+        for values in product(*(slo.sweep.values(knob) for knob in moved)):
+            turned = dict(zip(moved, values, strict=True))
+            name = "_".join(f"{knob}-{file_label(value)}" for knob, value in turned.items())
+            named.setdefault(setting(**{**base, **turned}), (name, "grid"))
+    else:
+        for knob in moved:
+            for value in slo.sweep.values(knob):
+                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{file_label(value)}", knob))
+    found: list[tuple[str, str | None, Setting]] = []
+    taken: set[str] = set()
+    for knobs, (name, changed) in named.items():
+        unique, number = name, 2
+        while unique.casefold() in taken:  # two drafts of one name; a Mac's disk does not tell letter case apart
+            unique, number = f"{name}-{number}", number + 1
+        taken.add(unique.casefold())
+        found.append((unique, changed, knobs))
+    return found
+
+
+def file_label(value: object) -> str:
+    """Return *value* as part of a file name."""
+    return "".join(char if char.isalnum() or char in ".-" else "-" for char in str(value).rsplit("/", 1)[-1])
