@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 from gatekeeper.backends.dialects import llama_server  # noqa: E402
 from gatekeeper.backends.dialects.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.server import Server  # noqa: E402
-from gatekeeper.backends.server_backend import open_backend  # noqa: E402
+from gatekeeper.backends.server_backend import ServerBackend  # noqa: E402
 from gatekeeper.core.canary import parse  # noqa: E402
 from gatekeeper.core.interfaces import DecodeRequest, Sampling  # noqa: E402
 from gatekeeper.core.records import setting  # noqa: E402
@@ -77,7 +77,7 @@ def main() -> None:
         args = ("--threads", "1", "--ctx-size", "2048", "--parallel", "1")
         subject = Subject(backend="llama-server", target="little-target", program=(program,), args=args)
         dialect = replace(llama_server.DIALECT, request=asking)
-        backend = open_backend(subject, models={"little-target": target}, base=ROOT, logs=Path(folder), dialect=dialect)
+        backend = ServerBackend(subject, {"little-target": target}, Path(folder), dialect)
         ratios, speeds = [], []
         with backend.start(PLAIN) as server:
             for number in range(-3, pairs):

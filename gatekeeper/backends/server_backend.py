@@ -12,6 +12,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
@@ -37,11 +38,10 @@ _ASIDE_S = 60.0
 """Longest wait for a program's --help or --version: some import a whole framework first."""
 
 
-def open_backend(
-    subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path, dialect: Dialect
-) -> "ServerBackend":
-    """Return the backend of a server that speaks *dialect*; raise InputError for one that could not be started."""
+def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
+    """Return the backend of a server; raise InputError for one that could not be started."""
     del base
+    dialect = dialect_of(subject.backend)
     if (complaint := dialect.complaint(subject)) is not None:
         raise InputError(f"no verdict can be given for {dialect.name} started so: {complaint}", hint="leave it out")
     backend = ServerBackend(subject, models, logs, dialect)

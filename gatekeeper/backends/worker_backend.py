@@ -29,6 +29,7 @@ from gatekeeper.backends.worker_protocol import (
     is_number,
     read_line,
 )
+from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest
@@ -89,11 +90,6 @@ class Commands:
         return str(path)
 
 
-ADAPTERS = {
-    "zlab-dflash": "gatekeeper.backends.workers.zlab_dflash",
-    "redrafter": "gatekeeper.backends.workers.redrafter",
-}
-"""Backends that are a worker of ours around somebody's Python package."""
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
 """What both arms must show to be compared."""

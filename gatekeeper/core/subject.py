@@ -1,33 +1,12 @@
-"""The subject of an SLO: what is certified, what serves it, and how it is reached."""
+"""The `[subject]` table of an SLO: the models that are certified, what serves them, and how it is reached."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from gatekeeper.core.backend_registry import backend_names
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.units import Seconds
-
-BackendName = Literal[
-    "ddtree",
-    "dflash-mlx",
-    "llama-server",
-    "lmstudio",
-    "mlx",
-    "mlx-omni",
-    "mlx-server",
-    "mlx-vlm",
-    "mtplx",
-    "ollama",
-    "omlx",
-    "openai",
-    "rapid-mlx",
-    "redrafter",
-    "scripted",
-    "vllm",
-    "vllm-mlx",
-    "worker",
-    "zlab-dflash",
-]
 
 
 class InputTable(BaseModel):
@@ -52,7 +31,7 @@ class KnobPlace(InputTable):
 class Subject(InputTable):
     """What is certified: a target, its drafts, and what serves them."""
 
-    backend: BackendName
+    backend: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*backend_names()]))
     target: str = Field(min_length=1, description="a hub id in the local cache, or a path relative to this file")
     drafts: tuple[str, ...] = Field(default=(), description="heaviest first; later ones are the lighter tier")
     prompt_cache: Literal["off", "as-deployed"] = "off"
@@ -79,8 +58,8 @@ class Subject(InputTable):
     @field_validator("backend", mode="before")
     @classmethod
     def _known(cls, backend: object) -> object:
-        if backend not in get_args(BackendName):
-            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), get_args(BackendName))}")
+        if backend not in backend_names():
+            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), backend_names())}")
         return backend
 
     @model_validator(mode="after")

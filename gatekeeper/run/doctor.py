@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from gatekeeper import __version__, host
-from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
@@ -66,7 +67,7 @@ def _packages() -> Iterator[Item]:
 
 
 def _programs() -> Iterator[Item]:
-    for name in sorted(NAMES):
+    for name in sorted(SERVERS):
         dialect = dialect_of(name)
         program = dialect.program[0] if dialect.program else ATTACHED.get(name)
         if program is not None:

@@ -1,6 +1,5 @@
 """The dialects against recorded protocols: what is asked, what is understood, and what is refused."""
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -11,10 +10,11 @@ import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
-from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.counters import by_position, total
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting, setting
@@ -72,7 +72,7 @@ def test_every_server_has_a_test() -> None:
     """
     Each server an SLO may name is recorded here, or runs for real in a file of its own.
     """
-    assert set(NAMES) == {*PROTOCOLS, "mlx-server", "llama-server"}
+    assert set(SERVERS) == {*PROTOCOLS, "mlx-server", "llama-server"}
 
 
 @every_system
@@ -181,7 +181,7 @@ def test_sampling_is_refused_where_it_would_not_happen(servers: Servers) -> None
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a program of every system's name on PATH."""
-    for name in NAMES:
+    for name in SERVERS:
         for word in dialect_of(name).program[:1]:
             path = tmp_path / word
             path.write_text("#!/bin/sh\necho 1.2.3\n")
@@ -396,15 +396,28 @@ def test_prometheus_is_read_by_name_and_position() -> None:
     assert ((5, 2), ()) == (by_position(text, "pos_total"), by_position(text, "hole_total"))
 
 
-def test_the_schema_names_every_backend() -> None:
-    """
-    An editor offers each system the moment its dialect is written.
-    """
-    schema = json.loads((ROOT / "slos" / "slo.schema.json").read_text())
+NEW_DIALECT = """
+from gatekeeper.backends.dialects.dialect import Dialect
 
-    offered = schema["$defs"]["Subject"]["properties"]["backend"]["enum"]
+DIALECT = Dialect(name="brand-new", install="", silent="", health="/v1/models", named="listed")
+"""
 
-    assert set(NAMES) <= set(offered)
+
+def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A module with a DIALECT and its entry in the registry: the SLO and its schema know the name, and it answers.
+    """
+    (tmp_path / "brand_new_dialect.py").write_text(NEW_DIALECT)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(SERVERS, "brand-new", "brand_new_dialect")
+
+    with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:
+        backend = opened("brand-new", url=server.url, plain_url=server.url)
+        with backend.start(PLAIN) as running:
+            answer = running.answer(ask("prose", PLAIN))
+
+    assert ("brand-new", None, OUTPUT) == (backend.name, answer.fault, answer.output_tokens)
+    assert "brand-new" in Subject.model_json_schema()["properties"]["backend"]["enum"]
 
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server import Server
-from gatekeeper.backends.server_backend import ServerBackend, open_backend
+from gatekeeper.backends.server_backend import ServerBackend, open_server
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, setting
@@ -41,7 +41,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend:
     given = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
     subject = Subject.model_validate({"backend": "llama-server", **given, **written})
-    return open_backend(subject, models=models, base=logs, logs=logs, dialect=dialect.DIALECT)
+    return open_server(subject, models=models, base=logs, logs=logs)
 
 
 # The real program

@@ -7,7 +7,8 @@ from importlib.metadata import version
 
 import pytest
 
-from gatekeeper.backends.dialects import NAMES, dialect_of
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
 from tests.builders.place import Place
 
@@ -31,7 +32,7 @@ def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
     by_use = {one["needed_for"]: one for one in items}
     server = by_use["backend llama-server"]
     assert (str(bare.path / "bin" / "llama-server"), None) == (server["found"], server["fix"])
-    started = {name for name in NAMES if dialect_of(name).program}
+    started = {name for name in SERVERS if dialect_of(name).program}
     assert {f"backend {name}" for name in started} <= by_use.keys()
     assert {f"objective {one.name}" for one in ALL if one.host} <= by_use.keys()
     assert [] == [one["what"] for one in items if (one["found"] is None) != (one["fix"] is not None)]

@@ -21,7 +21,7 @@ from gatekeeper.core.records import Answer, Arrival, Claims, Rounds, Setting
 from gatekeeper.core.subject import Subject
 
 
-def open_backend(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":
+def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":
     """Return the backend of the script *subject* names; models and logs are not needed."""
     del models, logs
     if subject.script is None:

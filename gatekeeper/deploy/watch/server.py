@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
-from gatekeeper.backends import dialects, open_backend
+from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
@@ -28,7 +29,7 @@ def attached(
     """Return the backend of the running server at *url*, spoken to as the SLO's subject is."""
     subject, name = slo.subject, SERVED_AS.get(slo.subject.backend, slo.subject.backend)
     url = url or subject.url
-    if name not in {*dialects.NAMES, *_WITHOUT_URL}:
+    if name not in {*SERVERS, *_WITHOUT_URL}:
         raise InputError(
             f"{name} is no server, so there is nothing to watch at an address",
             hint="certify the server that is deployed: its backends stand in the README",
