@@ -20,15 +20,14 @@ from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.profile import Profile
 from gatekeeper.core.records import Generation, HostSample, Reading
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.run.requests import Desk
 from gatekeeper.run.stages.soak import Soak, soak
 from gatekeeper.run.stages.sweep import sweep
 
-STEADY = Profile(schema=1, name="steady")
+STEADY = Profile(schema_=1, name="steady")
 SAMPLE_S = 1.0
 """Between two samples of the host, as `certify` takes them."""
 

@@ -1,6 +1,5 @@
 """The worker backend: any program that speaks the worker protocol, one process per draft."""
 
-import hashlib
 import os
 import platform
 import re
@@ -32,6 +31,7 @@ from gatekeeper.backends.worker_protocol import (
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.files import file_sha256
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
@@ -68,8 +68,7 @@ class Commands:
             told["plain_command"] = " ".join(self.plain)
         for word in (*self.drafting, *(self.plain or ())):
             if not _PLACE.search(word) and (path := self.folder / word).is_file():
-                with path.open("rb") as file:
-                    told[f"file {word}"] = hashlib.file_digest(file, "sha256").hexdigest()
+                told[f"file {word}"] = file_sha256(path)
         return told
 
     def _model(self, name: str) -> Path:

@@ -1,11 +1,14 @@
-"""Files that several processes share: a lock on a file, and writing a whole file at once."""
+"""Files: one lock between processes, one way to write a file at once, and the cache of file digests."""
 
 import fcntl
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 UNNAMED_S = 0.5
 """How long a lock may be held with an empty file: its holder is about to write its name, or only looks. No longer."""
@@ -118,3 +121,50 @@ def _has_name(descriptor: int, path: Path) -> bool:
 
 def _text(descriptor: int) -> str:
     return os.pread(descriptor, 4096, 0).decode(errors="replace")
+
+
+class HashCache:
+    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once.
+
+    Without a *path* nothing is remembered: every file is read again.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        try:
+            known = json.loads(path.read_text()) if path is not None else {}
+        except (OSError, ValueError):
+            known = {}
+        self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+
+    def sha256(self, path: Path) -> str:
+        """Return the digest of the file at *path*."""
+        real = path.resolve()
+        if self._path is None:
+            return file_sha256(real)
+        status = real.stat()
+        mark = [status.st_size, status.st_mtime_ns, status.st_ino]
+        known = self._known.get(str(real))
+        if isinstance(known, list) and len(known) == 4 and known[:3] == mark:
+            return str(known[3])
+        digest = file_sha256(real)
+        self._known[str(real)] = [*mark, digest]
+        self._save(self._path)
+        return digest
+
+    def _save(self, path: Path) -> None:
+        with suppress(OSError):  # a cache that cannot be written costs time, never the run
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(self._known))
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file of any size, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def user_hash_cache() -> Path:
+    """Return the file of the user's hash cache."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "gatekeeper" / "hashes.json"

@@ -11,8 +11,7 @@ from gatekeeper.core import canary, run_directory, slo, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
-from gatekeeper.core.profile import Profile
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"

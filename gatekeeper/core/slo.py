@@ -1,4 +1,4 @@
-"""What is promised: the SLO file as a person writes it."""
+"""The SLO file: the system under test, its objectives and how they are proven; and the soak profile it names."""
 
 from typing import Any, Literal
 
@@ -9,12 +9,11 @@ from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric
 from gatekeeper.core.subject import InputTable, Subject
 from gatekeeper.core.toml_file import parse as parse_toml
-from gatekeeper.core.units import UNITS_OF, Quantity, Seconds
+from gatekeeper.core.units import UNITS_OF, ByteRate, Bytes, EventRate, Quantity, Seconds
 from gatekeeper.core.units import parse as parse_quantity
 
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
-
 
 Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
@@ -24,7 +23,9 @@ CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "d
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs swept in both arms and reported, never chosen."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
-"""Knobs that are the draft's length, for the rung `shrink-draft`."""
+"""Knobs that are the draft's length, for the step `shrink-draft`."""
+TIER = "tier:"
+"""Begins a name of the mix that stands for every workload of a tier."""
 
 
 class Host(InputTable):
@@ -318,6 +319,46 @@ class Slo(InputTable):
     def host_objectives(self) -> tuple[Objective, ...]:
         """Return the promises about the host."""
         return tuple(objective for objective in self.objective if objective.of.host)
+
+
+class Background(InputTable):
+    """A reproducible desktop load beside the soak."""
+
+    memory: Bytes = Field(default=0.0, ge=0, description="memory held and touched")
+    cpu: float = Field(default=0.0, ge=0, description="cores kept busy; 0.5 is half of one")
+    disk_read: ByteRate = Field(default=0.0, ge=0, description="read from disk")
+
+
+class Profile(InputTable):
+    """The content of soak/profiles/NAME.toml."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: str
+    why: str = ""
+    mix: dict[str, float] = Field(
+        default={"*": 1.0}, description="weight per workload, or per tier:NAME; * is every other"
+    )
+    arrival: Literal["closed", "open"] = "closed"
+    rate: EventRate | None = Field(default=None, gt=0, description="requests per second of an open profile")
+    idle: Seconds = Field(default=0.0, ge=0, description="pause after each answer")
+    background: Background = Background()
+
+    @model_validator(mode="after")
+    def _open_has_rate(self) -> "Profile":
+        if (self.arrival == "open") != (self.rate is not None):
+            raise ValueError('a rate belongs to arrival = "open", and only to it, e.g. rate = "0.5 /s"')
+        if not self.mix or any(weight < 0 for weight in self.mix.values()) or not any(self.mix.values()):
+            raise ValueError("mix needs at least one positive weight and no negative one")
+        return self
+
+    def weight(self, workload: str, tier: str) -> float:
+        """Return the weight of a workload in the mix: its own, or else its tier's, or else the rest's."""
+        return self.mix.get(workload, self.mix.get(f"{TIER}{tier}", self.mix.get("*", 0.0)))
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers that the mix names."""
+        return tuple(name.removeprefix(TIER) for name in self.mix if name.startswith(TIER))
 
 
 def parse(text: str, name: str) -> Slo:

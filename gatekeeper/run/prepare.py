@@ -17,7 +17,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, frozen_plan
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.models import artifacts
 from gatekeeper.backends.scripted.script import read_script
-from gatekeeper.core import hash_cache, inputs, run_directory
+from gatekeeper.core import files, inputs, run_directory
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, HostLacksError, InputError, UnprovableError
 from gatekeeper.core.inputs import Inputs, load_manifest
@@ -138,7 +138,7 @@ def frozen_artifacts(
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}, None, [], []
-    hashes = hash_cache.HashCache(None if afresh else hash_cache.user_cache())
+    hashes = files.HashCache(None if afresh else files.user_hash_cache())
     names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
     models = {name: artifacts.find(name, given.base, subject.backend) for name in (subject.target, *names)}
     target = artifacts.freeze(subject.target, models[subject.target], hashes)

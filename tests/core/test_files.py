@@ -1,11 +1,12 @@
-"""Files that several processes share: one lock, and one way to write a whole file at once."""
+"""Files: the lock, the atomic write and the cache of digests."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.files import FileLock, HashCache, LockHeldError, write_atomically
+from gatekeeper.core.manifest import sha256
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -78,3 +79,56 @@ def test_a_holder_without_a_name_is_waited_for(tmp_path: Path, monkeypatch: pyte
 
     assert "" == lock.acquire(f"{os.getpid()}")
     lock.release()
+
+
+def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A second process finds the digest in the cache; the file is not read again.
+    """
+    (tmp_path / "big").write_text("weights")
+    digest = HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+
+    def refuse(_: Path) -> str:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr("gatekeeper.core.files.file_sha256", refuse)
+
+    assert sha256("weights") == digest == HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
+
+
+def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
+    """
+    Another size, another time of change or another file under the name: the cached digest is not believed.
+    """
+    path, cache = tmp_path / "big", HashCache(tmp_path / "hashes.json")
+    seen = []
+    for content in ("aaaa", "aaaaa", "bbbbb"):
+        (tmp_path / "fresh").write_text(content)
+        (tmp_path / "fresh").replace(path)
+        seen.append(cache.sha256(path))
+
+    assert [sha256("aaaa"), sha256("aaaaa"), sha256("bbbbb")] == seen
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "[]", '{"PATH": [1, 2, 3]}', '{"PATH": 7}'])
+def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
+    """
+    Whatever the cache file holds, the digest is right.
+    """
+    path = tmp_path / "big"
+    path.write_text("weights")
+    status = path.stat()
+    marks = f"[{status.st_size}, {status.st_mtime_ns}, {status.st_ino}]"
+    cache = tmp_path / "hashes.json"
+    cache.write_text(content.replace("PATH", str(path.resolve())).replace("[1, 2, 3]", marks))
+
+    assert sha256("weights") == HashCache(cache).sha256(path)
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
+    """
+    A cache below a regular file is given up silently.
+    """
+    (tmp_path / "file").write_text("weights")
+
+    assert sha256("weights") == HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")

@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gatekeeper.core import slo
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import ALL, Metric
+from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import line_of
 
 GOOD = """\
@@ -278,3 +280,46 @@ def test_the_shipped_slos_are_read() -> None:
 
     assert all(slo.parse(path.read_text(), path.name).objective for path in shipped)
     assert shipped
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arrival": "open"},
+        {"rate": "1 /s"},
+        {"mix": {}},
+        {"mix": {"a": -1.0}},
+        {"mix": {"a": 0.0}},
+        {"idle": "-1 s"},
+        {"background": {"memory": "-1 GB"}},
+        {"rat": 1},
+    ],
+)
+def test_an_impossible_profile_is_refused(change: dict[str, Any]) -> None:
+    """
+    A rate without open arrival, an empty mix, negative loads and unknown keys are mistakes.
+    """
+    with pytest.raises(ValueError, match="validation error"):
+        Profile.model_validate({"schema": 1, "name": "p", **change})
+
+
+def test_the_mix_has_a_rest() -> None:
+    """
+    `*` is every workload that is not named; without it, the others have no weight.
+    """
+    with_rest = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0, "*": 1.0}})
+    without = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0}})
+
+    assert (3.0, 1.0, 0.0) == tuple(
+        mix.weight(name, "medium") for mix, name in ((with_rest, "a"), (with_rest, "b"), (without, "b"))
+    )
+
+
+def test_a_tier_has_a_weight_of_its_own() -> None:
+    """
+    A workload's own weight comes before its tier's, and that before the rest.
+    """
+    mixed = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 5.0, "tier:long": 3.0, "*": 1.0}})
+
+    assert (5.0, 3.0, 1.0) == (mixed.weight("a", "long"), mixed.weight("b", "long"), mixed.weight("b", "short"))
+    assert ("long",) == mixed.tiers

@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import hash_cache, inputs
+from gatekeeper.core import files, inputs
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.deploy.admit import Terms, admit
 
@@ -56,7 +56,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(place: Path, name: str) -> None:
     given = inputs.read(place / "slo.toml")
-    hashes = hash_cache.HashCache(hash_cache.user_cache())  # as certify does: the cache now knows these files
+    hashes = files.HashCache(files.user_hash_cache())  # as certify does: the cache now knows these files
     folder = place / name
     (folder / "inputs").mkdir(parents=True)
     for file, text in given.texts.items():
@@ -154,7 +154,7 @@ def test_a_remembered_digest_is_not_believed(place: Path) -> None:
     Without a place to remember anything the cache reads every byte, and writes nothing.
     """
     path = place / "big" / "model.safetensors"
-    fresh = hash_cache.HashCache(None)
+    fresh = files.HashCache(None)
     first = fresh.sha256(path)
     before = path.stat()
     path.write_bytes(path.read_bytes()[:-1] + b"\7")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.profile import Profile
+from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
 from gatekeeper.host import background
 from gatekeeper.host.load import plan

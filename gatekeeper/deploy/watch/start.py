@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gatekeeper import host
 from gatekeeper.backends.http import control
-from gatekeeper.core import hash_cache, inputs, run_directory
+from gatekeeper.core import files, inputs, run_directory
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
@@ -85,7 +85,7 @@ def session(path: Path, options: Options, ears: Ears, clock: Clock | None = None
             url=url,
             places=models,
             names=certified.names,
-            hashes=hash_cache.HashCache(hash_cache.user_cache()),
+            hashes=files.HashCache(files.user_hash_cache()),
             listing=lambda: _listing(url),
         )
         interval = host_interval(effective)

@@ -1,6 +1,5 @@
 """Fetching a run directory: every file checked on arrival, asked for again where it is damaged, whole or not at all."""
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from gatekeeper.core import run_directory
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError, Reason
+from gatekeeper.core.files import file_sha256
 from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
@@ -68,7 +68,7 @@ def _belongs(name: str) -> bool:
 
 def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
     target = part / str(one["name"])
-    if target.is_file() and target.stat().st_size == one["size"] and _digest(target) == one["sha256"]:
+    if target.is_file() and target.stat().st_size == one["size"] and file_sha256(target) == one["sha256"]:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
@@ -78,7 +78,7 @@ def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
         except LinkError as error:
             if error.reason != "damaged":
                 raise
-        if target.is_file() and _digest(target) == one["sha256"]:
+        if target.is_file() and file_sha256(target) == one["sha256"]:
             return
         if attempt < ATTEMPTS:
             say("transfer", f"{one['name']} ({show_bytes(one['size'])}) came damaged and is asked for again")
@@ -110,11 +110,6 @@ def _move(part: Path, out: Path) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gatekeeper import host
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import hash_cache, inputs
+from gatekeeper.core import files, inputs
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, differences
@@ -177,7 +177,7 @@ def _models_of(given: Inputs) -> dict[str, dict[str, Any]]:
     subject = given.slo.subject
     if subject.backend == "scripted":
         return {}
-    hashes = hash_cache.HashCache(hash_cache.user_cache())
+    hashes = files.HashCache(files.user_hash_cache())
     drafts = (name for name in subject.drafts if name not in own_drafts(subject.backend))
     found: dict[str, dict[str, Any]] = {}
     for name in (subject.target, *drafts):

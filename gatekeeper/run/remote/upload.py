@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import hash_cache, inputs, toml_file
+from gatekeeper.core import files, inputs, toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Model, digest_of, sha256
@@ -118,7 +118,7 @@ def _models(given: Inputs, base: str) -> Iterator[Wanted]:
     subject = given.slo.subject
     if subject.backend == "scripted":
         return
-    hashes = hash_cache.HashCache(hash_cache.user_cache())
+    hashes = files.HashCache(files.user_hash_cache())
     drafts = (name for name in subject.drafts if name not in own_drafts(subject.backend))
     for name in (subject.target, *drafts):
         whole = name.startswith(("/", "~"))

@@ -17,9 +17,8 @@ from gatekeeper.analysis.plan.soak_schedule import (
 )
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
-from gatekeeper.core.profile import Profile
 from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.run.requests import Desk, Request
 
 Observe = Callable[[str, dict[str, object]], None]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends.models import artifacts, locate
-from gatekeeper.core import hash_cache
+from gatekeeper.core import files
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, sha256
 
@@ -18,8 +18,8 @@ MODELS = Path(__file__).parents[3] / "models"
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> hash_cache.HashCache:
-    return hash_cache.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> files.HashCache:
+    return files.HashCache(tmp_path / "cache" / "hashes.json")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def frozen(name: str, **changes: Any) -> Model:
     return Model(**{**fields, **changes})
 
 
-def test_a_real_folder_is_frozen(hashes: hash_cache.HashCache) -> None:
+def test_a_real_folder_is_frozen(hashes: files.HashCache) -> None:
     """
     The digest covers every file by name and content; size and vocabulary are read from the folder.
     """
@@ -67,7 +67,7 @@ def test_a_real_folder_is_frozen(hashes: hash_cache.HashCache) -> None:
     assert None not in {found.vocabulary, found.tokens_sha256, found.template_sha256, found.architecture}
 
 
-def test_one_changed_byte_is_another_model(copied: Path, hashes: hash_cache.HashCache) -> None:
+def test_one_changed_byte_is_another_model(copied: Path, hashes: files.HashCache) -> None:
     """
     The digest changes with any file, and not with a folder's hidden ones.
     """
@@ -142,7 +142,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_refused(copied: Path, hashes: hash_cache.HashCache, damage: str) -> None:
+def test_a_damaged_folder_is_refused(copied: Path, hashes: files.HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -158,7 +158,7 @@ def test_a_damaged_folder_is_refused(copied: Path, hashes: hash_cache.HashCache,
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_missing_shard_is_named(tmp_path: Path, hashes: hash_cache.HashCache, *, with_index: bool) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path, hashes: files.HashCache, *, with_index: bool) -> None:
     """
     A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download.
     """
@@ -244,60 +244,7 @@ def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch)
     assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, locate.hub_cache())
 
 
-def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A second process finds the digest in the cache; the file is not read again.
-    """
-    (tmp_path / "big").write_text("weights")
-    digest = hash_cache.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
-
-    def refuse(_: Path) -> str:
-        raise AssertionError("read again")
-
-    monkeypatch.setattr(hash_cache, "_hash", refuse)
-
-    assert sha256("weights") == digest == hash_cache.HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
-
-
-def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
-    """
-    Another size, another time of change or another file under the name: the cached digest is not believed.
-    """
-    path, cache = tmp_path / "big", hash_cache.HashCache(tmp_path / "hashes.json")
-    seen = []
-    for content in ("aaaa", "aaaaa", "bbbbb"):
-        (tmp_path / "fresh").write_text(content)
-        (tmp_path / "fresh").replace(path)
-        seen.append(cache.sha256(path))
-
-    assert [sha256("aaaa"), sha256("aaaaa"), sha256("bbbbb")] == seen
-
-
-@pytest.mark.parametrize("content", ["", "nonsense", "[]", '{"PATH": [1, 2, 3]}', '{"PATH": 7}'])
-def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
-    """
-    Whatever the cache file holds, the digest is right.
-    """
-    path = tmp_path / "big"
-    path.write_text("weights")
-    status = path.stat()
-    marks = f"[{status.st_size}, {status.st_mtime_ns}, {status.st_ino}]"
-    cache = tmp_path / "hashes.json"
-    cache.write_text(content.replace("PATH", str(path.resolve())).replace("[1, 2, 3]", marks))
-
-    assert sha256("weights") == hash_cache.HashCache(cache).sha256(path)
-
-
-def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
-    """
-    A cache below a regular file is given up silently.
-    """
-    (tmp_path / "file").write_text("weights")
-
-    assert sha256("weights") == hash_cache.HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
-
-
-def test_the_real_pair_fits(hashes: hash_cache.HashCache) -> None:
+def test_the_real_pair_fits(hashes: files.HashCache) -> None:
     """
     The little drafts speak the target's vocabulary.
     """
@@ -308,7 +255,7 @@ def test_the_real_pair_fits(hashes: hash_cache.HashCache) -> None:
         assert "vocabulary_padding" not in {one.kind for one in artifacts.check_pair(target, draft)}
 
 
-def test_the_alien_draft_is_refused(hashes: hash_cache.HashCache) -> None:
+def test_the_alien_draft_is_refused(hashes: files.HashCache) -> None:
     """
     A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token.
     """

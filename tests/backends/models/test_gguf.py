@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.backends.models import artifacts, gguf
-from gatekeeper.core import hash_cache
+from gatekeeper.core import files
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
 from tools import write_gguf
@@ -30,8 +30,8 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> hash_cache.HashCache:
-    return hash_cache.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> files.HashCache:
+    return files.HashCache(tmp_path / "cache" / "hashes.json")
 
 
 def written(path: Path, **keys: int) -> Path:
@@ -50,7 +50,7 @@ def written(path: Path, **keys: int) -> Path:
 
 @pytest.mark.parametrize("name", write_gguf.NAMES)
 def test_a_converted_model_keeps_what_identifies_its_folder(
-    converted: Path, hashes: hash_cache.HashCache, name: str
+    converted: Path, hashes: files.HashCache, name: str
 ) -> None:
     """
     Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's.
@@ -117,7 +117,7 @@ def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
     assert {kind: theirs[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
 
 
-def test_the_alien_draft_is_refused(converted: Path, hashes: hash_cache.HashCache) -> None:
+def test_the_alien_draft_is_refused(converted: Path, hashes: files.HashCache) -> None:
     """
     The vocabularies of a pair of GGUF files are compared as those of folders are.
     """
@@ -149,7 +149,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: hash_cache.HashCache, damage: str) -> None:
+def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: files.HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -182,7 +182,7 @@ def test_one_wrong_byte_never_gives_a_traceback(
         gguf.freeze("m", path, lambda _: "d")
 
 
-def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: hash_cache.HashCache) -> None:
+def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: files.HashCache) -> None:
     """
     A model in two files is named by the first and hashed over both; a missing one is named.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core.hash_cache import HashCache
+from gatekeeper.core.files import HashCache
 from gatekeeper.core.manifest import File, Manifest
 from gatekeeper.deploy.watch import model_identity
 

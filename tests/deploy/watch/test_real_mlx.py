@@ -11,7 +11,7 @@ import tomli_w
 from bench import after_promotion
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.hash_cache import HashCache
+from gatekeeper.core.files import HashCache
 from gatekeeper.core.manifest import File, Manifest, sha256
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]

@@ -1,0 +1,60 @@
+"""The clocks: ticks of the virtual one, and how an instant is written."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.clock import VirtualClock, stamp
+
+
+def test_ticks_see_their_own_instant() -> None:
+    """
+    A sampler on the virtual clock is called at each due time on the way, not all at once at the end.
+    """
+    clock, seen = VirtualClock(), []
+    clock.every(10**9, lambda: seen.append(clock.now_ns()))
+
+    clock.sleep(3.5)
+
+    assert ([1 * 10**9, 2 * 10**9, 3 * 10**9], 3_500_000_000) == (seen, clock.now_ns())
+
+
+def test_ticks_end_when_told() -> None:
+    """
+    A stopped tick is not called again, whatever else goes on.
+    """
+    clock, seen = VirtualClock(), []
+    stop = clock.every(10**9, lambda: seen.append("one"))
+    clock.every(2 * 10**9, lambda: seen.append("two"))
+
+    clock.sleep(2)
+    stop()
+    clock.sleep(2)
+
+    assert (2, 2) == (seen.count("one"), seen.count("two"))
+
+
+@given(st.lists(st.floats(-1, 5), max_size=20))
+def test_time_never_goes_back(waits: list[float]) -> None:
+    """
+    A negative wait waits for nothing; wall time moves with the monotonic one.
+    """
+    clock = VirtualClock()
+    start = clock.wall()
+
+    instants = []
+    for wait in waits:
+        clock.sleep(wait)
+        instants.append(clock.now_ns())
+
+    assert sorted(instants) == instants
+    assert pytest.approx((clock.wall() - start).total_seconds(), abs=1e-5) == clock.now_ns() / 1e9
+
+
+def test_instants_are_written_in_utc() -> None:
+    """
+    One format, always UTC, so that text sorts as time.
+    """
+    assert "2026-11-20T09:12:00.123456Z" == stamp(datetime(2026, 11, 20, 9, 12, 0, 123456, tzinfo=UTC))

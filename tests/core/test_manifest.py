@@ -1,0 +1,107 @@
+"""The manifest: its text, its digests, and what makes two of them incomparable."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.core.manifest import Manifest, Model, differences, digest_of, seed_of, sha256
+
+
+def manifest(**changes: Any) -> Manifest:
+    model = {
+        "name": "t",
+        "digest": "d",
+        "files": {"a": "1"},
+        "bytes": 1,
+        "quantisation": "4-bit",
+        "vocabulary": 8,
+        "tokens_sha256": None,
+        "template_sha256": None,
+    }
+    return Manifest.model_validate(
+        {
+            "schema": 1,
+            "slo": {"name": "slo.toml", "sha256": "s"},
+            "backend": "mlx",
+            "shares_process": True,
+            "streams": 1,
+            "restart_knobs": [],
+            "sight": ["text"],
+            "target": model,
+            "sampling": {"temperature": 0.0, "seed": 7},
+            "canaries": {"easy": {"name": "e", "sha256": "c"}},
+            "profile": {"name": "steady.toml", "sha256": "p"},
+            "versions": {"gatekeeper": "1", "numpy": "2"},
+            "host": {"chip": "Apple M4", "memory_gb": 24},
+            "frozen_at": "now",
+            **changes,
+        }
+    )
+
+
+def test_the_digest_does_not_depend_on_key_order() -> None:
+    """
+    The same facts in another order are the same manifest.
+    """
+    one = manifest(host={"chip": "Apple M4", "memory_gb": 24}, versions={"numpy": "2", "gatekeeper": "1"})
+    two = manifest(host={"memory_gb": 24, "chip": "Apple M4"}, versions={"gatekeeper": "1", "numpy": "2"})
+
+    assert sha256(one.text()) == sha256(two.text())
+
+
+def test_the_manifest_is_read_back() -> None:
+    """
+    What is written is what is read, byte for byte.
+    """
+    one = manifest()
+
+    assert one.text() == Manifest.model_validate_json(one.text()).text()
+
+
+def test_nan_is_never_written() -> None:
+    """
+    A fact of the host that is not a number is written as null: NaN is no JSON.
+    """
+    assert '"memory_gb": null' in manifest(host={"memory_gb": float("nan")}).text()
+
+
+def test_differences_name_what_makes_two_runs_incomparable() -> None:
+    """
+    Another chip and another numpy are named by their part; the time of freezing and the uptime are no difference.
+    """
+    other = manifest(
+        host={"chip": "Apple M5", "memory_gb": 24}, versions={"gatekeeper": "1", "numpy": "3"}, frozen_at="later"
+    )
+
+    assert ["versions.numpy", "host.chip"] == differences(manifest(), other)
+    assert [] == differences(manifest(), manifest(frozen_at="later"))
+    assert ["target"] == differences(manifest(), manifest(target=None))
+    assert [] == differences(manifest(), manifest(host={"chip": "Apple M4", "memory_gb": 24, "uptime_s": 5}))
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.text("01", min_size=1, max_size=3), max_size=5))
+def test_a_folders_digest_covers_names_and_contents(files: dict[str, str]) -> None:
+    """
+    Order does not matter; a renamed or changed file does.
+    """
+    assert digest_of(files) == digest_of(dict(reversed(files.items())))
+    assert all(digest_of({**files, name: "x"}) != digest_of(files) for name in files)
+    assert digest_of({**files, "z": "1"}) != digest_of({**files, "zz": "1"})
+
+
+def test_the_seed_comes_from_the_manifest() -> None:
+    """
+    Other inputs draw other bootstraps, the same inputs the same.
+    """
+    assert seed_of(sha256("a")) == seed_of(sha256("a")) != seed_of(sha256("b"))
+
+
+def test_a_model_keeps_the_digest_of_every_file() -> None:
+    """
+    The digest of the folder alone could not say which file changed.
+    """
+    found = manifest().target
+
+    assert isinstance(found, Model)
+    assert {"a": "1"} == found.files
