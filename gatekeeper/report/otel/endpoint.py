@@ -1,7 +1,7 @@
-"""The destination: where telemetry goes, by the SLO's `[telemetry]` or by OTEL_* variables; by neither, nowhere.
+"""Where telemetry goes: to the endpoint of the SLO's `[telemetry]` or of the OTEL_* variables, else nowhere.
 
-The exporters read the variables themselves. What is decided here is whether anything is sent at all, and what they are
-to read: the SLO's endpoint becomes variables too.
+The exporters read the variables themselves. This module decides whether anything is sent at all, and what they read:
+the SLO's endpoint becomes variables too.
 """
 
 import re
@@ -21,13 +21,16 @@ SIGNALS: tuple[Signal, ...] = ("traces", "metrics")
 LATEST = "gen_ai_latest_experimental"
 """In OTEL_SEMCONV_STABILITY_OPT_IN: use the names of the GenAI conventions' own repository."""
 LOCAL = {"http/protobuf": "http://localhost:4318", "grpc": "http://localhost:4317"}
-"""Where the exporters send to when they are asked for and nobody names an endpoint."""
+"""Where the exporters send to when they are switched on without an endpoint."""
 _HEADER = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+\s*=[ !#-:<-\[\]-~]*")
 FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 
 class RefusedError(GatekeeperError):
-    """A collector that is down, slow, or does not want what it was sent."""
+    """A collector is down, slow, or does not take what it was sent."""
+
+    def __init__(self, because: str) -> None:
+        super().__init__(because, hint="the run is not touched by it; `gatekeeper export` sends it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,10 @@ class Destination:
     """What is sent, and where."""
 
     signals: Mapping[Signal, Protocol]
-    shown: str
+    endpoint: str
     """Scheme, host and port, for people."""
     environment: Mapping[str, str] = field(repr=False)
-    """All variables as the exporters are to find them. Headers and addresses may hold secrets: none is ever shown."""
+    """All variables as the exporters read them. Headers and addresses may hold secrets: they are never shown."""
     limit: float
     """Seconds that one export may take."""
     rounds: bool = False
@@ -47,82 +50,82 @@ class Destination:
     """Use the names that are not released yet."""
 
 
-def destination(asked: Telemetry, environment: Mapping[str, str]) -> Destination | None:
+def destination(config: Telemetry, environment: Mapping[str, str]) -> Destination | None:
     """Return where telemetry goes, None for nowhere. The SLO's endpoint goes before the environment's.
 
-    OTEL_SDK_DISABLED and OTEL_{TRACES,METRICS}_EXPORTER=none switch off whoever asked. Raise InputError where what is
-    written can not be followed.
+    OTEL_SDK_DISABLED and OTEL_{TRACES,METRICS}_EXPORTER=none switch telemetry off. Raise InputError for a protocol, an
+    address, a header or a file that cannot be used.
     """
-    heard = _heard(asked, environment)
-    if heard.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    variables = _variables(config, environment)
+    if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    signals = {one: _protocol(one, heard) for one in SIGNALS if _wanted(one, heard)}
+    signals = {one: _protocol(one, variables) for one in SIGNALS if _wanted(one, variables)}
     if not signals:
         return None
     for one in signals:
-        _check(one, heard)
+        _check(one, variables)
     return Destination(
         signals=signals,
-        shown=" and ".join(dict.fromkeys(_shown(one, protocol, heard) for one, protocol in signals.items())),
-        environment=heard,
-        limit=asked.timeout,
-        rounds=asked.rounds,
-        latest=LATEST in [word.strip() for word in heard.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")],
+        endpoint=" and ".join(dict.fromkeys(_shown(one, protocol, variables) for one, protocol in signals.items())),
+        environment=variables,
+        limit=config.timeout,
+        rounds=config.rounds,
+        latest=LATEST in [word.strip() for word in variables.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")],
     )
 
 
-def _heard(asked: Telemetry, environment: Mapping[str, str]) -> dict[str, str]:
+def _variables(config: Telemetry, environment: Mapping[str, str]) -> dict[str, str]:
     # An empty variable counts as unset, and so does `none`, which not every exporter knows as a compression.
-    heard = {
+    variables = {
         name: value
         for name, value in environment.items()
         if not name.startswith("OTEL_")
         or (value.strip() and not (name.endswith("_COMPRESSION") and value.strip().lower() == "none"))
     }
-    if asked.endpoint is None:
-        return heard
-    for name in [name for one in SIGNALS for name in (_own(one, "ENDPOINT"), _own(one, "PROTOCOL"))]:
-        heard.pop(name, None)
-    heard |= {"OTEL_EXPORTER_OTLP_ENDPOINT": asked.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": asked.protocol}
-    if asked.headers_env is not None:
-        if asked.headers_env not in environment:
+    if config.endpoint is None:
+        return variables
+    for name in [name for one in SIGNALS for name in (_name(one, "ENDPOINT"), _name(one, "PROTOCOL"))]:
+        variables.pop(name, None)
+    variables |= {"OTEL_EXPORTER_OTLP_ENDPOINT": config.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": config.protocol}
+    if config.headers_env is not None:
+        if config.headers_env not in environment:
             raise InputError(
-                f"the variable {asked.headers_env} (telemetry.headers_env) is not set",
-                hint=f"export {asked.headers_env}=name=value; headers are never read from a file",
+                f"the variable {config.headers_env} (telemetry.headers_env) is not set",
+                hint=f"export {config.headers_env}=name=value; headers are never read from a file",
             )
         for one in SIGNALS:
-            heard.pop(_own(one, "HEADERS"), None)
-        heard["OTEL_EXPORTER_OTLP_HEADERS"] = environment[asked.headers_env]
-    return heard
+            variables.pop(_name(one, "HEADERS"), None)
+        variables["OTEL_EXPORTER_OTLP_HEADERS"] = environment[config.headers_env]
+    return variables
 
 
-def _own(signal: Signal, what: str) -> str:
+def _name(signal: Signal, what: str) -> str:
     return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}"
 
 
-def _said(signal: Signal, what: str, heard: Mapping[str, str]) -> str | None:
-    value = heard.get(_own(signal, what)) or heard.get(f"OTEL_EXPORTER_OTLP_{what}")
+def _option(signal: Signal, what: str, variables: Mapping[str, str]) -> str | None:
+    value = variables.get(_name(signal, what)) or variables.get(f"OTEL_EXPORTER_OTLP_{what}")
     return value.strip() if value is not None else None
 
 
-def _wanted(signal: Signal, heard: Mapping[str, str]) -> bool:
-    named = heard.get(f"OTEL_{signal.upper()}_EXPORTER")
+def _wanted(signal: Signal, variables: Mapping[str, str]) -> bool:
+    named = variables.get(f"OTEL_{signal.upper()}_EXPORTER")
     if named is not None:
         return any(word.strip().lower() == "otlp" for word in named.split(","))
-    return _said(signal, "ENDPOINT", heard) is not None
+    return _option(signal, "ENDPOINT", variables) is not None
 
 
-def _protocol(signal: Signal, heard: Mapping[str, str]) -> Protocol:
-    said = _said(signal, "PROTOCOL", heard)
-    if said is None or said == "http/protobuf":
+def _protocol(signal: Signal, variables: Mapping[str, str]) -> Protocol:
+    named = _option(signal, "PROTOCOL", variables)
+    if named is None or named == "http/protobuf":
         return "http/protobuf"
-    if said == "grpc":
+    if named == "grpc":
         return "grpc"
-    raise InputError(f"OTLP protocol '{said}' is not spoken here", hint="allowed: http/protobuf, grpc")
+    raise InputError(f"OTLP protocol '{named}' is not spoken here", hint="allowed: http/protobuf, grpc")
 
 
-def _shown(signal: Signal, protocol: Protocol, heard: Mapping[str, str]) -> str:
-    endpoint = _said(signal, "ENDPOINT", heard) or LOCAL[protocol]
+def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> str:
+    endpoint = _option(signal, "ENDPOINT", variables) or LOCAL[protocol]
     try:
         url = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
     except ValueError as error:
@@ -133,14 +136,14 @@ def _shown(signal: Signal, protocol: Protocol, heard: Mapping[str, str]) -> str:
     return f"{url.scheme}://{host}" if url.scheme else host
 
 
-def _check(signal: Signal, heard: Mapping[str, str]) -> None:
-    """Raise InputError for what the exporters would pass over in silence: a header or a file that is none."""
-    entries = filter(None, (part.strip() for part in (_said(signal, "HEADERS", heard) or "").split(",")))
+def _check(signal: Signal, variables: Mapping[str, str]) -> None:
+    """Raise InputError for what the exporters would silently ignore: a malformed header, a missing file."""
+    entries = filter(None, (part.strip() for part in (_option(signal, "HEADERS", variables) or "").split(",")))
     for number, entry in enumerate(entries, start=1):
         if not (_HEADER.fullmatch(entry) and unquote(entry).isprintable()):  # not shown: it may be a key
             hint = 'write name=value,name=value, and "%22" for a quote, "%3B" for a semicolon'
             raise InputError(f"the OTLP headers: entry {number} is no header", hint=hint)
     for what in FILES:
-        file = _said(signal, what, heard)
+        file = _option(signal, what, variables)
         if file is not None and not Path(file).is_file():
             raise InputError(f"{file}: no such file (OTEL_EXPORTER_OTLP_{what})", hint="name a file in PEM")

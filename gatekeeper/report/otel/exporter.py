@@ -1,8 +1,7 @@
-"""The export: what a run directory holds, read back, made into spans and points, and sent.
+"""The export process: reads a run directory back, makes spans and metrics of it, and sends them.
 
-`python -m gatekeeper.report.otel.exporter` does it in a process of its own: it reads one JSON object on stdin, prints
-one on stdout, and is killed when its time is over. So nothing of it is left, no thread, no connection, no memory,
-when the next stage is measured.
+`python -m gatekeeper.report.otel.exporter` reads one JSON object on stdin, prints one on stdout, and is killed when its
+time is over. So no thread, connection or memory of it is left when the next stage is measured.
 """
 
 import json
@@ -23,25 +22,25 @@ from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
-from gatekeeper.report.otel import metrics as points
-from gatekeeper.report.otel import spans
+from gatekeeper.report.otel import metrics, spans
 from gatekeeper.report.otel.endpoint import Protocol, Signal
-from gatekeeper.report.otel.identity import SCOPE, Frame
-from gatekeeper.report.otel.transport import Wire
+from gatekeeper.report.otel.identity import SCOPE, RunIdentity
+from gatekeeper.report.otel.transport import Transport
 
 SPANS = 500
 """In one request: under a megabyte, round events apart."""
 NOT_ANSWERS = ("host.jsonl", "events.jsonl")
 RESERVE_S = 0.5
-"""Kept back from the time limit, so that what went wrong can still be said."""
+"""Kept back from the time limit, so that an error can still be reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SendOptions:
     """How it is sent, and until when; the exporters read everything else from the OTEL_* variables."""
 
     signals: Mapping[Signal, Protocol]
-    shown: str
+    endpoint: str
+    """As people see it, without secrets."""
     seconds: float
     begun_ns: int
     """The monotonic instant that the seconds count from."""
@@ -51,16 +50,23 @@ class Way:
         """Return how many seconds are left, a moment at least."""
         return max(0.1, self.seconds - (time.monotonic_ns() - self.begun_ns) / 1e9)
 
-    def open(self, signal: Signal) -> Wire:
-        """Open the wire of a signal; each request may take what is left of the time, or OTEL_EXPORTER_OTLP_TIMEOUT."""
-        named = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT")
-        own = any(name in os.environ for name in named)
-        seconds = None if own else lambda: max(0.1, self.left - RESERVE_S)
-        return Wire(signal, self.signals[signal], self.shown, seconds)
+    def open(self, signal: Signal) -> Transport:
+        """Open the transport of a signal; OTEL_EXPORTER_OTLP_TIMEOUT or else what is left limits each request."""
+
+        def exporter(transport: Transport) -> Any:
+            if self.signals[signal] == "grpc":
+                from gatekeeper.report.otel.otlp_grpc import exporter  # noqa: PLC0415 (heavy, and unused over HTTP)
+            else:
+                from gatekeeper.report.otel.otlp_http import exporter  # type: ignore[assignment] # noqa: PLC0415
+            names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT")
+            configured = any(name in os.environ for name in names)
+            return exporter(signal, None if configured else max(0.1, self.left - RESERVE_S), transport)
+
+        return Transport(self.endpoint, exporter)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunPart:
     """Which part of a run is sent."""
 
     without: Collection[str] = ()
@@ -78,7 +84,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the collector took."""
+    """What the collector accepted."""
 
     files: tuple[str, ...]
     samples: int
@@ -86,34 +92,33 @@ class Sent:
     points: int
 
 
-def export(path: Path, part: Part, way: Way) -> Sent:
+def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
     """Send *part* of the run at *path*; raise RefusedError where the collector does not take all of it."""
-    frame = frame_of(path)
-    made, files = _answers(path, part)
+    identity = identity_of(path)
+    answers, files = _answers(path, part)
     samples = run_directory.load(path / "host.jsonl", run_directory.SAMPLES).records
-    found = _spans(frame, made, rounds=part.rounds)
+    found = _spans(identity, answers, rounds=part.rounds)
     if part.whole:
         events = run_directory.load(path / "events.jsonl", run_directory.EVENTS).records
-        root = spans.run(frame, events, part.outcome)
+        root = spans.run(identity, events, part.outcome)
         found += [root] if root is not None else []
-    metrics = points.of_requests(frame, made, latest=part.latest)
-    metrics += points.of_host(frame, samples[part.samples_from :])
-    traced = send_spans(found, way)
-    measured = _send_metrics(frame, metrics, way)
-    return Sent(files, len(samples), traced, measured)
+    measured = metrics.of_requests(identity, answers, latest=part.latest)
+    measured += metrics.of_host(identity, samples[part.samples_from :])
+    return Sent(files, len(samples), send_spans(found, options), _send_metrics(identity, measured, options))
 
 
-def frame_of(path: Path) -> Frame:
+def identity_of(path: Path) -> RunIdentity:
     """Return what all telemetry of the run at *path* shares."""
     directory = run_directory.RunDirectory(path)
     text = directory.text("manifest.json")
     manifest = inputs.load_manifest(text.encode())
     given, _ = inputs.stored_inputs(directory, manifest)
-    return Frame.of(given, manifest, sha256(text))
+    canaries = {(name, one.id): one for name, some in given.canaries.items() for one in some}
+    return RunIdentity(manifest, sha256(text), given.slo, canaries)
 
 
-def _answers(path: Path, part: Part) -> tuple[list[tuple[str, Generation]], tuple[str, ...]]:
-    made: list[tuple[str, Generation]] = []
+def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], tuple[str, ...]]:
+    answers: list[tuple[str, Generation]] = []
     files = []
     for file in sorted(path.glob("*.jsonl")):
         if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith("ties-"):
@@ -121,54 +126,50 @@ def _answers(path: Path, part: Part) -> tuple[list[tuple[str, Generation]], tupl
         loaded = run_directory.load(file, run_directory.ANSWERS)
         if loaded.trouble is None or not part.finished_only:
             files.append(file.name)
-            made += [(file.name, one) for one in loaded.records]
-    return made, tuple(files)
+            answers += [(file.name, one) for one in loaded.records]
+    return answers, tuple(files)
 
 
-def _spans(frame: Frame, made: list[tuple[str, Generation]], *, rounds: bool) -> list[ReadableSpan]:
+def _spans(identity: RunIdentity, answers: list[tuple[str, Generation]], *, rounds: bool) -> list[ReadableSpan]:
     by_stage: dict[str, list[ReadableSpan]] = {}
-    for file, one in made:
-        span = spans.request(frame, file, one, rounds=rounds)
+    for file, one in answers:
+        span = spans.request(identity, file, one, rounds=rounds)
         if span is not None:
             by_stage.setdefault(spans.stage_of(file), []).append(span)
-    stages = [spans.stage(frame, name, requests) for name, requests in by_stage.items()]
+    stages = [spans.stage(identity, name, requests) for name, requests in by_stage.items()]
     return [*(one for one in stages if one is not None), *(one for some in by_stage.values() for one in some)]
 
 
-def send_spans(found: Sequence[ReadableSpan], way: Way) -> int:
+def send_spans(found: Sequence[ReadableSpan], options: SendOptions) -> int:
     """Send spans where spans are wanted, and return how many."""
-    if not found or "traces" not in way.signals:
+    if not found or "traces" not in options.signals:
         return 0
-    with way.open("traces") as wire:
+    with options.open("traces") as transport:
         for begin in range(0, len(found), SPANS):
-            wire.send(found[begin : begin + SPANS])
+            transport.send(found[begin : begin + SPANS])
     return len(found)
 
 
-def _send_metrics(frame: Frame, found: Sequence[sdk.Metric], way: Way) -> int:
-    if not found or "metrics" not in way.signals:
+def _send_metrics(identity: RunIdentity, found: Sequence[sdk.Metric], options: SendOptions) -> int:
+    if not found or "metrics" not in options.signals:
         return 0
     scoped = sdk.ScopeMetrics(SCOPE, found, schema_url="")
-    with way.open("metrics") as wire:
-        wire.send(sdk.MetricsData([sdk.ResourceMetrics(frame.resource, [scoped], schema_url="")]))
+    with options.open("metrics") as transport:
+        transport.send(sdk.MetricsData([sdk.ResourceMetrics(identity.resource, [scoped], schema_url="")]))
     return sum(len(one.data.data_points) for one in found)
 
 
-def answer(asked: Mapping[str, Any], way: Way) -> Mapping[str, Any]:
-    """Send what was asked for: a part of a run, or a transition."""
-    if "transition" in asked:
-        return {"spans": send_spans([spans.transition(**asked["transition"])], way)}
-    return asdict(export(Path(asked["run"]), Part(**asked["part"]), way))
-
-
 def main() -> int:
-    """Serve one request: {way, run, part} or {way, transition}."""
-    asked = json.load(sys.stdin)
-    way = Way(**asked["way"])
-    setitimer(ITIMER_REAL, way.left + RESERVE_S)  # should whoever started us be killed before it ends us, we still end
+    """Serve one request: {options, run, part} or {options, transition}."""
+    request = json.load(sys.stdin)
+    options = SendOptions(**request["options"])
+    setitimer(ITIMER_REAL, options.left + RESERVE_S)  # ends this process even where its parent was killed before
     logging.disable()  # what the exporters log may quote headers; what matters of it is an error here
     try:
-        sent = answer(asked, way)
+        if "transition" in request:
+            sent = {"spans": send_spans([spans.transition(**request["transition"])], options)}
+        else:
+            sent = asdict(export(Path(request["run"]), RunPart(**request["part"]), options))
     except GatekeeperError as error:
         sys.stdout.write(json.dumps({"because": error.message}))
         return 1
@@ -179,4 +180,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # nothing is open any more, and taking all these modules down costs the run a part of its limit
+    os._exit(code)  # nothing is open any more, and unloading all these modules costs the run a part of its limit

@@ -1,6 +1,6 @@
-"""The frame: what all telemetry of one run shares, so that sending a record again sends the very same thing.
+"""What all telemetry of one run shares: its resource, its attributes, and the ids of its spans.
 
-Every id comes from the digest of the manifest and the record, none from chance.
+Every id comes from the digest of the manifest and the record, so sending a record again sends the very same thing.
 """
 
 import hashlib
@@ -19,7 +19,6 @@ from gatekeeper import __version__
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.verdict.case import clock_ran_backwards
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
@@ -34,7 +33,7 @@ _CLASS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3}")
 
 
 @dataclass(frozen=True)
-class Frame:
+class RunIdentity:
     """One run, as its telemetry sees it."""
 
     manifest: Manifest
@@ -42,12 +41,6 @@ class Frame:
     slo: Slo
     canaries: Mapping[tuple[str, str], Canary]
     """By workload and id."""
-
-    @classmethod
-    def of(cls, given: Inputs, manifest: Manifest, manifest_sha256: str) -> "Frame":
-        """Return the frame of a stored run."""
-        canaries = {(name, one.id): one for name, some in given.canaries.items() for one in some}
-        return cls(manifest, manifest_sha256, given.slo, canaries)
 
     def context(self, *parts: object) -> SpanContext:
         """Return the identity of the span that *parts* name, in the one trace of the run."""
@@ -60,7 +53,7 @@ class Frame:
 
     @cached_property
     def model(self) -> dict[str, Value]:
-        """Return the attributes that the conventions ask for on every span and point of a request."""
+        """Return the attributes that the conventions want on every span and point of a request."""
         subject = self.slo.subject
         server = urlsplit(subject.url) if subject.url is not None else None
         ports = {"http": 80, "https": 443}
@@ -74,7 +67,7 @@ class Frame:
 
     @cached_property
     def resource(self) -> Resource:
-        """Return who speaks: the host and the manifest."""
+        """Return the source of the telemetry: the host and the manifest."""
         manifest, host = self.manifest, self.manifest.host
         facts: dict[str, Value] = {
             "service.version": manifest.versions.get("gatekeeper"),
@@ -105,50 +98,39 @@ class Frame:
         canary = self.canaries.get((one.workload, one.canary))
         if canary is None:
             return {}
-        asked = sampling_for(self.slo, canary, one.setting, one.concurrency)
+        sampling = sampling_for(self.slo, canary, one.setting, one.concurrency)
         draw = one.role is Role.DRAW
         return {
-            "gen_ai.request.temperature": asked.temperature,
-            "gen_ai.request.top_p": asked.top_p,
-            "gen_ai.request.top_k": None if asked.top_k is None else float(asked.top_k),
-            "gen_ai.request.seed": None if draw else asked.seed,
-            "gen_ai.request.max_tokens": None if draw else asked.max_tokens,
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p,
+            "gen_ai.request.top_k": None if sampling.top_k is None else float(sampling.top_k),
+            "gen_ai.request.seed": None if draw else sampling.seed,
+            "gen_ai.request.max_tokens": None if draw else sampling.max_tokens,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """What is known of an answer's rounds; None is unknown, never zero."""
+def speculation(one: Generation, backend: str) -> dict[str, Value]:
+    """Return what is known of an answer's rounds; empty where nothing was drafted or the server does not report it.
 
-    source: str
-    """`counted` by us, or `claimed` by the server."""
-    rounds: int | None
-    drafted: int | None
-    accepted: int | None
-    draft_forwards: int | None
-    """Forward passes of the draft model, where each proposes one token."""
-    rollbacks: int | None
-    """Rounds in which at least one proposed token was rejected, so that both caches were trimmed."""
-
-
-def speculation(one: Generation, backend: str) -> Speculation | None:
-    """Return what is known of an answer's rounds, None where nothing was drafted or nobody tells."""
+    `source` is `counted` by us or `claimed` by the server; `draft_forwards` are forward passes of the draft model where
+    each proposes one token; `rollbacks` are rounds with a rejected token, after which both caches were trimmed. None is
+    unknown, never zero.
+    """
     counted, claims = one.answer.rounds, one.answer.claims
-    token_by_token = backend in names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
     if counted is not None:
+        token_by_token = backend in names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
         # Judging stops at the first rejection, so a round that has one adds exactly one to tried less accepted.
         judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
-        return Speculation(
-            "counted",
-            counted.rounds,
-            counted.drafted,
-            counted.accepted,
-            counted.drafted if token_by_token else None,
-            sum(counted.tried_by_position) - sum(counted.accepted_by_position) if judged else None,
-        )
-    if claims.rounds is None and claims.drafted is None and claims.accepted is None:
-        return None
-    return Speculation("claimed", claims.rounds, claims.drafted, claims.accepted, None, None)
+        return {
+            "source": "counted",
+            "rounds": counted.rounds,
+            "drafted": counted.drafted,
+            "accepted": counted.accepted,
+            "draft_forwards": counted.drafted if token_by_token else None,
+            "rollbacks": sum(counted.tried_by_position) - sum(counted.accepted_by_position) if judged else None,
+        }
+    claimed = {"rounds": claims.rounds, "drafted": claims.drafted, "accepted": claims.accepted}
+    return {"source": "claimed", **claimed} if any(one is not None for one in claimed.values()) else {}
 
 
 def wall_ns(at: str) -> int | None:
@@ -160,12 +142,12 @@ def wall_ns(at: str) -> int | None:
 
 
 def shift_ns(one: Generation) -> int | None:
-    """Return what turns this answer's monotonic instants into wall time, None where its times can not be told.
+    """Return what turns this answer's monotonic instants into wall time, None where its times are unknown.
 
     `at` was read right after the answer had ended. Each answer is shifted by its own difference: the monotonic clock
     stands still while the host sleeps and the wall clock may be set, so one difference for a whole run would drift from
-    the host's samples and everybody else's spans. Within an answer all distances stay monotonic. The reading comes
-    microseconds to milliseconds late, so a span lies that much late; it never begins before its forerunner's `at`.
+    the host's samples and the spans of other programs. Within an answer all distances stay monotonic. The reading comes
+    microseconds to milliseconds late, so a span lies that much late; it never begins before its predecessor's `at`.
     """
     ended = wall_ns(one.at)
     return None if ended is None or clock_ran_backwards((one,)) is not None else ended - one.answer.ended_ns
@@ -208,7 +190,7 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def span_of(moments: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the first beginning and the last end of *moments*, None where there are none."""
-    all_of = list(moments)
+def span_of(times: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the first beginning and the last end of *times*, None where there are none."""
+    all_of = list(times)
     return (min(one for one, _ in all_of), max(one for _, one in all_of)) if all_of else None

@@ -1,4 +1,4 @@
-"""The conventions: every name and bucket that telemetry uses, in one place, because the GenAI ones still move."""
+"""Every name and bucket that telemetry uses, in one place, because the GenAI conventions still change."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +36,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How the tokens of one direction are told."""
+    """How the tokens of one direction are counted."""
 
     histogram: Histogram
     attributes: tuple[tuple[str, str], ...] = ()
@@ -45,7 +45,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class RequestMetrics:
     """The metrics of a request, by what they are of."""
 
     duration: Histogram
@@ -57,10 +57,10 @@ class Names:
     output_token: Histogram = Histogram("gen_ai.server.time_per_output_token", "s", TOKEN_SECONDS)
 
 
-def names(*, latest: bool) -> Names:
+def request_metrics(*, latest: bool) -> RequestMetrics:
     """Return the names of semantic conventions 1.41, or the *latest* ones, which no release holds yet."""
     stem = "gen_ai.client.inference" if latest else "gen_ai.client.operation"
-    return Names(
+    return RequestMetrics(
         Histogram(f"{stem}.duration", "s", SECONDS),
         Histogram(f"{stem}.time_to_first_chunk", "s", SECONDS),
         Histogram(f"{stem}.time_per_output_chunk", "s", SECONDS),
@@ -92,7 +92,7 @@ SPECULATION = {
 
 @dataclass(frozen=True, slots=True)
 class HostMetric:
-    """What a value of the host is called."""
+    """The metric of a host value."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""The exporters over gRPC, with an interceptor that hears what a collector answers."""
+"""The exporters over gRPC, with an interceptor that checks the collector's responses."""
 
 from typing import Any
 
@@ -8,49 +8,49 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 
 from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import Signal
-from gatekeeper.report.otel.transport import POINTS, Wire
+from gatekeeper.report.otel.transport import POINTS, Transport
 
 
-def exporter(signal: Signal, seconds: float | None, wire: Wire) -> "_Spans | _Metrics":
-    """Return the exporter of a signal, which tells the wire every answer."""
+def exporter(signal: Signal, seconds: float | None, transport: Transport) -> "_SpanExporter | _MetricExporter":
+    """Return the exporter of a signal, which passes every response to *transport*."""
     if signal == "traces":
-        return _Spans(wire, timeout=seconds)
-    return _Metrics(wire, timeout=seconds, max_export_batch_size=POINTS)
+        return _SpanExporter(transport, timeout=seconds)
+    return _MetricExporter(transport, timeout=seconds, max_export_batch_size=POINTS)
 
 
-class _Ear(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    """Raises RefusedError for all but consent: an exporter tries nothing again after an error that it does not know."""
+class _Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Raises RefusedError for all but success: an exporter does not retry after an error that it does not know."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        """Pass a call on and look at its answer."""
+        """Pass a call on and check its response."""
         call = continuation(details, request)
         if call.code() is not grpc.StatusCode.OK:
-            raise self._wire.refuse(f"gRPC {call.code().name}: {quote(call.details() or '')}")
-        self._wire.take(call.result())
+            raise self._transport.refuse(f"gRPC {call.code().name}: {quote(call.details() or '')}")
+        self._transport.accept(call.result())
         return call
 
 
-class _Overheard:
-    """Puts the ear into the channel. Should a later exporter open its channel elsewhere, nothing counts as taken."""
+class _Intercepted:
+    """Puts the interceptor into the channel. If a later exporter opens its channel elsewhere, nothing is accepted."""
 
     _stub: Any
     _channel: Any
 
-    def __init__(self, wire: Wire, **how: Any) -> None:
-        self._ear = _Ear(wire)
-        super().__init__(**how)
+    def __init__(self, transport: Transport, **options: Any) -> None:
+        self._interceptor = _Interceptor(transport)
+        super().__init__(**options)
 
     def _initialize_channel_and_stub(self) -> None:
         super()._initialize_channel_and_stub()  # type: ignore[misc]
-        self._client = self._stub(grpc.intercept_channel(self._channel, self._ear))
+        self._client = self._stub(grpc.intercept_channel(self._channel, self._interceptor))
 
 
-class _Spans(_Overheard, OTLPSpanExporter):
+class _SpanExporter(_Intercepted, OTLPSpanExporter):
     pass
 
 
-class _Metrics(_Overheard, OTLPMetricExporter):
+class _MetricExporter(_Intercepted, OTLPMetricExporter):
     pass

@@ -1,4 +1,4 @@
-"""The exporters over HTTP, on a session that understands what a collector answers."""
+"""The exporters over HTTP, on a session that checks the collector's responses."""
 
 from typing import Any
 
@@ -12,44 +12,44 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import Signal
-from gatekeeper.report.otel.transport import POINTS, Wire
+from gatekeeper.report.otel.transport import POINTS, Transport
 
-Answer = ExportTraceServiceResponse | ExportMetricsServiceResponse
+Response = ExportTraceServiceResponse | ExportMetricsServiceResponse
 
 
-def exporter(signal: Signal, seconds: float | None, wire: Wire) -> OTLPSpanExporter | OTLPMetricExporter:
-    """Return the exporter of a signal, which tells the wire every answer."""
+def exporter(signal: Signal, seconds: float | None, transport: Transport) -> OTLPSpanExporter | OTLPMetricExporter:
+    """Return the exporter of a signal, which passes every response to *transport*."""
     if signal == "traces":
-        return OTLPSpanExporter(timeout=seconds, session=_Session(ExportTraceServiceResponse, wire))
-    session = _Session(ExportMetricsServiceResponse, wire)
+        return OTLPSpanExporter(timeout=seconds, session=_Session(ExportTraceServiceResponse, transport))
+    session = _Session(ExportMetricsServiceResponse, transport)
     return OTLPMetricExporter(timeout=seconds, session=session, max_export_batch_size=POINTS)
 
 
 class _Session(requests.Session):
-    """Raises RefusedError for all but consent: an exporter tries nothing again after an error that it does not know."""
+    """Raises RefusedError for all but success: an exporter does not retry after an error that it does not know."""
 
-    def __init__(self, kind: type[Answer], wire: Wire) -> None:
+    def __init__(self, kind: type[Response], transport: Transport) -> None:
         super().__init__()
-        self._kind, self._wire = kind, wire
+        self._kind, self._transport = kind, transport
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request and return an answer that took all of it."""
+        """Send a request and return a response that accepted all of it."""
         if self.verify is not True:  # a session's own trust counts less to requests than REQUESTS_CA_BUNDLE
             kwargs["verify"] = self.verify
         try:
-            answer = super().request(*args, **kwargs)
+            response = super().request(*args, **kwargs)
         except requests.Timeout as error:
-            raise self._wire.refuse(f"no answer within {kwargs.get('timeout') or 0:.1f} s") from error
+            raise self._transport.refuse(f"no answer within {kwargs.get('timeout') or 0:.1f} s") from error
         except (OSError, ValueError) as error:  # requests' own are OSErrors; their text shows the whole address
-            raise self._wire.refuse(_cause(error)) from error
-        if not 200 <= answer.status_code < 300:
-            raise self._wire.refuse(f"HTTP {answer.status_code} {quote(answer.reason or '')}".rstrip())
+            raise self._transport.refuse(_cause(error)) from error
+        if not 200 <= response.status_code < 300:
+            raise self._transport.refuse(f"HTTP {response.status_code} {quote(response.reason or '')}".rstrip())
         try:
-            said = _read(self._kind(), answer.content, answer.headers.get("content-type", ""))
+            message = _read(self._kind(), response.content, response.headers.get("content-type", ""))
         except ValueError as error:
-            raise self._wire.refuse(f"HTTP {answer.status_code}, but not in OTLP: is it a collector?") from error
-        self._wire.take(said)
-        return answer
+            raise self._transport.refuse(f"HTTP {response.status_code}, but not in OTLP: is it a collector?") from error
+        self._transport.accept(message)
+        return response
 
 
 def _cause(error: BaseException) -> str:
@@ -62,15 +62,15 @@ def _cause(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _read(answer: Answer, content: bytes, kind: str) -> Answer:
-    """Return an answer as its message; raise ValueError for what no collector says. Nothing at all is consent."""
+def _read(response: Response, content: bytes, content_type: str) -> Response:
+    """Return a response as its message; raise ValueError where it is not OTLP. An empty one is success."""
     try:
-        if kind.startswith("application/json"):
-            json_format.Parse(content, answer, ignore_unknown_fields=True)
-        elif content and not kind.startswith("application/x-protobuf"):
-            raise ValueError(kind)
+        if content_type.startswith("application/json"):
+            json_format.Parse(content, response, ignore_unknown_fields=True)
+        elif content and not content_type.startswith("application/x-protobuf"):
+            raise ValueError(content_type)
         else:
-            answer.ParseFromString(content)
+            response.ParseFromString(content)
     except (DecodeError, json_format.ParseError) as error:
         raise ValueError(str(error)) from error
-    return answer
+    return response

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from opentelemetry.sdk.trace import Event as Moment
+from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
@@ -13,7 +12,7 @@ from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
 from gatekeeper.report.otel.identity import (
     SCOPE,
-    Frame,
+    RunIdentity,
     Value,
     context,
     error_type,
@@ -28,7 +27,7 @@ from gatekeeper.report.otel.identity import (
 RUN = "run"
 TRANSITION = "gatekeeper.transition"
 INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"})
-"""Events of the run that its span shows, by kind and time alone: what they say may quote the subject."""
+"""Events of the run that its span shows, by kind and time alone: their details may quote the server."""
 
 
 def stage_of(file: str) -> str:
@@ -37,21 +36,19 @@ def stage_of(file: str) -> str:
     return stem if stem.startswith(("soak-", "warm-", "draws-")) else "sweep"
 
 
-def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> ReadableSpan | None:
-    """Return the span of one request, None where its times can not be told."""
+def request(identity: RunIdentity, file: str, one: Generation, *, rounds: bool) -> ReadableSpan | None:
+    """Return the span of one request, None where its times are unknown."""
     shift = shift_ns(one)
     if shift is None:
         return None
     answer, fault = one.answer, one.answer.fault
     first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
-    said = speculation(one, frame.manifest.backend)
-    counted = {} if said is None else asdict(said)
     return _span(
-        frame,
+        identity,
         (answer.sent_ns + shift, answer.ended_ns + shift),
         {
-            **frame.model,
-            **frame.sampling(one),
+            **identity.model,
+            **identity.sampling(one),
             "gen_ai.request.stream": True,
             "gen_ai.response.model": answer.claims.model,
             "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
@@ -71,73 +68,76 @@ def request(frame: Frame, file: str, one: Generation, *, rounds: bool) -> Readab
             "gatekeeper.segment": one.segment,
             "gatekeeper.concurrency": one.concurrency,
             **{f"gatekeeper.setting.{knob}": value for knob, value in one.setting},
-            **{f"gatekeeper.speculative.{name}": value for name, value in counted.items()},
+            **{
+                f"gatekeeper.speculative.{name}": value
+                for name, value in speculation(one, identity.manifest.backend).items()
+            },
         },
-        frame.context("stage", stage_of(file)),
-        context=frame.context(file, one.key, one.segment, answer.sent_ns),
-        name=f"{frame.model['gen_ai.operation.name']} {frame.model['gen_ai.request.model']}",
-        kind=SpanKind.INTERNAL if frame.in_process else SpanKind.CLIENT,
+        identity.context("stage", stage_of(file)),
+        context=identity.context(file, one.key, one.segment, answer.sent_ns),
+        name=f"{identity.model['gen_ai.operation.name']} {identity.model['gen_ai.request.model']}",
+        kind=SpanKind.INTERNAL if identity.in_process else SpanKind.CLIENT,
         events=_rounds(one, shift) if rounds else (),
         status=Status() if fault is None else Status(StatusCode.ERROR, error_type(fault)),
     )
 
 
-def _rounds(one: Generation, shift: int) -> list[Moment]:
-    """Return an event at the end of each verify round, where every token tells whether the draft proposed it.
+def _rounds(one: Generation, shift: int) -> list[SpanEvent]:
+    """Return an event at the end of each verify round, where it is known of every token whether the draft proposed it.
 
     A round ends with the token that is the target's own; the last one may end with the answer.
     """
     arrivals = one.answer.arrivals
     if not dict(one.setting).get("draft") or any(piece.drafted is None for piece in arrivals):
         return []
-    moments: list[Moment] = []
+    happened: list[SpanEvent] = []
     accepted = 0
     for number, piece in enumerate(arrivals, start=1):
         accepted += bool(piece.drafted)
         if not piece.drafted or number == len(arrivals):
-            said = {"gatekeeper.speculative.round": len(moments) + 1, "gatekeeper.speculative.accepted": accepted}
-            moments.append(Moment("gatekeeper.verify_round", said, piece.at_ns + shift))
+            counts = {"gatekeeper.speculative.round": len(happened) + 1, "gatekeeper.speculative.accepted": accepted}
+            happened.append(SpanEvent("gatekeeper.verify_round", counts, piece.at_ns + shift))
             accepted = 0
-    return moments
+    return happened
 
 
-def stage(frame: Frame, name: str, requests: Sequence[ReadableSpan]) -> ReadableSpan | None:
+def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) -> ReadableSpan | None:
     """Return the span of a stage: from its first request to the end of its last."""
     times = span_of((one.start_time or 0, one.end_time or 0) for one in requests)
     if times is None:
         return None
-    said: dict[str, Value] = {"gatekeeper.stage": name, "gatekeeper.requests": len(requests)}
-    return _span(frame, times, said, frame.context(RUN), context=frame.context("stage", name), name=name)
+    attributes: dict[str, Value] = {"gatekeeper.stage": name, "gatekeeper.requests": len(requests)}
+    return _span(identity, times, attributes, identity.context(RUN), context=identity.context("stage", name), name=name)
 
 
-def run(frame: Frame, events: Iterable[Event], outcome: Mapping[str, str | int | None]) -> ReadableSpan | None:
-    """Return the root: from the freeze to the last thing the run noted, with the verdict where there is one."""
-    # What the export notes of itself is no part of the run: sent again, the root would have grown.
+def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, str | int | None]) -> ReadableSpan | None:
+    """Return the root: from the freeze to the run's last event, with the verdict where there is one."""
+    # Events of the export itself are no part of the run: sent again, the root would have grown.
     own = [event for event in events if not event.kind.startswith("telemetry_")]
     seen = [(event.kind, at) for event in own if (at := wall_ns(event.at)) is not None]
-    frozen = wall_ns(frame.manifest.frozen_at)
+    frozen = wall_ns(identity.manifest.frozen_at)
     times = span_of((at, at) for at in (frozen, *(at for _, at in seen)) if at is not None)
     if times is None:
         return None
-    said: dict[str, Value] = {f"gatekeeper.{name}": value for name, value in outcome.items()}
-    moments = [Moment(f"gatekeeper.{kind}", timestamp=at) for kind, at in seen if kind in INCIDENTS]
-    name = f"certify {frame.slo.name}"
-    return _span(frame, times, said, None, context=frame.context(RUN), name=name, events=moments)
+    attributes: dict[str, Value] = {f"gatekeeper.{name}": value for name, value in outcome.items()}
+    happened = [SpanEvent(f"gatekeeper.{kind}", timestamp=at) for kind, at in seen if kind in INCIDENTS]
+    name = f"certify {identity.slo.name}"
+    return _span(identity, times, attributes, None, context=identity.context(RUN), name=name, events=happened)
 
 
 def transition(attributes: Mapping[str, Value], at_ns: int, manifest_sha256: str) -> ReadableSpan:
     """Return the span of a change of what is served: no length, an event, a link to the run that certified it.
 
-    It has a trace of its own, because a run's trace ends with the run; told twice, it is the same span.
+    It has a trace of its own, because a run's trace ends with the run; sent twice, it is the same span.
     """
-    told = json.dumps([manifest_sha256, at_ns, dict(sorted(attributes.items()))])
-    said = known({f"gatekeeper.{name}": value for name, value in attributes.items()})
+    change = json.dumps([manifest_sha256, at_ns, dict(sorted(attributes.items()))])
+    shared = known({f"gatekeeper.{name}": value for name, value in attributes.items()})
     return ReadableSpan(
         name=TRANSITION,
-        context=context(sha256(told), TRANSITION),
+        context=context(sha256(change), TRANSITION),
         resource=resource({"gatekeeper.manifest.sha256": manifest_sha256}),
-        attributes=said,
-        events=[Moment(TRANSITION, said, at_ns)],
+        attributes=shared,
+        events=[SpanEvent(TRANSITION, shared, at_ns)],
         links=[Link(context(manifest_sha256, RUN))],
         start_time=at_ns,
         end_time=at_ns,
@@ -146,8 +146,17 @@ def transition(attributes: Mapping[str, Value], at_ns: int, manifest_sha256: str
 
 
 def _span(
-    frame: Frame, times: tuple[int, int], said: Mapping[str, Value], parent: SpanContext | None, **how: Any
+    identity: RunIdentity,
+    times: tuple[int, int],
+    attributes: Mapping[str, Value],
+    parent: SpanContext | None,
+    **more: Any,
 ) -> ReadableSpan:
-    # Made, not traced: a tracer takes ids and times from now, and its limits and samplers would drop some of it.
-    how |= {"resource": frame.resource, "instrumentation_scope": SCOPE, "start_time": times[0], "end_time": times[1]}
-    return ReadableSpan(parent=parent, attributes=known(said), **how)
+    # Made, not traced: a tracer takes ids and times from now, and its limits and samplers would drop some of them.
+    more |= {
+        "resource": identity.resource,
+        "instrumentation_scope": SCOPE,
+        "start_time": times[0],
+        "end_time": times[1],
+    }
+    return ReadableSpan(parent=parent, attributes=known(attributes), **more)

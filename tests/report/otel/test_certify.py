@@ -17,7 +17,7 @@ from gatekeeper import host
 from gatekeeper.core import run_directory
 from gatekeeper.core.manifest import sha256
 from gatekeeper.report.otel.endpoint import Protocol
-from gatekeeper.report.otel.exporter import Part, Way, export
+from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
 from gatekeeper.report.otel.identity import wall_ns
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.otlp import told as read
@@ -223,7 +223,9 @@ def test_a_long_run_goes_out_in_many_requests(
     with serve() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         sent = export(
-            told.run, Part(), Way({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns())
+            told.run,
+            RunPart(),
+            SendOptions({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns()),
         )
 
     sizes = [len(found(request)) for request in receiver.requests]

@@ -9,7 +9,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.report.otel import spans
 from gatekeeper.report.otel.endpoint import destination
-from gatekeeper.report.otel.exporter import frame_of
+from gatekeeper.report.otel.exporter import identity_of
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.otlp import told as read
 from tests.builders.place import ROOT
@@ -65,7 +65,7 @@ def test_rounds_are_no_events_unless_asked(told: Told) -> None:
     """
     Without rounds = true a span has no events.
     """
-    frame = frame_of(told.run)
+    frame = identity_of(told.run)
 
     made = [spans.request(frame, file, one, rounds=False) for file, one in answers(told.run)]
 
@@ -147,7 +147,7 @@ def test_the_environment_decides_what_is_sent(environment: dict[str, str], signa
     """
     to = destination(Telemetry(), environment)
 
-    assert (signals, shown) == ((dict(to.signals), to.shown) if to is not None else ({}, ""))
+    assert (signals, shown) == ((dict(to.signals), to.endpoint) if to is not None else ({}, ""))
 
 
 def test_the_slo_goes_before_the_environment() -> None:
@@ -160,7 +160,7 @@ def test_the_slo_goes_before_the_environment() -> None:
     to = destination(HERE.model_copy(update={"headers_env": "KEY"}), there | keys)
 
     assert to is not None
-    assert "http://here:4318" == to.shown
+    assert "http://here:4318" == to.endpoint
     assert not [value for value in to.environment.values() if "there" in value]
     assert "key=here" == to.environment["OTEL_EXPORTER_OTLP_HEADERS"]
     assert destination(HERE, {"OTEL_SDK_DISABLED": "True"}) is None

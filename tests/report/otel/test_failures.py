@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.exporter import OTLPExporterMixin
 
-from gatekeeper.report.otel import otlp_grpc as over_grpc_exporters
-from gatekeeper.report.otel import spans
+from gatekeeper.report.otel import otlp_grpc, spans
 from gatekeeper.report.otel.endpoint import RefusedError
-from gatekeeper.report.otel.exporter import Way, send_spans
+from gatekeeper.report.otel.exporter import SendOptions, send_spans
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.tls import self_signed
 from tests.report.otel.conftest import Lay, Told, within
@@ -110,12 +109,12 @@ def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypa
     """
     found = [spans.transition({}, 1, told.manifest_sha256)]
     stock = OTLPExporterMixin._initialize_channel_and_stub
-    monkeypatch.setattr(over_grpc_exporters._Overheard, "_initialize_channel_and_stub", stock)
+    monkeypatch.setattr(otlp_grpc._Intercepted, "_initialize_channel_and_stub", stock)
     with over_grpc() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
 
         with pytest.raises(RefusedError, match="did not send it"):
-            send_spans(found, Way({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
+            send_spans(found, SendOptions({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
