@@ -157,10 +157,10 @@ def report(run_dir: Path, form: str, output: Path | None) -> None:
     from gatekeeper.run import load  # noqa: PLC0415
 
     chosen = FORMATS[form]
-    scene = load.picture(run_dir) if chosen.whole else None
-    verdict = scene.verdict if scene is not None else load.judge(run_dir)
+    page = load.picture(run_dir) if chosen.whole else None
+    verdict = page.verdict if page is not None else load.judge(run_dir)
     annotate(verdict, run_dir, None)
-    content = chosen.load()(scene if scene is not None else verdict)
+    content = chosen.load()(page if page is not None else verdict)
     if output is None:
         sys.stdout.write(content)
         return
@@ -177,9 +177,8 @@ def export(run_dir: Path, *, as_json: bool) -> None:
     """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
     from gatekeeper.report.otel import export_stored  # noqa: PLC0415
 
-    sent = export_stored(run_dir)
-    document = {"schema": 1, "endpoint": sent.endpoint, "spans": sent.spans, "points": sent.points}
-    text = f"{sent.endpoint} took {sent.spans} spans and {sent.points} points\n"
+    document = export_stored(run_dir)
+    text = "{endpoint} took {spans} spans and {points} points\n".format_map(document)
     show(document, text, as_json=as_json)
 
 

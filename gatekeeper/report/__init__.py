@@ -1,4 +1,4 @@
-"""The reports: each one function from a verdict, or from the whole scene, to text. No number is computed here."""
+"""The reports: each one function from a verdict, or from the whole page, to text. No number is computed here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class Format:
 
     module: str
     whole: bool = False
-    """It renders a scene, the records' figures included, rather than the verdict alone."""
+    """It renders a page, the records' figures included, rather than the verdict alone."""
 
     def load(self) -> Callable[[Any], str]:
-        """Return the function from the verdict, or the scene, to text."""
+        """Return the function from the verdict, or the page, to text."""
         render: Callable[[Any], str] = import_module(f"gatekeeper.report.{self.module}").render
         return render
 

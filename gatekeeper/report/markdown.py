@@ -7,7 +7,7 @@ from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases, text
-from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.page import PageData
 from gatekeeper.report.html import charts
 
 MOST_BYTES = 1_000_000
@@ -16,28 +16,28 @@ LONGEST = 600
 """Characters of one cell."""
 
 
-def render(scene: Scene) -> str:
+def render(page: PageData) -> str:
     """Return the summary; where it would be too long the kept promises are left out, then whatever comes last."""
     for kept in (True, False):
-        text = "\n\n".join(_blocks(scene, kept=kept)) + "\n"
+        text = "\n\n".join(_blocks(page, kept=kept)) + "\n"
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             return text.encode("utf-8", "replace").decode()
     short = text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").rsplit("\n", 1)[0]
     return f"{short}\n\nCut here: the whole is in `report.html`.\n"
 
 
-def _blocks(scene: Scene, *, kept: bool) -> list[str]:
-    verdict, state = scene.verdict, phrases.state(scene)
+def _blocks(page: PageData, *, kept: bool) -> list[str]:
+    verdict, state = page.verdict, phrases.state(page)
     blocks = [
         f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {state.replace('_', ' ')}",
-        plain(phrases.lede(scene)),
+        plain(phrases.lede(page)),
         f"Exit code {verdict.exit_code}, grade {verdict.grade}, manifest `{verdict.manifest_sha256[:16]}`",
-        _glance(scene),
+        _glance(page),
     ]
     if blended := text.routing(verdict):
         blocks.append(plain(blended))
-    if scene.gaps:
-        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in scene.gaps]
+    if page.gaps:
+        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in page.gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
     groups = [(one.name, one.checks) for one in verdict.workloads] + [("host", verdict.host_checks)]
     broken = [(name, one) for name, checks in groups for one in checks if one.outcome is not Outcome.PASS]
@@ -61,11 +61,11 @@ def _blocks(scene: Scene, *, kept: bool) -> list[str]:
     return blocks
 
 
-def _glance(scene: Scene) -> str:
+def _glance(page: PageData) -> str:
     rows = []
-    for one in scene.verdict.workloads:
+    for one in page.verdict.workloads:
         speed = "not measured"
-        if (seen := phrases.speed(one, scene)) is not None:
+        if (seen := phrases.speed(one, page)) is not None:
             center, lo, hi, source = seen
             speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
         kept = sum(check.outcome is Outcome.PASS for check in one.checks)

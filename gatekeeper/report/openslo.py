@@ -17,7 +17,7 @@ from typing import Any
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check
-from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.page import PageData
 
 LONGEST_NAME = 63
 LONGEST_DESCRIPTION = 1050
@@ -25,25 +25,25 @@ LONGEST_DESCRIPTION = 1050
 SHORTHAND = (("d", 86400), ("h", 3600), ("m", 60))
 
 
-def render(scene: Scene) -> str:
+def render(page: PageData) -> str:
     """Return one object for every promise that was checked, and the service they belong to."""
-    verdict = scene.verdict
-    objects = [_service(scene)]
+    verdict = page.verdict
+    objects = [_service(page)]
     for workload in verdict.workloads:
         about = {"workload": workload.name, "outcome": workload.outcome, "setting": json.dumps(workload.setting)}
-        objects += [_slo(scene, workload.name, check, about) for check in workload.checks]
-    objects += [_slo(scene, "host", check, {"outcome": verdict.outcome}) for check in verdict.host_checks]
+        objects += [_slo(page, workload.name, check, about) for check in workload.checks]
+    objects += [_slo(page, "host", check, {"outcome": verdict.outcome}) for check in verdict.host_checks]
     return "---\n".join(json.dumps(one, indent=1, ensure_ascii=True) + "\n" for one in objects)
 
 
-def _service(scene: Scene) -> dict[str, Any]:
-    metadata = {"name": name(scene.verdict.slo), "displayName": scene.verdict.slo}
-    spec = {"description": (scene.slo.why or "Certified by gatekeeper.")[:LONGEST_DESCRIPTION]}
+def _service(page: PageData) -> dict[str, Any]:
+    metadata = {"name": name(page.verdict.slo), "displayName": page.verdict.slo}
+    spec = {"description": (page.slo.why or "Certified by gatekeeper.")[:LONGEST_DESCRIPTION]}
     return {"apiVersion": "openslo/v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _slo(scene: Scene, part: str, check: Check, about: Mapping[str, str]) -> dict[str, Any]:
-    verdict = scene.verdict
+def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> dict[str, Any]:
+    verdict = page.verdict
     metric = BY_NAME[check.metric]
     title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
     figures = (("center", check.center), ("lo", check.lo), ("hi", check.hi))
@@ -54,8 +54,8 @@ def _slo(scene: Scene, part: str, check: Check, about: Mapping[str, str]) -> dic
         "grade": verdict.grade,
         "check": check.outcome.word,
         "because": check.because,
-        "confidence": f"{scene.slo.confidence:g}",
-        "ladder": ", ".join(scene.slo.fallback.ladder),
+        "confidence": f"{page.slo.confidence:g}",
+        "ladder": ", ".join(page.slo.fallback.ladder),
         "n": str(check.n),
         **seen,
         **about,
@@ -75,8 +75,8 @@ def _slo(scene: Scene, part: str, check: Check, about: Mapping[str, str]) -> dic
         share = metric.quantile if check.bound == "at_most" else 1 - metric.quantile
         method, objective["target"] = "Occurrences", round(share, 6)
     else:
-        method, objective["target"] = "Timeslices", scene.slo.confidence
-        objective |= {"timeSliceTarget": 1.0, "timeSliceWindow": shorthand(scene.slo.soak.window_s)}
+        method, objective["target"] = "Timeslices", page.slo.confidence
+        objective |= {"timeSliceTarget": 1.0, "timeSliceWindow": shorthand(page.slo.soak.window_s)}
     return {
         "apiVersion": "openslo/v1",
         "kind": "SLO",
@@ -89,7 +89,7 @@ def _slo(scene: Scene, part: str, check: Check, about: Mapping[str, str]) -> dic
             "description": check.why[:LONGEST_DESCRIPTION],
             "service": name(verdict.slo),
             "indicator": indicator,
-            "timeWindow": [{"duration": shorthand(scene.slo.promote.valid_for), "isRolling": True}],
+            "timeWindow": [{"duration": shorthand(page.slo.promote.valid_for), "isRolling": True}],
             "budgetingMethod": method,
             "objectives": [objective],
         },

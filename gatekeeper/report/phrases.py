@@ -2,24 +2,24 @@
 
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.verdict import Outcome, WorkloadVerdict
-from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.page import PageData
 
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
 """A sign beside every colour: neither has to be seen alone."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
 
 
-def state(scene: Scene) -> str:
+def state(page: PageData) -> str:
     """Return the outcome, or that there is none yet."""
-    return "interrupted" if scene.unfinished else scene.verdict.outcome
+    return "interrupted" if page.unfinished else page.verdict.outcome
 
 
-def lede(scene: Scene) -> str:
+def lede(page: PageData) -> str:
     """Return what the outcome means, in a sentence or two."""
-    verdict = scene.verdict
-    if scene.unfinished:
+    verdict = page.verdict
+    if page.unfinished:
         return (
-            f"This run was interrupted {scene.unfinished}. What it had measured is shown below, and none of it is a "
+            f"This run was interrupted {page.unfinished}. What it had measured is shown below, and none of it is a "
             "verdict. The same command with --resume --out RUN_DIR goes on."
         )
     speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
@@ -31,7 +31,7 @@ def lede(scene: Scene) -> str:
         demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
         return f"Safe to deploy policy.toml: every promise is proven. {count} may speculate{rest}.{demo}"
     if verdict.outcome == "unproven":
-        return f"Nothing changes: the evidence does not suffice. {counted(len(scene.gaps), 'thing')} not proven, below."
+        return f"Nothing changes: the evidence does not suffice. {counted(len(page.gaps), 'thing')} not proven, below."
     broken = [one.name for one in verdict.workloads if one.outcome == "failed"]
     broken += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
     if verdict.outcome == "failed":
@@ -43,7 +43,7 @@ def lede(scene: Scene) -> str:
     return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."
 
 
-def speed(workload: WorkloadVerdict, scene: Scene) -> tuple[float, float, float, str] | None:
+def speed(workload: WorkloadVerdict, page: PageData) -> tuple[float, float, float, str] | None:
     """Return the ratio to plain decoding with its bounds, and where it was seen.
 
     It is the soak's; of a plain route, that of the last setting that was soaked, or else the best that was swept.
@@ -51,7 +51,7 @@ def speed(workload: WorkloadVerdict, scene: Scene) -> tuple[float, float, float,
     for metric, name in (("throughput_ratio", "decoding"), ("answer_throughput_ratio", "whole answers")):
         if seen := workload.measured.get(metric):
             return seen["center"], seen["lo"], seen["hi"], f"{name}, in the soak"
-    for one in scene.spreads:
+    for one in page.distributions:
         if one.workload == workload.name and one.ratio is not None:
             return *one.ratio, f"with {describe_setting(one.setting)}, in {one.source}"
     tried = [one for one in workload.choice.get("settings", ()) if one["ratio"]]

@@ -30,9 +30,9 @@ from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, junit, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
-from gatekeeper.report.data.page import scene
+from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
-from gatekeeper.report.otel import Live
+from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.after_soak import Following, follow
 from gatekeeper.run.load import SAMPLE_S, judge, load_case
 from gatekeeper.run.prepare import Prepared, as_frozen, frozen_artifacts, outlook, prepare, takes_real_time
@@ -164,7 +164,7 @@ class _Run:
         self._open.callback(self._events.close)
         self.segment = 1 + max((one.detail.get("segment", 0) for one in self._events.records), default=-1)
         self._sampler: host.Sampler | None = None
-        self._telemetry = Live(directory.path, self.slo.telemetry, self.observe)
+        self._telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
         self._desk: Desk | None = None
 
     def observe(self, kind: str, detail: dict[str, Any]) -> None:
@@ -337,7 +337,7 @@ class _Run:
             document = certificate_of(self.directory, self.ready.manifest, verdict, policy)
             self.directory.write(CERTIFICATE, certificate.render(document))
         self.directory.write("junit.xml", junit.render(verdict))
-        told = scene(
+        told = page_data(
             case,
             verdict,
             self._events.records,

@@ -19,7 +19,7 @@ from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.records import Event, Setting
 from gatekeeper.core.run_directory import RESTORE
 from gatekeeper.core.verdict import Finding, Verdict
-from gatekeeper.report.data.page import Scene, scene
+from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.run.stages.promote import POLICY
 
 SAMPLE_S = 1.0
@@ -121,12 +121,12 @@ def swept(path: Path) -> dict[str, Any]:
     return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
 
 
-def picture(path: Path) -> Scene:
+def picture(path: Path) -> PageData:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = run_directory.RunDirectory(path)
     case, manifest, events = _stored(directory)
     policy = path / POLICY
-    return scene(
+    return page_data(
         case,
         _concluded(case, path),
         events.records,

@@ -1,14 +1,12 @@
 """A scene written down by hand, so that what a reporter makes of it changes only when the reporter does."""
 
-from dataclasses import replace
-
 from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.data.distributions import STEPS, Curve, Spread
-from gatekeeper.report.data.page import Scene
-from gatekeeper.report.data.sweep import Row, Scatter, Setting
-from gatekeeper.report.data.timeline import Dot, Lane, Mark, Timeline, Window
-from tests.builders.scenes import MANIFEST, POLICY, PROMISES
+from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
+from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.sweep import SweepAnswer, SweepData, SweepSetting
+from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Window
+from tests.builders.scenes import MANIFEST, PROMISES
 from tests.builders.slo import slo
 
 DRAFTED = {"draft": "org/heavy", "num_draft_tokens": 4}
@@ -63,15 +61,19 @@ def curve(first: float, last: float) -> Curve:
     return Curve(24, values, (values[50], values[95], values[99]))
 
 
-SCATTER = Scatter(
+SWEEP = SweepData(
     (
-        Setting("baseline", "plain", {"draft": None}),
-        Setting("default", "candidate", DRAFTED),
+        SweepSetting("baseline", "plain", {"draft": None}),
+        SweepSetting("default", "candidate", DRAFTED),
     ),
     (
-        Row("easy", "baseline", "easy-1", 0, "plain", 40, "An answer.", None, (None, None, 20.0, 0.1, 0.06, None)),
-        Row("easy", "default", "easy-1", 0, "candidate", 40, "An answer.", None, (1.3, 1.2, 26.0, 0.11, 0.2, 0.8)),
-        Row("hard", "default", "hard-1", 0, "candidate", None, "", "timeout", (None,) * 6),
+        SweepAnswer(
+            "easy", "baseline", "easy-1", 0, "plain", 40, "An answer.", None, (None, None, 20.0, 0.1, 0.06, None)
+        ),
+        SweepAnswer(
+            "easy", "default", "easy-1", 0, "candidate", 40, "An answer.", None, (1.3, 1.2, 26.0, 0.11, 0.2, 0.8)
+        ),
+        SweepAnswer("hard", "default", "hard-1", 0, "candidate", None, "", "timeout", (None,) * 6),
     ),
     {("easy", "default", "throughput_ratio"): (1.3, 1.2, 1.4, 8)},
 )
@@ -87,23 +89,23 @@ TIMELINE = Timeline(
     ),
     (Window(0.0, 120.0, "easy", 0.8), Window(120.0, 240.0, "easy", 0.7)),
     (
-        Lane("memory_headroom", "B", ((0.0, 12e9), (300.0, 9e9), (600.0, 11e9)), 600),
-        Lane("swap_used", "B", ((0.0, 0.0), (600.0, 0.0)), 600),
-        Lane("memory_pressure_level", "1", ((0.0, 1.0), (300.0, 2.0), (600.0, 1.0)), 600),
-        Lane("thermal_level", "1", (), 600, "absent in 600 of 600 samples"),
+        HostLane("memory_headroom", "B", ((0.0, 12e9), (300.0, 9e9), (600.0, 11e9)), 600),
+        HostLane("swap_used", "B", ((0.0, 0.0), (600.0, 0.0)), 600),
+        HostLane("memory_pressure_level", "1", ((0.0, 1.0), (300.0, 2.0), (600.0, 1.0)), 600),
+        HostLane("thermal_level", "1", (), 600, "absent in 600 of 600 samples"),
     ),
     (Mark(30.0, "subject_died", "the subject died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
     3,
 )
-SCENE = Scene(
+SCENE = PageData(
     slo=slo(*PROMISES, why="A promise made by hand."),
     verdict=VERDICT,
     manifest=MANIFEST,
     policy=None,
     unfinished=None,
-    scatter=SCATTER,
-    spreads=(
-        Spread(
+    sweep=SWEEP,
+    distributions=(
+        Distributions(
             "easy",
             "soak-1",
             DRAFTED,
@@ -116,12 +118,4 @@ SCENE = Scene(
     ),
     timelines=(TIMELINE,),
     gaps=(Gap("easy: ttft ≤ 200 ms", "both sides", "about 96 canaries instead of 24"),),
-)
-PROMOTED = replace(
-    SCENE,
-    verdict=Verdict("made", "demo", "f" * 64, (replace(VERDICT.workloads[0], outcome="promoted", checks=CHECKS[:1]),)),
-    policy=POLICY,
-    scatter=Scatter(),
-    timelines=(),
-    gaps=(),
 )

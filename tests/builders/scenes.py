@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.records import Event, HostSample, Reading
 from gatekeeper.core.verdict import Verdict
-from gatekeeper.report.data.page import Scene, scene
+from gatekeeper.report.data.page import PageData, page_data
 from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
 from tests.builders.slo import SECOND, objective
 
@@ -82,11 +82,11 @@ HAPPENED = (
 )
 
 
-def staged(case: Case, *, finished: bool = True, policy: str | None = POLICY, **changes: Any) -> Scene:
+def staged(case: Case, *, finished: bool = True, policy: str | None = POLICY, **changes: Any) -> PageData:
     """Return the scene of a case; *changes* replace fields of its verdict."""
     verdict: Verdict = replace(conclude(case).verdict, **changes)
     happened = HAPPENED if finished else (*HAPPENED, event(210, "interrupted", segment=0))
-    return scene(case, verdict, happened, finished=finished, manifest=MANIFEST, policy=policy)
+    return page_data(case, verdict, happened, finished=finished, manifest=MANIFEST, policy=policy)
 
 
 def like_golden(name: str, text: str) -> None:

@@ -32,7 +32,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distributions:
     """A workload's distributions by metric (`ttft`, `itl`), then by arm (`plain`, `candidate`)."""
 
     workload: str
@@ -63,12 +63,12 @@ def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None
     return Curve(answers, tuple(at(step / STEPS) for step in range(STEPS + 1)), tuple(at(q) for q in QUANTILES))
 
 
-def spreads(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Spread, ...]:
+def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
     """Return each workload's distributions: of the last soak it speculated in, else of its best trial, else plain."""
     return tuple(found for workload in workloads if (found := _spread(case, workload)).curves)
 
 
-def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
+def _spread(case: Case, workload: WorkloadVerdict) -> Distributions:
     found: tuple[str, Mapping[str, object], PairedAnswers] | None = None
     for name, recorded in sorted(case.soaks.items()):
         settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
@@ -78,7 +78,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
     if found is None:
         found = _of_the_sweep(case, workload)
     if found is None:
-        return Spread(workload.name, "", {})
+        return Distributions(workload.name, "", {})
     source, setting, evidence = found
     # With both arms at hand each is read by plain decoding's own gap, as the metrics are.
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
@@ -90,7 +90,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Spread:
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
             if made is not None:
                 curves.setdefault(metric, {})[arm] = made
-    return Spread(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
+    return Distributions(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
 
 
 def _ratio(evidence: PairedAnswers) -> tuple[float, float, float] | None:

@@ -9,13 +9,13 @@ from gatekeeper.analysis.verdict.remedies import Gap, gaps
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
-from gatekeeper.report.data.distributions import Spread, spreads
-from gatekeeper.report.data.sweep import Scatter, scatter
+from gatekeeper.report.data.distributions import Distributions, distributions
+from gatekeeper.report.data.sweep import SweepData, sweep_data
 from gatekeeper.report.data.timeline import Timeline, timelines
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PageData:
     """Everything a page shows, computed."""
 
     slo: Slo
@@ -26,13 +26,13 @@ class Scene:
     """The content of policy.toml, None where nothing was promoted or graded back."""
     unfinished: str | None
     """How far the run came, where it did not end."""
-    scatter: Scatter
-    spreads: tuple[Spread, ...]
+    sweep: SweepData
+    distributions: tuple[Distributions, ...]
     timelines: tuple[Timeline, ...]
     gaps: tuple[Gap, ...]
 
 
-def scene(
+def page_data(
     case: Case,
     verdict: Verdict,
     happened: Sequence[Event],
@@ -40,16 +40,16 @@ def scene(
     finished: bool,
     manifest: Mapping[str, Any],
     policy: str | None,
-) -> Scene:
+) -> PageData:
     """Compute what a page shows of a run; *finished* tells whether its events were written to their end."""
-    return Scene(
+    return PageData(
         slo=case.slo,
         verdict=verdict,
         manifest=manifest,
         policy=policy,
         unfinished=None if finished else _reached(happened),
-        scatter=scatter(case, verdict.workloads),
-        spreads=spreads(case, verdict.workloads),
+        sweep=sweep_data(case, verdict.workloads),
+        distributions=distributions(case, verdict.workloads),
         timelines=timelines(case, verdict.transitions, happened),
         gaps=gaps(case.slo, verdict, resumable=not finished),
     )

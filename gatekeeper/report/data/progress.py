@@ -36,7 +36,7 @@ _READING: TypeAdapter[Reading] = TypeAdapter(Reading)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkloadRow:
     """One workload now: what it is decoded with, and its latest figures."""
 
     workload: str
@@ -57,7 +57,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Snapshot:
     """What there is to show at one instant. Times in seconds; None: not known."""
 
     slo: str
@@ -74,7 +74,7 @@ class Moment:
     over: float | None
     """How long the soak may last at most, once it is past its shortest duration."""
     faults: int
-    rows: tuple[Row, ...]
+    rows: tuple[WorkloadRow, ...]
     host: tuple[Gauge, ...]
 
 
@@ -105,11 +105,11 @@ class _Lane:
         if seen.drafted and seen.accepted is not None:
             self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> WorkloadRow:
         plain, drafting, rate = self.speeds.get(None), None, None
         if self.drafting is not None:
             drafting, rate = self.speeds.get(self.drafting), self.rates.get(self.drafting)
-        return Row(name, self.setting, _mean(plain), _mean(drafting), _mean(rate), self.answered)
+        return WorkloadRow(name, self.setting, _mean(plain), _mean(drafting), _mean(rate), self.answered)
 
 
 @dataclass(slots=True)
@@ -188,13 +188,13 @@ class Progress:
                 case "verdict":
                     self._enter({"stage": "done"})
 
-    def moment(self) -> Moment:
+    def moment(self) -> Snapshot:
         """Return what is to be shown now."""
         with self._lock:
             now, part = self._now(), self._part
             left = part.left(now)
             over = part.most if part.seconds is not None and left is None else None
-            return Moment(
+            return Snapshot(
                 slo=self._slo,
                 stage=self._stage,
                 part=part.name,

@@ -32,7 +32,7 @@ MOST_ROWS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepAnswer:
     """One answer of the sweep and its figures, None where it has none."""
 
     workload: str
@@ -48,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SweepSetting:
     """One trial of the sweep, as a reader finds it."""
 
     name: str
@@ -59,20 +59,20 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class SweepData:
     """The whole sweep: its trials, its answers, and the estimate of each metric by (workload, trial, metric)."""
 
-    settings: tuple[Setting, ...] = ()
-    rows: tuple[Row, ...] = ()
+    settings: tuple[SweepSetting, ...] = ()
+    rows: tuple[SweepAnswer, ...] = ()
     estimates: Mapping[tuple[str, str, str], tuple[float, float, float, int]] = field(default_factory=dict)
     """Centre, lower and upper bound, and the number of canaries."""
     left_out: int = 0
 
 
-def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
+def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
     """Take the sweep's records apart; the ratios' intervals are those the choice was made by."""
     records = {name: recorded.answers for name, recorded in case.sweep.items()}
-    rows: list[Row] = []
+    rows: list[SweepAnswer] = []
     estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
     for workload in workloads:
         canaries = {one.id: one for one in case.canaries[workload.name]}
@@ -86,24 +86,24 @@ def scatter(case: Case, workloads: Sequence[WorkloadVerdict]) -> Scatter:
             if one["ratio"] is not None:
                 estimates[workload.name, one["trial"], one["measure"]] = (one["ratio"], one["lo"], one["hi"], one["n"])
     settings = _settings(case.plan.trials)
-    kept = thinned(rows, MOST_ROWS)
-    return Scatter(settings, tuple(kept), estimates, len(rows) - len(kept))
+    kept = every_nth(rows, MOST_ROWS)
+    return SweepData(settings, tuple(kept), estimates, len(rows) - len(kept))
 
 
-def thinned(rows: Sequence[Row], most: int) -> list[Row]:
+def every_nth(rows: Sequence[SweepAnswer], most: int) -> list[SweepAnswer]:
     """Keep every n-th row so that at most *most* are left, and every fault."""
     step = -(-len(rows) // most) if rows else 1
     return [row for number, row in enumerate(rows) if number % step == 0 or row.fault is not None]
 
 
-def _settings(trials: Sequence[Trial]) -> tuple[Setting, ...]:
+def _settings(trials: Sequence[Trial]) -> tuple[SweepSetting, ...]:
     default = next((dict(one.setting) for one in trials if one.arm == "candidate"), {})
     found = []
     for one in trials:
         knobs = dict(one.setting)
         moved = [knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob)]
         found.append(
-            Setting(
+            SweepSetting(
                 one.name,
                 one.arm,
                 setting_document(one.setting) | _rest(one),
@@ -128,7 +128,7 @@ def _estimate(metric: str, evidence: PairedAnswers) -> tuple[float, float, float
     return near.center, near.lo, near.hi, near.n
 
 
-def _rows(trial: Trial, evidence: PairedAnswers) -> list[Row]:
+def _rows(trial: Trial, evidence: PairedAnswers) -> list[SweepAnswer]:
     together = BURST_SHARE * plain_gap(evidence)
     speed = partial(decode_rate, together_s=together)
     twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
@@ -155,7 +155,7 @@ def _rows(trial: Trial, evidence: PairedAnswers) -> list[Row]:
             acceptance_rate(answer),
         )
         rows.append(
-            Row(
+            SweepAnswer(
                 one.workload,
                 trial.name,
                 one.canary,

@@ -70,7 +70,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class HostLane:
     """One value of the host over time, or why it was not seen."""
 
     name: str
@@ -101,7 +101,7 @@ class Timeline:
     """What each workload was soaked at."""
     dots: tuple[Dot, ...]
     windows: tuple[Window, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[HostLane, ...]
     marks: tuple[Mark, ...]
     answers: int
     """How many there are; more than dots where they were thinned."""
@@ -137,7 +137,7 @@ class _Axis:
         return rounded(at)
 
 
-def wall(at: str) -> float | None:
+def wall_seconds(at: str) -> float | None:
     """Return the seconds since 1970 of a stamp; None where there is none."""
     try:
         return datetime.fromisoformat(at).timestamp()
@@ -162,7 +162,9 @@ def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
 def _timeline(
     case: Case, name: str, recorded: Sequence[Generation], transitions: Sequence[Transition], happened: Sequence[Event]
 ) -> Timeline | None:
-    answers = [(ended, one) for one in recorded if one.role is not Role.WARMUP and (ended := wall(one.at)) is not None]
+    answers = [
+        (ended, one) for one in recorded if one.role is not Role.WARMUP and (ended := wall_seconds(one.at)) is not None
+    ]
     if not answers:
         return None
     spans: dict[int, tuple[float, float]] = {}
@@ -171,7 +173,7 @@ def _timeline(
         begin, end = spans.get(one.segment, (sent, ended))
         spans[one.segment] = min(begin, sent), max(end, ended)
     axis = _Axis(list(spans.values()))
-    samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall(one.at)) is not None]
+    samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall_seconds(one.at)) is not None]
     settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
     gathered = {
         workload: evidence_of(case, SoakPlan(name, {workload: knobs}, knobs), workload)
@@ -208,7 +210,7 @@ def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window
         length = evidence.window_s
         begun: dict[int, float] = {}
         for one in sorted(successful(evidence.answers), key=lambda one: one.answer.sent_ns):
-            if (ended := wall(one.at)) is not None:
+            if (ended := wall_seconds(one.at)) is not None:
                 begun.setdefault(one.segment, ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9)
         for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
             if segment in begun and rate is not None:
@@ -223,7 +225,7 @@ def _lane(
     name: str,
     unit: str,
     worst: Callable[[Sequence[float]], float],
-) -> Lane:
+) -> HostLane:
     readings = [one.values.get(name) for _, one in samples]
     values = [
         (axis.place(at), value)
@@ -243,14 +245,14 @@ def _lane(
         if finite(one) is None
     )
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
-    return Lane(name, unit, points, len(samples), missing if samples else "no samples")
+    return HostLane(name, unit, points, len(samples), missing if samples else "no samples")
 
 
 def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
     """Return the events of a soak; those of another are left out by their name or by their time."""
     found = []
     for event in happened:
-        at, detail = wall(event.at), event.detail
+        at, detail = wall_seconds(event.at), event.detail
         if at is None or event.kind not in INCIDENTS or not axis.begin - 1 <= at <= axis.end + 1:
             continue
         if (event.kind == "begin" and not detail.get("segment")) or detail.get("soak", name) != name:
@@ -269,7 +271,7 @@ def _because(detail: Mapping[str, Any]) -> str:
 def _steps(transitions: Sequence[Transition], axis: _Axis) -> list[Mark]:
     found = []
     for step in transitions:
-        at = wall(step.at)
+        at = wall_seconds(step.at)
         if at is not None and axis.begin < at <= axis.end + 1:
             found.append(Mark(axis.place(at), "transition", f"{step.workload}: {step.because}"))
     return found

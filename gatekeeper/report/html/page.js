@@ -90,7 +90,7 @@
 
   const target = document.getElementById("sweep");
   if (!target) return;
-  const given = JSON.parse(document.getElementById("scatter").textContent);
+  const given = JSON.parse(document.getElementById("sweep-data").textContent);
   const [workload, knob, metric] = ["workload", "knob", "metric"].map((name) => document.getElementById(`pick-${name}`));
   const FIRST = 7; // where the figures of a row begin
 

@@ -11,15 +11,15 @@ from gatekeeper.core.text import describe_setting, last_part
 from gatekeeper.core.units import show, show_memory, show_seconds
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
 from gatekeeper.report import phrases, text
-from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.page import PageData
 from gatekeeper.report.html import charts, sections
 from gatekeeper.report.html.markup import Markup, breakable, cell, el, embedded, join, table
 
 
-def render(scene: Scene) -> str:
+def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its policy lets it load nothing."""
     style, script = _file("page.css"), _file("page.js")
-    title = f"{scene.verdict.slo}: {phrases.state(scene).replace('_', ' ')}"
+    title = f"{page.verdict.slo}: {phrases.state(page).replace('_', ' ')}"
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -32,17 +32,17 @@ def render(scene: Scene) -> str:
     )
     body = el(
         "body",
-        _hero(scene),
+        _hero(page),
         el(
             "main",
-            _glance(scene),
-            _gaps(scene.gaps),
-            _promises(scene),
-            *sections.sections(scene),
+            _glance(page),
+            _gaps(page.gaps),
+            _promises(page),
+            *sections.sections(page),
         ),
-        _foot(scene),
+        _foot(page),
         el("div", id="tip", role="status", hidden="hidden"),
-        embedded(sections.scatter(scene), "scatter"),
+        embedded(sections.sweep_document(page), "sweep-data"),
         el("script", Markup(script)),
     )
     text = f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
@@ -61,36 +61,36 @@ def _rules(style: str, script: str) -> str:
     return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
-def _hero(scene: Scene) -> Markup:
-    verdict, state = scene.verdict, phrases.state(scene)
+def _hero(page: PageData) -> Markup:
+    verdict, state = page.verdict, phrases.state(page)
     facts = [
         ("Exit code", str(verdict.exit_code)),
         ("Grade", verdict.grade),
-        ("Host", _host(scene)),
-        ("Target", _target(scene)),
-        ("Frozen", str(scene.manifest.get("frozen_at", "?"))[:16].replace("T", " ") + " UTC"),
-        ("Confidence", f"{scene.slo.confidence:.0%}, one-sided"),
+        ("Host", _host(page)),
+        ("Target", _target(page)),
+        ("Frozen", str(page.manifest.get("frozen_at", "?"))[:16].replace("T", " ") + " UTC"),
+        ("Confidence", f"{page.slo.confidence:.0%}, one-sided"),
     ]
     return el(
         "header",
         el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
         el("h1", _sign(state, class_="glyph"), state.replace("_", " ").capitalize()),
-        el("p", phrases.lede(scene), class_="lede"),
-        el("p", scene.slo.why, class_="dim") if scene.slo.why else None,
+        el("p", phrases.lede(page), class_="lede"),
+        el("p", page.slo.why, class_="dim") if page.slo.why else None,
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="facts"),
         class_=f"hero {state}",
     )
 
 
-def _host(scene: Scene) -> str:
-    host = scene.manifest.get("host", {})
+def _host(page: PageData) -> str:
+    host = page.manifest.get("host", {})
     memory = host.get("memory_bytes")
     parts = (host.get("chip"), show_memory(memory) if memory else None, host.get("platform"), host.get("os"))
     return " · ".join(str(part) for part in parts if part) or "unknown"
 
 
-def _target(scene: Scene) -> str:
-    subject = scene.slo.subject
+def _target(page: PageData) -> str:
+    subject = page.slo.subject
     name = last_part(subject.target) if subject.target else subject.url
     return f"{name or '?'} on {subject.backend}"
 
@@ -104,13 +104,13 @@ def _pill(state: str) -> Markup:
     return el("span", _sign(state), f" {state.replace('_', ' ')}", class_=f"pill {state}")
 
 
-def _glance(scene: Scene) -> Markup:
-    seen = [(one, phrases.speed(one, scene)) for one in scene.verdict.workloads]
+def _glance(page: PageData) -> Markup:
+    seen = [(one, phrases.speed(one, page)) for one in page.verdict.workloads]
     across = charts.scale([1.1, *(value for _, speed in seen if speed for value in speed[:3])], floor=0.0, log=False)
     rows = [_glance_row(one, speed, across) for one, speed in seen]
     heads = ("Workload", "Setting", "Speed against plain decoding", "Promises kept")
     parts = [table(heads, rows, "glance")]
-    if blended := text.routing(scene.verdict):
+    if blended := text.routing(page.verdict):
         parts.append(el("p", blended, class_="dim"))
     return el("section", el("h2", "At a glance"), *parts)
 
@@ -179,8 +179,8 @@ def _gaps(gaps: tuple[Gap, ...]) -> Markup:
     return el("section", el("h2", "What was not proven"), table(heads, rows, "gaps"))
 
 
-def _promises(scene: Scene) -> Markup:
-    verdict = scene.verdict
+def _promises(page: PageData) -> Markup:
+    verdict = page.verdict
     groups = [(one.name, one.checks) for one in verdict.workloads]
     groups += [("Host", verdict.host_checks)] if verdict.host_checks else []
     parts = []
@@ -217,11 +217,11 @@ def _promise(check: Check) -> Markup:
     )
 
 
-def _foot(scene: Scene) -> Markup:
-    version = scene.manifest.get("versions", {}).get("gatekeeper", "?")
-    soak = show_seconds(scene.slo.soak.duration)
+def _foot(page: PageData) -> Markup:
+    version = page.manifest.get("versions", {}).get("gatekeeper", "?")
+    soak = show_seconds(page.slo.soak.duration)
     text = (
         f"gatekeeper {version}. Every figure here follows from the records in the run directory: `gatekeeper judge "
-        f"RUN_DIR` derives the verdict again. Soak of at least {soak}; manifest {scene.verdict.manifest_sha256[:16]}."
+        f"RUN_DIR` derives the verdict again. Soak of at least {soak}; manifest {page.verdict.manifest_sha256[:16]}."
     )
     return el("footer", el("p", text, class_="dim"))

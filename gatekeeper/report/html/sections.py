@@ -7,8 +7,8 @@ from typing import Any
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve, Spread
-from gatekeeper.report.data.page import Scene
+from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve, Distributions
+from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import METRICS
 from gatekeeper.report.html import charts, soak
 from gatekeeper.report.html.charts import Line, Scale
@@ -17,26 +17,26 @@ from gatekeeper.report.html.markup import Markup, cell, el, join, table
 CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 
-def sections(scene: Scene) -> list[Markup]:
+def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the promises, those with nothing to show left out."""
     found = (
-        _sweep(scene),
-        _spreads(scene.spreads),
-        soak.section(scene),
-        _way(scene),
-        _findings(scene),
-        _policy(scene),
-        _manifest(scene),
+        _sweep(page),
+        _spreads(page.distributions),
+        soak.section(page),
+        _way(page),
+        _findings(page),
+        _policy(page),
+        _manifest(page),
     )
     return [one for one in found if one]
 
 
-def scatter(scene: Scene) -> dict[str, Any]:
+def sweep_document(page: PageData) -> dict[str, Any]:
     """Return what the page's script draws the sweep from; texts and names are held once and pointed to."""
-    seen = scene.scatter
+    seen = page.sweep
     names: dict[str, int] = {}
     texts: dict[str, int] = {}
-    workloads = [one.name for one in scene.verdict.workloads]
+    workloads = [one.name for one in page.verdict.workloads]
     trials = [one.name for one in seen.settings]
     rows = [
         [
@@ -61,9 +61,9 @@ def scatter(scene: Scene) -> dict[str, Any]:
             {"name": one, "unit": BY_NAME[one].unit, "says": BY_NAME[one].says, "ratio": BY_NAME[one].against_plain}
             for one in METRICS
         ],
-        "chosen": [_chosen(scene, one.setting) for one in scene.verdict.workloads],
+        "chosen": [_chosen(page, one.setting) for one in page.verdict.workloads],
         "ended": [
-            f"{one.outcome.replace('_', ' ')}: {describe_setting(one.setting)}" for one in scene.verdict.workloads
+            f"{one.outcome.replace('_', ' ')}: {describe_setting(one.setting)}" for one in page.verdict.workloads
         ],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *seen]
@@ -83,21 +83,19 @@ def _label(name: str, knobs: Mapping[str, Any]) -> str:
     return describe_setting(knobs)
 
 
-def _chosen(scene: Scene, setting: Mapping[str, Any]) -> int | None:
+def _chosen(page: PageData, setting: Mapping[str, Any]) -> int | None:
     """Return which trial of the sweep is the setting a workload ends in; None where the sweep did not try it alone."""
-    for number, one in enumerate(scene.scatter.settings):
+    for number, one in enumerate(page.sweep.settings):
         if one.arm == "candidate" and setting.get("draft") and setting.items() <= one.knobs.items():
             return number
     return None
 
 
-def _sweep(scene: Scene) -> Markup:
-    if not scene.scatter.rows:
+def _sweep(page: PageData) -> Markup:
+    if not page.sweep.rows:
         return Markup("")
     rest = (
-        f" {scene.scatter.left_out} answers more are not drawn; the intervals rest on all."
-        if scene.scatter.left_out
-        else ""
+        f" {page.sweep.left_out} answers more are not drawn; the intervals rest on all." if page.sweep.left_out else ""
     )
     key = (
         "Each dot is an answer: rest on it to see which. The bar is the estimate with its bounds. "
@@ -107,7 +105,7 @@ def _sweep(scene: Scene) -> Markup:
         el("label", name, el("select", id=f"pick-{name.lower()}", autocomplete="off"))
         for name in ("Workload", "Knob", "Metric")
     ]
-    tables = [_swept_table(one.name, one.choice) for one in scene.verdict.workloads if one.choice.get("settings")]
+    tables = [_swept_table(one.name, one.choice) for one in page.verdict.workloads if one.choice.get("settings")]
     return el(
         "section",
         el("h2", "The sweep"),
@@ -130,7 +128,7 @@ def _swept_table(name: str, choice: Mapping[str, Any]) -> Markup:
     return join(el("h3", name), table(heads, rows, "plainly"))
 
 
-def _spreads(spreads: Sequence[Spread]) -> Markup:
+def _spreads(spreads: Sequence[Distributions]) -> Markup:
     if not spreads:
         return Markup("")
     parts = []
@@ -179,8 +177,8 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
     return el("figure", el("figcaption", title), drawing, numbers)
 
 
-def _way(scene: Scene) -> Markup:
-    steps = scene.verdict.transitions
+def _way(page: PageData) -> Markup:
+    steps = page.verdict.transitions
     if not steps:
         return Markup("")
     told = [
@@ -195,8 +193,8 @@ def _way(scene: Scene) -> Markup:
     return el("section", el("h2", "The way down the ladder"), el("ol", *told, class_="told"))
 
 
-def _findings(scene: Scene) -> Markup:
-    if not scene.verdict.findings:
+def _findings(page: PageData) -> Markup:
+    if not page.verdict.findings:
         return Markup("")
     told = [
         el(
@@ -205,26 +203,26 @@ def _findings(scene: Scene) -> Markup:
             f": {one.detail}",
             el("span", one.advice, class_="dim note") if one.advice else None,
         )
-        for one in scene.verdict.findings
+        for one in page.verdict.findings
     ]
     return el("section", el("h2", "Findings"), el("ul", *told, class_="told"))
 
 
-def _policy(scene: Scene) -> Markup:
-    if scene.policy is None:
+def _policy(page: PageData) -> Markup:
+    if page.policy is None:
         text = "No policy was written: an unproven or unfinished run changes nothing."
         return el("section", el("h2", "The policy"), el("p", text))
     return el(
         "section",
         el("h2", "The policy"),
         el("p", "policy.toml, as it may be deployed:", class_="dim"),
-        el("pre", scene.policy),
+        el("pre", page.policy),
     )
 
 
-def _manifest(scene: Scene) -> Markup:
-    held = scene.manifest
-    rows = [("manifest", scene.verdict.manifest_sha256), ("SLO", f"{held['slo']['name']} {held['slo']['sha256'][:16]}")]
+def _manifest(page: PageData) -> Markup:
+    held = page.manifest
+    rows = [("manifest", page.verdict.manifest_sha256), ("SLO", f"{held['slo']['name']} {held['slo']['sha256'][:16]}")]
     rows += [("target", _model(held["target"]))] if held.get("target") else []
     rows += [("draft", _model(one)) for one in held.get("drafts", ())]
     rows += [

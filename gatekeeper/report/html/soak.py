@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show, show_seconds
-from gatekeeper.report.data.page import Scene
-from gatekeeper.report.data.timeline import Lane, Timeline
+from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.timeline import HostLane, Timeline
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, join
@@ -37,11 +37,11 @@ def legend() -> Markup:
     return el("p", *keys, class_="legend")
 
 
-def section(scene: Scene) -> Markup:
+def section(page: PageData) -> Markup:
     """Return every soak, or nothing where there was none."""
-    if not scene.timelines:
+    if not page.timelines:
         return Markup("")
-    names = [one.name for one in scene.verdict.workloads]
+    names = [one.name for one in page.verdict.workloads]
     options = [
         el("option", "all", value=""),
         *(el("option", name, value=str(number)) for number, name in enumerate(names)),
@@ -50,11 +50,11 @@ def section(scene: Scene) -> Markup:
         "div", el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off")), class_="pickers"
     )
     key = "The host's lanes are drawn by their worst readings. Move along a lane to read it."
-    parts = [_soak(scene, one, names) for one in scene.timelines]
+    parts = [_soak(page, one, names) for one in page.timelines]
     return el("section", el("h2", "The soak over time"), el("p", key, class_="dim"), picker, legend(), *parts)
 
 
-def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
+def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
     across = Scale(0.0, one.seconds or 1.0)
     marks = [(across.percent(mark.at), mark) for mark in one.marks]
 
@@ -65,12 +65,12 @@ def _soak(scene: Scene, one: Timeline, names: Sequence[str]) -> Markup:
         ]
 
     drawings = [_speeds(one, across, names, rules(130, numbered=True))]
-    drawings += [_acceptance(scene, one, across, names, rules(70))] if one.windows else []
+    drawings += [_acceptance(page, one, across, names, rules(70))] if one.windows else []
     last = next((lane.name for lane in reversed(one.lanes) if lane.points), None)
     for lane in (lane for lane in one.lanes if lane.points):
         foot = lane.name == last
         draw = _levels if lane.name in LEVELS else _amounts
-        drawings.append(draw(scene, lane, across, rules, foot=foot))
+        drawings.append(draw(page, lane, across, rules, foot=foot))
     told = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
@@ -113,11 +113,11 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
     return _titled("Decode speed, tok/s", drawing)
 
 
-def _acceptance(scene: Scene, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
     height, up = 70, Scale(0.0, 1.0)
     promised = {
         check.threshold
-        for workload in scene.verdict.workloads
+        for workload in page.verdict.workloads
         for check in workload.checks
         if check.metric == "acceptance_window_min" and check.bound == "at_least"
     }
@@ -142,12 +142,12 @@ def _acceptance(scene: Scene, one: Timeline, across: Scale, names: Sequence[str]
         over=over,
         label="Acceptance by window",
     )
-    return _titled(f"Acceptance, windows of {show_seconds(scene.slo.soak.window_s)}", drawing)
+    return _titled(f"Acceptance, windows of {show_seconds(page.slo.soak.window_s)}", drawing)
 
 
-def _amounts(scene: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+def _amounts(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
     height = 48
-    bounds = [check.threshold for check in scene.verdict.host_checks if check.metric == lane.name]
+    bounds = [check.threshold for check in page.verdict.host_checks if check.metric == lane.name]
     values = [value for _, value in lane.points]
     up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
     drawing = charts.plot(
@@ -167,7 +167,7 @@ def _amounts(scene: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: boo
     return _titled(_title(lane), drawing)
 
 
-def _levels(_: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+def _levels(_: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
     """Draw levels one above the other, however far apart their numbers are, up to the worst that was seen."""
     words = LEVELS[lane.name]
     levels = sorted(words)
@@ -192,7 +192,7 @@ def _levels(_: Scene, lane: Lane, across: Scale, rules: Rules, *, foot: bool) ->
     return _titled(_title(lane), drawing)
 
 
-def _title(lane: Lane) -> str:
+def _title(lane: HostLane) -> str:
     return LANES[lane.name] + (f" ({lane.missing})" if lane.missing else "")
 
 

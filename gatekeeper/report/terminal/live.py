@@ -18,7 +18,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
 from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.units import show_seconds
-from gatekeeper.report.data.progress import Moment, Progress, Row
+from gatekeeper.report.data.progress import Progress, Snapshot, WorkloadRow
 
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
@@ -164,12 +164,12 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
             told.fold(event)
             line = _line(event)
             if line is not None:
-                region.say(_drawn(console, Group(*hung(Text(line, style="dim"), console))))
+                region.say(_drawn(console, Group(*hanging_lines(Text(line, style="dim"), console))))
 
         yield observe
 
 
-def hung(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
+def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
     """Break a paragraph into lines, the later ones set in further than its first."""
     for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
         line.rstrip()
@@ -204,7 +204,7 @@ def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.
     return observe
 
 
-def _summed(now: Moment) -> list[str]:
+def _summed(now: Snapshot) -> list[str]:
     """Write a moment as one line."""
     words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
     for row in now.rows:
@@ -216,13 +216,13 @@ def _summed(now: Moment) -> list[str]:
     return [*words, ", ".join(gauge.says for gauge in now.host)] if now.host else words
 
 
-def _answers(now: Moment) -> str:
+def _answers(now: Snapshot) -> str:
     if now.of:
         return f"{now.answered}/{now.of} answers"
     return f"{now.answered} answers" if now.answered or now.share is not None else ""
 
 
-def _times(now: Moment) -> list[str]:
+def _times(now: Snapshot) -> list[str]:
     words = [counted(now.faults, "fault")] if now.faults else []
     if now.over is not None:
         return [*words, f"until every promise has enough answers, {_coarse(now.over)} at most"]
@@ -246,7 +246,7 @@ def _speed(speed: float | None) -> str:
     return f"{speed:.1f} tok/s" if speed < TENTHS else f"{speed:.0f} tok/s"
 
 
-def view(now: Moment, width: int, height: int) -> RenderableType:
+def view(now: Snapshot, width: int, height: int) -> RenderableType:
     """Draw a moment into *width* columns and *height* rows: no line is longer, none is there for nothing."""
     width = max(1, min(width, WIDEST))
     lines = [Text.assemble((printable(now.stage), "bold"), *([f": {printable(now.part)}"] if now.part else []))]
@@ -273,7 +273,7 @@ def _bar(share: float, width: int) -> Text:
     )
 
 
-def _lanes(rows: Sequence[Row], width: int) -> Table:
+def _lanes(rows: Sequence[WorkloadRow], width: int) -> Table:
     """Lay the workloads out: the less room there is, the fewer columns."""
     wide = width >= NARROW
     columns = WIDE_COLUMNS if wide else NARROW_COLUMNS

@@ -13,7 +13,7 @@ from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import text
-from gatekeeper.report.terminal.live import WIDEST, hung
+from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
 SPARE = ("TTFT delta", "acceptance", "promises")
@@ -75,7 +75,9 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
 
 def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
     """Print a paragraph whose later lines are indented like, or below, its first."""
-    for line in hung(Text.assemble((printable(about), "bold"), (printable(text), style)), console, indent=indent):
+    for line in hanging_lines(
+        Text.assemble((printable(about), "bold"), (printable(text), style)), console, indent=indent
+    ):
         console.print(line, soft_wrap=True)
 
 

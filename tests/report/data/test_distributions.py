@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, spreads
+from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, distributions
 from tests.builders.case import LOSING, bare
 from tests.builders.scenes import whole
 
@@ -55,7 +55,7 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
     """
     case = whole()
 
-    easy, hard = spreads(case, conclude(case).verdict.workloads)
+    easy, hard = distributions(case, conclude(case).verdict.workloads)
 
     assert ("soak-1", "sweep, default") == (easy.source, hard.source)
     for one in (easy, hard):
@@ -71,7 +71,7 @@ def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
     """
     case = whole()
 
-    _, hard = spreads(case, conclude(case).verdict.workloads)
+    _, hard = distributions(case, conclude(case).verdict.workloads)
 
     assert hard.ratio is not None
     assert hard.ratio[1] < 0.6 < hard.ratio[2] or pytest.approx(0.6, abs=0.02) == hard.ratio[0]
@@ -83,4 +83,4 @@ def test_nothing_recorded_has_no_distribution() -> None:
     """
     case = bare({"easy": LOSING})
 
-    assert () == spreads(case, ())
+    assert () == distributions(case, ())

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
-from gatekeeper.report.data.progress import Gauge, Moment, Progress
+from gatekeeper.report.data.progress import Gauge, Progress, Snapshot
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 10**9
@@ -49,7 +49,7 @@ def swept(count: int, each: float = 2.0, of: int = 100) -> list[Event]:
     ]
 
 
-def told(*events: Event, seconds_later: float = 0.0) -> Moment:
+def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
     """Return the moment after *events*, heard all at once, and after more seconds of this machine."""
     now = [1000.0]
     progress = Progress(lambda: now[0])

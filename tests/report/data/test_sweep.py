@@ -8,15 +8,15 @@ import pytest
 from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.analysis.verdict.case import Recorded
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, Row, scatter, thinned
+from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare
 from tests.builders.scenes import whole
 
 RATIO = METRICS.index("throughput_ratio")
 
 
-def row(number: int, fault: str | None = None) -> Row:
-    return Row("easy", "default", f"c-{number}", 0, "candidate", 10, "", fault, ())
+def row(number: int, fault: str | None = None) -> SweepAnswer:
+    return SweepAnswer("easy", "default", f"c-{number}", 0, "candidate", 10, "", fault, ())
 
 
 def test_every_answer_of_the_sweep_is_a_row() -> None:
@@ -24,7 +24,7 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
     As many rows as answers, each with its own figures: what a dot says is what was recorded.
     """
     case = whole()
-    seen = scatter(case, conclude(case).verdict.workloads)
+    seen = sweep_data(case, conclude(case).verdict.workloads)
 
     answers = [one for recorded in case.sweep.values() for one in recorded.answers]
     assert (len(answers), 0) == (len(seen.rows), seen.left_out)
@@ -44,7 +44,7 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     The interval is the one the setting was chosen by, and the ratios of its answers have its centre as their mean.
     """
     case = whole()
-    seen = scatter(case, conclude(case).verdict.workloads)
+    seen = sweep_data(case, conclude(case).verdict.workloads)
 
     ratios = [
         value for one in seen.rows if (one.workload, one.trial) == ("easy", "default") and (value := one.figures[RATIO])
@@ -61,7 +61,7 @@ def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
     The baseline has no ratio; the null arm beside it has, and it is 1.
     """
     case = whole()
-    seen = scatter(case, conclude(case).verdict.workloads)
+    seen = sweep_data(case, conclude(case).verdict.workloads)
 
     assert all(one.figures[RATIO] is None for one in seen.rows if one.trial == "baseline")
     assert ("easy", "baseline", "throughput_ratio") not in seen.estimates
@@ -77,7 +77,7 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
     broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].answers)
     made = replace(case, sweep={**case.sweep, trial: Recorded(broken)})
 
-    seen = scatter(made, conclude(made).verdict.workloads)
+    seen = sweep_data(made, conclude(made).verdict.workloads)
 
     assert {"timeout"} == {one.fault for one in seen.rows if one.trial == trial}
     assert all(one.figures[RATIO] is None for one in seen.rows)
@@ -89,12 +89,12 @@ def test_rows_are_thinned_evenly() -> None:
     """
     many = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
 
-    kept = thinned(many, MOST_ROWS)
+    kept = every_nth(many, MOST_ROWS)
 
     assert MOST_ROWS + 1 == len(kept)
     assert many[5] in kept
-    assert many[:7] == thinned(many[:7], MOST_ROWS)
-    assert [] == thinned([], MOST_ROWS)
+    assert many[:7] == every_nth(many[:7], MOST_ROWS)
+    assert [] == every_nth([], MOST_ROWS)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, .
     }
     case = bare({"easy": WINNING}, sweep=swept)
 
-    seen = scatter(case, conclude(case).verdict.workloads)
+    seen = sweep_data(case, conclude(case).verdict.workloads)
 
     assert moved == {one.moved for one in seen.settings if one.arm == "candidate"}
     assert {()} == {one.moved for one in seen.settings if one.arm == "plain"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gatekeeper.analysis.verdict.case import Recorded
 from gatekeeper.core.records import Event, Reading
 from gatekeeper.core.verdict import Transition
-from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines, wall
+from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines, wall_seconds
 from tests.builders.case import SOAK_S
 from tests.builders.scenes import event, samples, whole
 
@@ -132,7 +132,7 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
     timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].answers)
 
     assert () == timelines(replace(case, soaks={"soak-1": Recorded(timeless)}), (), ())
-    assert (None, None, 0.0) == (wall(""), wall("yesterday"), wall("1970-01-01T00:00:00Z"))
+    assert (None, None, 0.0) == (wall_seconds(""), wall_seconds("yesterday"), wall_seconds("1970-01-01T00:00:00Z"))
 
 
 def test_acceptance_is_drawn_by_window() -> None:
