@@ -12,12 +12,13 @@ import pytest
 
 from gatekeeper.analysis.verdict.case import Recorded
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Finding, Outcome
-from gatekeeper.report.data.page import Scene
+from gatekeeper.core.verdict import Finding, Outcome, Verdict
+from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.sweep import SweepData
 from gatekeeper.report.html import page
 from tests.builders.case import FAILING, LOSING, WINNING, bare
-from tests.builders.scene import PROMOTED, SCENE
-from tests.builders.scenes import MIXED, PROMISES, like_golden, samples, soaked, staged, whole
+from tests.builders.scene import SCENE
+from tests.builders.scenes import MIXED, POLICY, PROMISES, like_golden, samples, soaked, staged, whole
 from tests.builders.slo import generation, steady
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\u2028&\"'`${1}]]>-->"
@@ -58,11 +59,11 @@ class Document(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def mixed() -> Scene:
+def mixed() -> PageData:
     return staged(whole())
 
 
-def test_the_verdict_stands_before_everything_else(mixed: Scene) -> None:
+def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
     """
     Outcome, then per workload its setting, ratio with interval and why, before any promise or picture.
     """
@@ -82,7 +83,7 @@ def test_the_verdict_stands_before_everything_else(mixed: Scene) -> None:
     assert sorted(places) == places
 
 
-def test_it_holds_every_section(mixed: Scene) -> None:
+def test_it_holds_every_section(mixed: PageData) -> None:
     """
     Promises, sweep, distributions, soak, the way down, policy and manifest are all there.
     """
@@ -99,7 +100,7 @@ def test_it_holds_every_section(mixed: Scene) -> None:
     assert [] == [one for one in wanted if one not in text]
 
 
-def test_every_promise_has_its_value_its_bound_and_its_picture(mixed: Scene) -> None:
+def test_every_promise_has_its_value_its_bound_and_its_picture(mixed: PageData) -> None:
     """
     Each check is one row: what was promised, what was measured, an interval against its bound, and why.
     """
@@ -114,7 +115,7 @@ def test_every_promise_has_its_value_its_bound_and_its_picture(mixed: Scene) -> 
     assert [] == [one.metric for one in checks if one.metric.replace("_", "_ ") not in document.text]
 
 
-def test_it_loads_nothing(mixed: Scene) -> None:
+def test_it_loads_nothing(mixed: PageData) -> None:
     """
     No element points outside, no style and no script does, and the policy forbids it to whatever slipped through.
     """
@@ -129,7 +130,7 @@ def test_it_loads_nothing(mixed: Scene) -> None:
     assert "unsafe" not in str(policy)
 
 
-def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: Scene) -> None:
+def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageData) -> None:
     """
     The digests are of what the browser will find between the tags.
     """
@@ -142,7 +143,7 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: Scene) 
     assert [] == [one for one in digests if f"'sha256-{one}'".replace("'", "&#x27;") not in text]
 
 
-def hostile() -> Scene:
+def hostile() -> PageData:
     """Return a run in which every text that somebody else writes tries to break out."""
     case = whole()
 
@@ -284,7 +285,7 @@ def test_unproven_says_what_would_prove_it() -> None:
     assert "gatekeeper host` says what this host shows" in text
 
 
-def test_the_same_scene_is_the_same_page(mixed: Scene) -> None:
+def test_the_same_scene_is_the_same_page(mixed: PageData) -> None:
     """
     Nothing of the page depends on when or where it is made.
     """
@@ -301,12 +302,26 @@ def test_a_run_without_a_draft_is_a_page() -> None:
     assert "The manifest" in page.render(staged(case, policy=None))
 
 
-@pytest.mark.parametrize(("name", "scene"), [("page.html", SCENE), ("page-promoted.html", PROMOTED)])
-def test_the_page_is_as_it_was(name: str, scene: Scene) -> None:
+def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
+    """
+    With everything proven the page says so and shows the policy; a soak and a way down that were not are left out.
+    """
+    promoted = replace(SCENE.verdict.workloads[0], outcome="promoted", checks=SCENE.verdict.workloads[0].checks[:1])
+    verdict = Verdict("made", "demo", "f" * 64, (promoted,))
+
+    made = replace(SCENE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=())
+    text = Document(page.render(made)).text
+
+    wanted = ("Promoted", "this is a demo", "Nothing: every promise was measured", "1 of 1", "policy.toml, as it may")
+    absent = ("The sweep", "The soak over time", "The way down the ladder", "Findings")
+    assert ([], []) == ([one for one in wanted if one not in text], [one for one in absent if one in text])
+
+
+def test_the_page_is_as_it_was() -> None:
     """
     The whole body is compared with a stored one; style and script are files of their own and left out.
     """
-    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(scene), flags=re.DOTALL)
+    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(SCENE), flags=re.DOTALL)
     text = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
 
-    like_golden(name, text.replace("><", ">\n<"))
+    like_golden("page.html", text.replace("><", ">\n<"))
