@@ -23,8 +23,8 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, HostSample, Reading
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.verdict import Verdict
-from gatekeeper.run.requests import Desk
-from gatekeeper.run.stages.soak import Soak, soak
+from gatekeeper.run.requests import Client, SoakTask
+from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 
 STEADY = Profile(schema_=1, name="steady")
@@ -70,8 +70,8 @@ def _swept(
     residence = settings.residence_by(backend.restart_knobs)
     plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
     made: dict[str, list[Generation]] = defaultdict(list)
-    with Desk(backend, _ignore) as desk:
-        sweep(promised, plan, desk, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
+    with Client(backend, _ignore) as client:
+        sweep(promised, plan, client, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
     return plan, made
 
 
@@ -115,23 +115,15 @@ def _soak(
     def phase(name: str, stretch: int = 0, /) -> None:
         phases.append((backend.clock.now_ns(), name, stretch))
 
-    given = Soak(
-        slo=case.slo,
-        name=leg.name,
-        settings=leg.settings,
-        resident=leg.resident,
-        canaries=case.canaries,
-        profile=profile,
-        woven=backend.shares_process and case.slo.soak.concurrency == 1,
-        seed=case.seed,
-        segment=0,
-    )
-    with Desk(backend, _ignore) as desk:
+    task = SoakTask(case.slo, leg.name, leg.settings, leg.resident, case.canaries, case.seed, segment=0)
+    with Client(backend, _ignore) as client:
         soak(
-            given,
-            desk,
-            lambda: Desk(backend, _ignore),
+            task,
+            profile,
+            client,
+            lambda: Client(backend, _ignore),
             backend.clock,
+            woven=backend.shares_process and case.slo.soak.concurrency == 1,
             record=made.append,
             phase=phase,
             observe=_ignore,

@@ -72,6 +72,8 @@ class Manifest(_Frozen):
     profile: File
     versions: dict[str, str]
     host: dict[str, Any]
+    sample_interval: float = 1.0
+    """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
     findings: tuple[dict[str, str], ...] = ()
     """What the freeze stage noticed, as verdict.json writes findings."""
     doubts: tuple[str, ...] = ()

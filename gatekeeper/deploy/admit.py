@@ -16,8 +16,7 @@ from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.run import verify
-from gatekeeper.run.prepare import frozen_artifacts
-from gatekeeper.run.stages.freeze import host_doubts
+from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
 
@@ -117,7 +116,7 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
 def _present(given: Inputs) -> Present:
     """Hash what lies here now; every byte is read again, for a remembered digest proves nothing about now."""
     try:
-        _, target, drafts, _ = frozen_artifacts(given, afresh=True)
+        models = freeze_models(given, afresh=True)
         subject = given.slo.subject
         script = sha256((given.base / subject.script).read_bytes()) if subject.script is not None else None
     except InputError as error:
@@ -125,7 +124,7 @@ def _present(given: Inputs) -> Present:
     except OSError as error:
         hint = "the gate has to read every file of the models"
         raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
-    return Present(target, tuple(drafts), {n: file for n, file in given.files.items() if n != "slo"}, script)
+    return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
 
 
 def _newest(found: Sequence[Path], given: Inputs, present: Present, answer: Admission, *, only: bool) -> _Candidate:

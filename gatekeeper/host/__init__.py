@@ -6,12 +6,13 @@ from gatekeeper.host.host_lock import OWNER, occupant, occupied, this_owner
 from gatekeeper.host.live import document, watch
 from gatekeeper.host.load import background
 from gatekeeper.host.platforms import PLATFORMS
-from gatekeeper.host.sampler import Sampler
+from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler
 
 __all__ = [
     "NEEDS",
     "OWNER",
     "PLATFORMS",
+    "SAMPLE_INTERVAL_S",
     "Sampler",
     "background",
     "conditions",

@@ -11,6 +11,8 @@ from gatekeeper.host.platforms import sources as sources_of
 from gatekeeper.host.poller import Panel
 from gatekeeper.host.sources import Source
 
+SAMPLE_INTERVAL_S = 1.0
+"""How often the host is sampled. A run freezes it in its manifest: a change here spoils no stored run."""
 GRACE_SHARE, GRACE_MOST = 0.4, 0.5
 """A sample waits for its tools for a share of the interval, and never longer than half a second."""
 
@@ -28,7 +30,7 @@ class Sampler:
         clock: Clock,
         pids: Callable[[], Sequence[int]],
         record: Callable[[HostSample], None],
-        interval: float = 1.0,
+        interval: float = SAMPLE_INTERVAL_S,
         phase: str = "",
         sources: Sequence[Source] | None = None,
     ) -> None:

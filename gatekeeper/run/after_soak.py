@@ -1,47 +1,44 @@
-"""What follows a soak: near-ties read, answers from a warm cache, first tokens drawn; each in a file of its own."""
+"""The passes after a soak: near-ties read, answers from a warm cache, first tokens first_token_workloads; each in its own file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, partings_of
-from gatekeeper.core.inputs import Inputs
-from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.run_directory import Appender, Kind, RunDirectory
-from gatekeeper.run.requests import Desk, Errand
-from gatekeeper.run.stages.first_tokens import draw
+from gatekeeper.core.records import Generation
+from gatekeeper.core.run_directory import Appender, Kind
+from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.requests import SoakTask
+from gatekeeper.run.stages.first_tokens import sample_first_tokens
 from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.warm_cache import warm
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
-    """A run whose soak is over, and what it needs to go on."""
-
-    inputs: Inputs
-    backend: Backend
-    directory: RunDirectory
-    segment: int
-    observe: Callable[[str, dict[str, Any]], None]
-
-    def desk(self, *, cache: bool = False) -> Desk:
-        """Return a desk of its own for one pass."""
-        return Desk(self.backend, self.observe, self.segment, cache=cache)
-
-
-def follow(run: Following, leg: SoakPlan, case: Case) -> None:
+def after_soak(run: ActiveRun, leg: SoakPlan, case: Case) -> None:
     """Do what is still missing after the soak of *leg*; nothing here is timed, and a finished file stays as it is."""
-    _read_ties(run, leg, case)
-    _ask_warm(run, leg, case)
-    _draw(run, leg, case)
+    task, backend = run.task(leg), run.backend
+    if partings := partings_of(case, leg):
+        with _pass(run, run.directory.ties(leg.ties), "near-ties", leg) as ties:
+            if ties is not None:
+                client = run.client if Sight.LOGITS in backend.sight else None
+                before = tuple(ties.records)
+                read_ties(task, partings, client, backend.clock, before=before, record=ties, observe=run.observe)
+    if names := warm_cache_workloads(run.slo, leg.settings):
+        with _pass(run, run.directory.answers(leg.warm), "warm cache", leg) as file:
+            if file is not None:
+                part = _part(task, names, file)
+                warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
+    if names := first_token_workloads(run.slo, leg.settings):
+        with _pass(run, run.directory.answers(leg.draws), "distribution", leg) as file:
+            if file is not None:
+                sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
 
 
 @contextmanager
-def _pass(run: Following, file: Appender[Kind], stage: str, leg: SoakPlan) -> Iterator[Appender[Kind] | None]:
+def _pass(run: ActiveRun, file: Appender[Kind], stage: str, leg: SoakPlan) -> Iterator[Appender[Kind] | None]:
     """Yield the file of a pass, None if it is finished; finish it where the pass went through."""
     with closing(file):
         if file.finished:
@@ -52,47 +49,6 @@ def _pass(run: Following, file: Appender[Kind], stage: str, leg: SoakPlan) -> It
         file.finish()
 
 
-def _read_ties(run: Following, leg: SoakPlan, case: Case) -> None:
-    partings = partings_of(case, leg)
-    if not partings:
-        return
-    with _pass(run, run.directory.ties(leg.ties), "near-ties", leg) as file:
-        if file is not None:
-            read_ties(
-                run.inputs.slo,
-                partings,
-                leg.settings,
-                run.inputs.canaries,
-                run.desk if Sight.LOGITS in run.backend.sight else None,
-                run.backend.clock,
-                segment=run.segment,
-                before=tuple(file.records),
-                record=file,
-                observe=run.observe,
-            )
-
-
-def _ask_warm(run: Following, leg: SoakPlan, case: Case) -> None:
-    slo = run.inputs.slo
-    names = warm_cache_workloads(slo, leg.settings)
-    if not names:
-        return
-    settings = {name: leg.settings[name] for name in names}
-    with _pass(run, run.directory.answers(leg.warm), "warm cache", leg) as file:
-        if file is not None:
-            before = tuple(file.records)
-            task = Errand(slo, leg.name, settings, leg.resident, run.inputs.canaries, case.seed, before)
-            warm(task, run.desk, lambda: run.desk(cache=True), record=file, observe=run.observe)
-
-
-def _draw(run: Following, leg: SoakPlan, case: Case) -> None:
-    slo = run.inputs.slo
-    names = first_token_workloads(slo, leg.settings)
-    if not names:
-        return
-    settings = {name: leg.settings[name] for name in names}
-    with _pass(run, run.directory.answers(leg.draws), "distribution", leg) as file:
-        if file is not None:
-            before = tuple(file.records)
-            task = Errand(slo, leg.name, settings, leg.resident, run.inputs.canaries, case.seed, before)
-            draw(task, run.desk, record=file, observe=run.observe)
+def _part(task: SoakTask, names: tuple[str, ...], file: Appender[Generation]) -> SoakTask:
+    """Return the task of some of its workloads, with what was recorded of it already."""
+    return replace(task, settings={name: task.settings[name] for name in names}, before=tuple(file.records))

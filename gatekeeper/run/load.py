@@ -22,9 +22,6 @@ from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.run.stages.promote import POLICY
 
-SAMPLE_S = 1.0
-"""The host is sampled at 1 Hz."""
-
 
 def fixed_in(directory: run_directory.RunDirectory) -> Setting | None:
     """Return the setting that was soaked without a sweep, if that is what the run is."""
@@ -70,7 +67,7 @@ def load_case(
         draws={name: one for name, one in draws.items() if not (live and one.trouble)},
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
-        interval=SAMPLE_S,
+        interval=manifest.sample_interval,
         conditions=_conditions_in(events.records),
         weights={one.name: given.profile.weight(one.name, one.tier) for one in given.slo.workload},
         findings=tuple(

@@ -1,30 +1,29 @@
-"""The probe: "will it help on this machine?" in about thirty seconds, without a soak and without a policy."""
+"""`gatekeeper probe`: does a draft help on this machine? About thirty seconds, no soak, no policy."""
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from gatekeeper import host
-from gatekeeper.analysis.plan import settings
-from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.plan.settings import setting_document
+from gatekeeper.analysis.plan import sweep_plan
+from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.sweep import quick_probe
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
-from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
+from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
+from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import Prepared, prepare, takes_real_time
-from gatekeeper.run.requests import Desk
+from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 
 TOKENS = 48
@@ -34,7 +33,7 @@ DRAFT_LENGTH = 4
 CANARIES = ("json", "chat")
 """Shipped canaries to probe with where none are given: one kind easy to guess, one hard."""
 SIZED = ("sweep.", "soak.concurrency")
-"""Complaints that stop a probe: what the backend can not do at all. Promises are not judged here."""
+"""Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged here."""
 
 
 def probe(
@@ -52,17 +51,19 @@ def probe(
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         remark = stack.enter_context(host.occupied(path.absolute().name)) if takes_real_time(small) else None
-        ready = prepare(small, path / "logs", refuse=False)
-        for one in ready.complaints:
+        prepared = prepare(small, path / "logs", measuring=False)
+        for one in prepared.complaints:
             if one.weight == "never" and one.about.startswith(SIZED):
                 raise UnprovableError(f"{one.about}: {one.message}", hint=one.hint)
         directory = run_directory.RunDirectory.open(path, resume=False)
         stack.callback(directory.close)
-        directory.write("manifest.json", ready.text)
+        directory.write("manifest.json", prepared.text)
         for name, text in given.texts.items():
             directory.write(name, text)
-        asked = _Probe(ready, directory, observers, seconds, stack, remark)
-        document = asked.document(again, kept=out)
+        measured = _Probe(prepared, directory, observers, seconds)
+        stack.callback(measured.close)
+        measured.run(remark)
+        document = measured.document(again, kept=out)
         directory.write("probe.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return document
 
@@ -101,7 +102,7 @@ def _place(model: str) -> str:
 
 def _small(slo: Slo) -> Slo:
     """Keep the default setting and the default conditions; sweep nothing."""
-    base = settings.defaults(slo)
+    base = defaults(slo)
     if not any(base.get(knob) for knob in DRAFT_LENGTHS):
         base["num_draft_tokens"] = DRAFT_LENGTH
     still: dict[str, Any] = dict.fromkeys((*CHOSEN, *CONDITIONS), ())
@@ -117,73 +118,56 @@ def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """The canaries from one number to the next, of the workloads that are not decided."""
-
-    begin: int
-    end: int
-    workloads: tuple[Workload, ...]
-
-
 class _Probe:
-    """Asks in slices until every workload is decided or the time is over."""
+    """Sends requests in parts until every workload is decided or the time is over."""
 
     def __init__(
-        self,
-        ready: Prepared,
-        directory: run_directory.RunDirectory,
-        observers: Sequence[Observer],
-        seconds: float,
-        stack: ExitStack,
-        remark: str | None,
+        self, prepared: Prepared, directory: run_directory.RunDirectory, observers: Sequence[Observer], seconds: float
     ) -> None:
-        self._ready, self._seconds, self._observers = ready, seconds, observers
-        self._slo, self._backend, self._canaries = ready.inputs.slo, ready.backend, ready.inputs.canaries
-        self._files = {trial.name: directory.answers(trial.file) for trial in ready.plan.trials}
+        self._prepared, self._seconds = prepared, seconds
+        self._slo, self._backend, self._canaries = prepared.inputs.slo, prepared.backend, prepared.inputs.canaries
+        self._files = {trial.name: directory.answers(trial.file) for trial in prepared.plan.trials}
         self._events = directory.events()
-        stack.callback(self._events.close)
-        for file in self._files.values():
-            stack.callback(file.close)
+        self._observe = EventRecorder(self._events, self._backend.clock, observers)
+        self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
         self._found: dict[str, quick_probe.ProbeResult] = {}
         self._begun = self._backend.clock.now_ns()
+        self._took = 0.0
+
+    def close(self) -> None:
+        """Close the record files."""
+        self._events.close()
+        for file in self._files.values():
+            file.close()
+
+    def run(self, remark: str | None) -> None:
+        """Measure; *remark* is what is odd about the host's lock."""
         if remark is not None:
             self._observe("warning", {"about": "the host", "because": remark})
         settings = {"default": dict(self._setting)}
-        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": seconds})
-        with Desk(self._backend, self._observe) as desk, host.keep_awake():
-            self._ask(desk)
+        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": self._seconds})
+        with Client(self._backend, self._observe) as client, host.keep_awake():
+            self._measure(client)
         self._took = self._elapsed()
         for file in self._files.values():
             file.finish()
         self._events.finish()
 
-    @property
-    def _setting(self) -> tuple[tuple[str, Any], ...]:
-        return next(trial.setting for trial in self._ready.plan.trials if trial.arm == "candidate")
-
     def _elapsed(self) -> float:
         return (self._backend.clock.now_ns() - self._begun) / 1e9
 
-    def _observe(self, kind: str, detail: dict[str, Any]) -> None:
-        event = Event(stamp(self._backend.clock.wall()), kind, detail)
-        if kind not in RECORDED_ELSEWHERE:
-            self._events(event)
-        for observer in self._observers:
-            observer(event)
-
-    def _ask(self, desk: Desk) -> None:
-        """Ask slice after slice, and look at each of the planned counts."""
-        # Arms that share a process cost nothing to alternate; others are asked in blocks, a restart each.
+    def _measure(self, client: Client) -> None:
+        """Sweep part after part, and look at the records after each of the planned counts."""
+        # Arms that share a process cost nothing to alternate; others are measured in blocks, a restart each.
         fine = self._backend.shares_process and self._slo.soak.concurrency == 1
         stops = list(range(1, quick_probe.MOST_CANARIES + 1)) if fine else list(quick_probe.LOOKS)
         begin = 0
         for end in stops:
             left = [one for one in self._slo.workload if not self._decided(one.name)]
             more = tuple(one for one in left if len(self._canaries[one.name]) > begin)
-            if not more or desk.lost:
+            if not more or client.gave_up:
                 break
-            self._sweep(_Slice(begin, end, more), desk, warm=begin == 0 or not fine)
+            self._sweep(begin, end, more, client, warm=begin == 0 or not fine)
             begin = end
             if self._elapsed() * (end + 1) / end > self._seconds:
                 break
@@ -194,41 +178,37 @@ class _Probe:
     def _decided(self, workload: str) -> bool:
         return workload in self._found and self._found[workload].word != "unclear"
 
-    def _sweep(self, part: _Slice, desk: Desk, *, warm: bool) -> None:
-        slo = self._slo.model_copy(
-            update={
-                "workload": part.workloads,
-                "sweep": self._slo.sweep.model_copy(update={"warmups": int(warm)}),
-            }
-        )
-        plan = planning.sweep_plan(
+    def _sweep(self, begin: int, end: int, workloads: tuple[Workload, ...], client: Client, *, warm: bool) -> None:
+        """Measure canaries *begin* to *end* of the workloads that are not decided."""
+        knobs = self._slo.sweep.model_copy(update={"warmups": int(warm)})
+        slo = self._slo.model_copy(update={"workload": workloads, "sweep": knobs})
+        plan = sweep_plan.sweep_plan(
             slo,
-            {one.name: self._canaries[one.name][part.begin : part.end] for one in part.workloads},
+            {one.name: self._canaries[one.name][begin:end] for one in workloads},
             shares_process=self._backend.shares_process,
             residence=self._backend.residence,
-            seed=self._ready.plan.seed + part.begin,
+            seed=self._prepared.plan.seed + begin,
         )
 
         def record(made: Generation) -> None:
             self._files[made.trial](made)
 
-        sweep(slo, plan, desk, record=record, before={}, observe=self._observe)
+        sweep(slo, plan, client, record=record, before={}, observe=self._observe)
 
-    def _look(self, asked: int) -> None:
-        """Look at what is not decided, unless the last look saw the same answers."""
+    def _look(self, count: int) -> None:
+        """Look at what is not decided after *count* canaries, unless the last look saw the same answers."""
         records = {name: tuple(file.records) for name, file in self._files.items()}
-        plan = replace(self._ready.plan, seed=seed_of(self._ready.sha256))
+        plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:
             by_id = {one.id: one for one in self._canaries[workload.name]}
-            count, before = min(asked, len(by_id)), self._found.get(workload.name)
-            if self._decided(workload.name) or (before is not None and before.looks[-1] == count):
+            seen, before = min(count, len(by_id)), self._found.get(workload.name)
+            if self._decided(workload.name) or (before is not None and before.looks[-1] == seen):
                 continue
-            found = quick_probe.probe_result(self._slo, plan, records, workload.name, by_id, count, before)
+            found = quick_probe.probe_result(self._slo, plan, records, workload.name, by_id, seen, before)
             self._found[workload.name] = found
 
     def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""
-        answers: Mapping[str, quick_probe.ProbeResult] = self._found
         return {
             "schema": 1,
             "slo": self._slo.name,
@@ -238,8 +218,8 @@ class _Probe:
             "tokens_at_most": TOKENS,
             "workloads": {
                 name: found.document() | {"next": quick_probe.next_step_text(found, self._took, again)}
-                for name, found in answers.items()
+                for name, found in self._found.items()
             },
-            "notes": [f"{one.about}: {one.message}" for one in self._ready.complaints if one.about == "memory"],
+            "notes": [f"{one.about}: {one.message}" for one in self._prepared.complaints if one.about == "memory"],
             "run": str(kept) if kept is not None else None,
         }

@@ -164,7 +164,7 @@ def take(slo_path: Path) -> dict[str, Any]:
     if any("digest" not in one for one in document["models"].values()):
         return document
     try:
-        ready = prepare(given, Path("logs"), refuse=False)
+        ready = prepare(given, Path("logs"), measuring=False)
     except GatekeeperError as error:
         return document | {"refused": _told(error)}
     return document | {

@@ -1,12 +1,23 @@
 """The freeze: everything a verdict depends on is written down before the first token."""
 
+import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gatekeeper import __version__, host
+from gatekeeper.backends import own_drafts
+from gatekeeper.backends.models import artifacts
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.files import HashCache, user_hash_cache
+from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import File, Manifest, Model
+from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.slo import Host, Slo
+from gatekeeper.core.slo import Host
 from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.core.verdict import Finding
 
@@ -14,37 +25,65 @@ MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware keep a few percent of the memory a machine is sold with."""
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenModels:
+    """The models of an SLO as they lie on disk; empty for the scripted backend, which has none."""
+
+    folders: dict[str, Path]
+    target: Model | None = None
+    drafts: tuple[Model, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What is odd about the pairs."""
+
+
+def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:
+    """Find and hash the target and the drafts; *afresh* reads every byte and believes no remembered digest."""
+    subject = inputs.slo.subject
+    if subject.backend == "scripted":
+        return FrozenModels({})
+    hashes = HashCache(None if afresh else user_hash_cache())
+    names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
+    folders = {name: artifacts.find(name, inputs.base, subject.backend) for name in (subject.target, *names)}
+    target = artifacts.freeze(subject.target, folders[subject.target], hashes)
+    drafts = tuple(artifacts.freeze(name, folders[name], hashes) for name in names)
+    findings = tuple(finding for draft in drafts for finding in artifacts.check_pair(target, draft))
+    return FrozenModels(folders, target, drafts, findings)
+
+
 def freeze(
-    slo: Slo,
-    *,
-    inputs: Mapping[str, File],
-    target: Model | None,
-    drafts: Sequence[Model],
+    inputs: Inputs,
+    models: FrozenModels,
     backend: Backend,
     sight: Sight,
-    versions: Mapping[str, str],
-    host: Mapping[str, Any],
-    findings: Sequence[Finding],
-    frozen_at: str,
+    here: Mapping[str, Any],
+    findings: Sequence[Finding] = (),
 ) -> Manifest:
-    """Return the manifest; `inputs` holds the SLO, the profile, and one file a workload under its name."""
+    """Return the manifest; *here* holds the host's facts, *findings* what the first requests showed."""
+    slo, files = inputs.slo, inputs.files
+    versions = {
+        "gatekeeper": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        **backend.versions(),
+    }
     return Manifest(
-        slo=inputs["slo"],
+        slo=files["slo"],
         backend=backend.name,
         shares_process=backend.shares_process,
         streams=backend.streams,
         restart_knobs=tuple(backend.restart_knobs),
         sight=tuple(sorted(str(flag.name) for flag in sight)),
-        target=target,
-        drafts=tuple(drafts),
+        target=models.target,
+        drafts=models.drafts,
         sampling=slo.sampling.model_dump(mode="json"),
-        canaries={workload.name: inputs[f"workload {workload.name}"] for workload in slo.workload},
-        profile=inputs["profile"],
+        canaries={workload.name: files[f"workload {workload.name}"] for workload in slo.workload},
+        profile=files["profile"],
         versions=dict(sorted(versions.items())),
-        host=dict(host),
-        findings=tuple({**finding.document()} for finding in findings),
-        doubts=tuple(host_doubts(slo.host, host)) if "host" in slo.model_fields_set else (),
-        frozen_at=frozen_at,
+        host=dict(here),
+        sample_interval=host.SAMPLE_INTERVAL_S,
+        findings=tuple(finding.document() for finding in (*models.findings, *findings)),
+        doubts=tuple(host_doubts(slo.host, here)) if "host" in slo.model_fields_set else (),
+        frozen_at=stamp(backend.clock.wall()),
     )
 
 

@@ -3,26 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, SweepRequest, Trial
 from gatekeeper.analysis.sweep.early_stop import EarlyStops, early_stops
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
-from gatekeeper.run.requests import Desk, Request
-
-Observe = Callable[[str, dict[str, object]], None]
+from gatekeeper.run.requests import Client, Observe, Request, build_request
 
 
 def sweep(
     slo: Slo,
     plan: SweepPlan,
-    desk: Desk,
+    client: Client,
     *,
     record: Callable[[Generation], None],
     before: Mapping[str, Sequence[Generation]],
     observe: Observe,
 ) -> None:
-    """Ask every step of the plan that is not answered *before* (records by trial) and still wanted.
+    """Request every step of the plan that *before* (records by trial) lacks and that is still wanted.
 
     Each answer is recorded before the next. What is wanted follows from the records of earlier stretches alone, so a
     resumed sweep leaves out what an uninterrupted one does; a block without a missing answer does not even start its
@@ -45,36 +42,36 @@ def sweep(
         if not missing:
             continue
         observe("block", {"block": block.name, "resident": dict(block.resident), "answers": len(missing)})
-        if desk.open(block.resident):
+        if client.open(block.resident):
             warm.clear()
         cold = [trial for trial in block.trials if trial.name not in warm]
-        desk.ask_all(_warmups(slo, cold, missing), 1, note)
+        client.send_all(_warmups(slo, cold, missing), 1, note)
         warm |= {step.trial.name for step in missing}
         for group in _groups(block, missing):
             requests = (_request(slo, step, block.concurrency) for step in group)
-            desk.ask_all(requests, block.concurrency, note)
+            client.send_all(requests, block.concurrency, note)
 
 
 def _wanted(
     slo: Slo, plan: SweepPlan, seen: Mapping[str, Sequence[Generation]], observe: Observe
 ) -> Iterator[tuple[Block, list[SweepRequest]]]:
-    """Yield each block with what is still wanted of it; between two stretches the records are looked at."""
-    told = dict[str, EarlyStops]()
+    """Yield each block with what is still wanted of it; the records are looked at between two stretches."""
+    known = dict[str, EarlyStops]()
     for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
         found = {one.name: early_stops(slo, plan, seen, one.name, stretch) for one in slo.workload}
-        _tell(told, found, observe)
+        _report_stops(known, found, observe)
         for block in blocks:
             yield block, [step for step in block.steps if found[step.workload].wants(block, step.trial)]
 
 
-def _tell(told: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe) -> None:
-    """Say which trials stopped since the last look, and why."""
+def _report_stops(known: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe) -> None:
+    """Report which trials stopped since the last look, and why."""
     for workload, now in found.items():
-        known = told[workload].stops if workload in told else {}
+        before = known[workload].stops if workload in known else {}
         for trial, stop in now.stops.items():
-            if trial not in known:
+            if trial not in before:
                 observe("stopped", {"workload": workload, "trial": trial, **stop.document()})
-        told[workload] = now
+        known[workload] = now
 
 
 def _groups(block: Block, steps: list[SweepRequest]) -> Iterator[list[SweepRequest]]:
@@ -95,16 +92,15 @@ def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[SweepRequest]) -> It
 
 
 def _request(slo: Slo, step: SweepRequest, concurrency: int, *, warmup: bool = False) -> Request:
-    trial: Trial = step.trial
-    return Request(
-        trial=trial.name,
-        key=f"warmup:{step.key}" if warmup else step.key,
-        workload=step.workload,
-        canary=step.canary,
-        arm=trial.arm,
-        setting=trial.setting,
-        sampling=sampling_for(slo, step.canary, trial.setting, concurrency),
-        role=Role.WARMUP if warmup else Role.MEASURED,
+    return build_request(
+        slo,
+        step.trial.name,
+        f"warmup:{step.pair}" if warmup else step.pair,
+        step.workload,
+        step.canary,
+        step.trial.arm,
+        step.trial.setting,
+        Role.WARMUP if warmup else Role.MEASURED,
         repeat=step.repeat,
         pair=step.pair,
         concurrency=concurrency,

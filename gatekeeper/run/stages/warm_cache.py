@@ -1,4 +1,4 @@
-"""The warm cache: the canaries asked again as deployed, repeated and as the second turn of a conversation."""
+"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,54 +9,54 @@ from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.soak_schedule import WARM_REPEATS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Setting
-from gatekeeper.run.requests import Desk, Errand, Observe, Request, ask_missing, request
+from gatekeeper.run.requests import Client, Observe, Request, SoakTask, build_request, send_missing
 
 TOGETHER = 4
 """Canaries shuffled together: with their second turns 8 prompts, so that mlx_lm.server's 10 cached ones hold them."""
 
 WITHOUT = frozenset({"temperature", "concurrency"})
-GREEDY = {"temperature": 0.0, "seed": None}
-"""Whatever the SLO promises for: only greedy answers, each alone, can be compared one by one."""
+GREEDY: dict[str, Any] = {"temperature": 0.0, "seed": None}
+"""Whatever the SLO samples with: only greedy answers, one at a time, can be compared one by one."""
 
 
 def warm(
-    given: Errand,
-    plain_desk: Callable[[], Desk],
-    warm_desk: Callable[[], Desk],
+    task: SoakTask,
+    plain_client: Callable[[], Client],
+    warm_client: Callable[[], Client],
     *,
     record: Callable[[Generation], None],
     observe: Observe,
 ) -> None:
-    """Ask plain decoding with the cache off, then the candidate with the cache on, greedily and one at a time.
+    """Request plain decoding with the cache off, then the candidate with the cache on, greedily and one at a time.
 
     Both arms get the same prompts: plain decoding's answer is the first turn of every conversation.
     """
-    made = list(given.before)
+    made = list(task.before)
 
     def note(one: Generation) -> None:
         record(one)
         made.append(one)
 
-    def ask(open_desk: Callable[[], Desk], setting: Setting, requests: Iterable[Request]) -> None:
-        ask_missing(given, open_desk, setting, requests, record=note, observe=observe)
+    def send(open_client: Callable[[], Client], setting: Setting, requests: Iterable[Request]) -> None:
+        send_missing(task, open_client, setting, requests, record=note, observe=observe)
 
-    plain = plain_of(given.resident)
-    singles = [(name, canary) for name in given.settings for canary in given.canaries[name]]
-    ask(plain_desk, plain, [_request(given, name, "plain", one, one.id) for name, one in singles])
-    later = _conversations(given, made)
-    turns = [_request(given, name, "plain", turn, first) for (name, first), turn in later.items()]
-    ask(plain_desk, plain, turns)
-    ask(warm_desk, given.resident, _shuffled(given, later))
+    plain = plain_of(task.resident)
+    singles = [(name, canary) for name in task.settings for canary in task.canaries[name]]
+    send(plain_client, plain, [_request(task, name, "plain", one, one.id) for name, one in singles])
+    later = _conversations(task, made)
+    turns = [_request(task, name, "plain", turn, first) for (name, first), turn in later.items()]
+    send(plain_client, plain, turns)
+    send(warm_client, task.resident, _shuffled(task, later))
 
 
-def _conversations(given: Errand, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
+def _conversations(task: SoakTask, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
     """Return, by workload and first canary, the prompt of the second turn; none where plain decoding failed."""
     answers = {
         (one.workload, one.canary): one.answer for one in made if one.arm == "plain" and one.answer.fault is None
     }
     found = {}
-    for name in given.settings:
-        some = given.canaries[name]
+    for name in task.settings:
+        some = task.canaries[name]
         for first, then in zip(some, (*some[1:], some[0]), strict=True):
             if (name, first.id) in answers:
                 found[name, first.id] = continued(first, answers[name, first.id], then)
@@ -64,30 +64,35 @@ def _conversations(given: Errand, made: Sequence[Generation]) -> dict[tuple[str,
 
 
 def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
-    """Return the conversation of *first*, its answer, and *then* without its system message, which has been said."""
-    said: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    """Return the conversation of *first*, its answer, and *then* without its system message, which was sent before."""
+    reply: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.tool_calls:
-        said["tool_calls"] = [dict(call) for call in answer.tool_calls]
+        reply["tool_calls"] = [dict(call) for call in answer.tool_calls]
     follow = tuple(message for message in then.messages if message["role"] != "system")
     return Canary(
         id=f"{first.id}+{then.id}",
-        messages=(*first.messages, said, *follow),
+        messages=(*first.messages, reply, *follow),
         max_tokens=then.max_tokens,
         tools=first.tools,
         category=first.category,
     )
 
 
-def _shuffled(given: Errand, later: Mapping[tuple[str, str], Canary]) -> Iterator[Request]:
-    for name in given.settings:
-        some = given.canaries[name]
+def _shuffled(task: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[Request]:
+    for name in task.settings:
+        some = task.canaries[name]
         for start in range(0, len(some), TOGETHER):
             group = some[start : start + TOGETHER]
-            asked = [_request(given, name, "candidate", one, one.id, n) for one in group for n in range(WARM_REPEATS)]
+            requests = [_request(task, name, "candidate", one, one.id, n) for one in group for n in range(WARM_REPEATS)]
             turns = [later[name, one.id] for one in group if (name, one.id) in later]
-            asked += [_request(given, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
-            yield from shuffled(asked, random.Random(f"{given.seed}|{given.name}|{name}|{start}"))
+            requests += [_request(task, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
+            yield from shuffled(requests, random.Random(f"{task.seed}|{task.name}|{name}|{start}"))
 
 
-def _request(given: Errand, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
-    return request(given, name, arm, canary, Role.WARM, without=WITHOUT, sampling=GREEDY, repeat=repeat, pair=first)
+def _request(task: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
+    knobs = task.settings[name] if arm == "candidate" else plain_of(task.settings[name])
+    setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
+    prefix = f"{arm}-{repeat}"
+    return build_request(
+        task.slo, task.name, prefix, name, canary, arm, setting, Role.WARM, repeat=repeat, pair=first, **GREEDY
+    )

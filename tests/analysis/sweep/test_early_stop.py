@@ -16,7 +16,7 @@ from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
-from gatekeeper.run.requests import Desk
+from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 
 PROMPTS = {"work": canaries("work", 24)}
@@ -77,10 +77,10 @@ def run(
         if events is not None:
             events.append((kind, detail))
 
-    with Desk(backend, observe) as desk:
+    with Client(backend, observe) as client:
         given = {name: tuple(many) for name, many in records.items()}
         with suppress(CutError):
-            sweep(written, plan, desk, record=record, before=given, observe=observe)
+            sweep(written, plan, client, record=record, before=given, observe=observe)
     return plan, records
 
 

@@ -9,7 +9,7 @@ import pytest
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.core import files, inputs
 from gatekeeper.core.errors import InputError
-from gatekeeper.run import prepare
+from gatekeeper.run.stages.freeze import freeze_models
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS
 from tools import write_gguf
@@ -263,9 +263,9 @@ def test_prepare_freezes_from_the_shelf_of_the_backend(home: Path, draft: Path) 
     def frozen(backend: str, target: str, other: str) -> tuple[str, list[str]]:
         path = home / f"{backend}.toml"
         path.write_text(SLO.format(backend=backend, target=target, draft=other, canaries=canaries))
-        _, seen, drafts, _ = prepare.frozen_artifacts(inputs.read(path))
-        assert seen is not None
-        return seen.name, [one.name for one in drafts]
+        models = freeze_models(inputs.read(path))
+        assert models.target is not None
+        return models.target.name, [one.name for one in models.drafts]
 
     assert ("maker/target", ["maker/draft"]) == frozen("lmstudio", "maker/target", "maker/draft")
     assert ("little:1", []) == frozen("ollama", "little:1", "modelfile")

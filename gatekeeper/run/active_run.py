@@ -1,0 +1,105 @@
+"""What one process holds open while it makes a run: its directory, event log, client, host sampler and telemetry."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Self
+
+from gatekeeper import host
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.core import run_directory
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.manifest import seed_of
+from gatekeeper.core.records import Generation, HostSample
+from gatekeeper.report.otel import LiveExport
+from gatekeeper.run.events import EventRecorder
+from gatekeeper.run.forecast import outlook
+from gatekeeper.run.load import load_case
+from gatekeeper.run.prepare import Prepared
+from gatekeeper.run.requests import Client, SoakTask
+
+
+class ActiveRun:
+    """One process's part of a run, from where the records end; close it by leaving its context."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        directory: run_directory.RunDirectory,
+        observers: Sequence[Observer],
+        remark: str | None,
+    ) -> None:
+        self.prepared, self.directory, self.remark = prepared, directory, remark
+        self.slo, self.backend = prepared.inputs.slo, prepared.backend
+        self.observers = observers
+        self.open = ExitStack()
+        """Closes what is opened on the way."""
+        self.events = directory.events()
+        self.open.callback(self.events.close)
+        self.observe = EventRecorder(self.events, self.backend.clock, observers)
+        self.segment = 1 + max((one.detail.get("segment", 0) for one in self.events.records), default=-1)
+        self.telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
+        self._sampler: host.Sampler | None = None
+
+    def begin(self, *, alone: str | None = None) -> None:
+        """Record the begin of this process's part, with every doubt and warning; *alone* names the only stage."""
+        prepared = self.prepared
+        forecast = outlook(prepared, alone)
+        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path)} | forecast)
+        for doubt in prepared.manifest.doubts:
+            self.observe("doubt", {"because": doubt})
+        if self.remark is not None:
+            self.observe("warning", {"about": "the host", "because": self.remark})
+        for complaint in prepared.complaints:
+            self.observe("warning", {"about": complaint.about, "because": complaint.message})
+        self.telemetry.begin()
+
+    def case(self, *, live: bool = False) -> Case:
+        """Read the records so far; *live*: an unfinished soak counts as not begun."""
+        prepared = self.prepared
+        return load_case(self.directory, prepared.inputs, prepared.manifest, prepared.text, live=live)
+
+    def client(self, *, cache: bool = False) -> Client:
+        """Return another client of the backend."""
+        return Client(self.backend, self.observe, self.segment, cache=cache)
+
+    def task(self, leg: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
+        """Return what the stages need to know of a soak."""
+        canaries, seed = self.prepared.inputs.canaries, seed_of(self.prepared.sha256)
+        return SoakTask(self.slo, leg.name, leg.settings, leg.resident, canaries, seed, self.segment, tuple(before))
+
+    @contextmanager
+    def sampling(self, client: Client) -> Iterator[None]:
+        """Sample the host, and what *client* runs on it, for as long as the context is open."""
+        samples = self.directory.samples()
+        self.open.callback(samples.close)
+
+        def keep(sample: HostSample) -> None:
+            samples(sample)
+            self.observe("sample", {"values": sample.values})
+
+        interval = self.prepared.manifest.sample_interval
+        self._sampler = host.Sampler(
+            None, clock=self.backend.clock, pids=client.pids, record=keep, interval=interval, phase=""
+        )
+        with self._sampler, host.keep_awake():
+            yield
+        if self._sampler.fault is not None:
+            self.observe("sampler_died", {"because": self._sampler.fault})
+        samples.finish()
+
+    def phase(self, name: str, stretch: int = 0) -> None:
+        """Name the phase of the host samples that follow; counters are never compared across a break in a segment."""
+        if self._sampler is not None:
+            self._sampler.segment = host_segment(self.segment, stretch)
+            self._sampler.phase = name
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close everything that was opened."""
+        self.open.close()
