@@ -65,10 +65,19 @@ class ActiveRun:
         """Return another client of the backend."""
         return Client(self.backend, self.observe, self.segment, cache=cache)
 
-    def task(self, leg: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
+    def task(self, soak_plan: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
         """Return what the stages need to know of a soak."""
         canaries, seed = self.prepared.inputs.canaries, seed_of(self.prepared.sha256)
-        return SoakTask(self.slo, leg.name, leg.settings, leg.resident, canaries, seed, self.segment, tuple(before))
+        return SoakTask(
+            self.slo,
+            soak_plan.name,
+            soak_plan.settings,
+            soak_plan.resident,
+            canaries,
+            seed,
+            self.segment,
+            tuple(before),
+        )
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The passes after a soak: near-ties read, answers from a warm cache, first tokens first_token_workloads; each in its own file."""
+"""The passes after a soak: near-ties read, answers from a warm cache, first tokens sampled; each in its own file."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,34 +17,34 @@ from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.warm_cache import warm
 
 
-def after_soak(run: ActiveRun, leg: SoakPlan, case: Case) -> None:
-    """Do what is still missing after the soak of *leg*; nothing here is timed, and a finished file stays as it is."""
-    task, backend = run.task(leg), run.backend
-    if partings := partings_of(case, leg):
-        with _pass(run, run.directory.ties(leg.ties), "near-ties", leg) as ties:
+def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
+    """Do what is still missing after the soak of *soak_plan*; nothing here is timed, and a finished file stays as it is."""
+    task, backend = run.task(soak_plan), run.backend
+    if partings := partings_of(case, soak_plan):
+        with _pass(run, run.directory.ties(soak_plan.ties), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None
                 before = tuple(ties.records)
                 read_ties(task, partings, client, backend.clock, before=before, record=ties, observe=run.observe)
-    if names := warm_cache_workloads(run.slo, leg.settings):
-        with _pass(run, run.directory.answers(leg.warm), "warm cache", leg) as file:
+    if names := warm_cache_workloads(run.slo, soak_plan.settings):
+        with _pass(run, run.directory.answers(soak_plan.warm), "warm cache", soak_plan) as file:
             if file is not None:
                 part = _part(task, names, file)
                 warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
-    if names := first_token_workloads(run.slo, leg.settings):
-        with _pass(run, run.directory.answers(leg.draws), "distribution", leg) as file:
+    if names := first_token_workloads(run.slo, soak_plan.settings):
+        with _pass(run, run.directory.answers(soak_plan.draws), "distribution", soak_plan) as file:
             if file is not None:
                 sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
 
 
 @contextmanager
-def _pass(run: ActiveRun, file: Appender[Kind], stage: str, leg: SoakPlan) -> Iterator[Appender[Kind] | None]:
+def _pass(run: ActiveRun, file: Appender[Kind], stage: str, soak_plan: SoakPlan) -> Iterator[Appender[Kind] | None]:
     """Yield the file of a pass, None if it is finished; finish it where the pass went through."""
     with closing(file):
         if file.finished:
             yield None
             return
-        run.observe("stage", {"stage": stage, "soak": leg.name})
+        run.observe("stage", {"stage": stage, "soak": soak_plan.name})
         yield file
         file.finish()
 

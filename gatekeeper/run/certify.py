@@ -164,10 +164,10 @@ def _measure(run: ActiveRun) -> None:
         _sweep(run, client)
         run.telemetry.stage("sweep")
         while due := conclude(run.case(live=True)).needs:
-            for leg in due:
-                _soak(run, leg, client)
-                after_soak(run, leg, run.case(live=True))
-                run.telemetry.stage(leg.name)
+            for soak_plan in due:
+                _soak(run, soak_plan, client)
+                after_soak(run, soak_plan, run.case(live=True))
+                run.telemetry.stage(soak_plan.name)
         client.close()
 
 
@@ -189,21 +189,21 @@ def _sweep(run: ActiveRun, client: Client) -> None:
         file.finish()
 
 
-def _soak(run: ActiveRun, leg: SoakPlan, client: Client) -> None:
-    file = run.directory.answers(leg.file)
+def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
+    file = run.directory.answers(soak_plan.file)
     run.open.callback(file.close)
     if file.finished:
         return
-    settings = {name: dict(knobs) for name, knobs in leg.settings.items()}
-    run.observe("stage", {"stage": "soak", "soak": leg.name, "settings": settings})
+    settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
+    run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings})
     client.close()  # a soak begins with a fresh process: what the sweep left in memory is not its own
     profile = run.prepared.inputs.profile
     load = profile.background
     with host.background(load.memory, load.cpu, load.disk_read) as beside:
-        _conditions(run, leg)
+        _conditions(run, soak_plan)
         try:
             soak(
-                run.task(leg, file.records),
+                run.task(soak_plan, file.records),
                 profile,
                 client,
                 run.client,
@@ -215,15 +215,15 @@ def _soak(run: ActiveRun, leg: SoakPlan, client: Client) -> None:
             )
         finally:
             run.phase("")
-        _conditions(run, leg)
+        _conditions(run, soak_plan)
         for fault in beside.faults():
-            run.observe("load_died", {"soak": leg.name, "because": fault})
+            run.observe("load_died", {"soak": soak_plan.name, "because": fault})
     client.close()
     file.finish()
 
 
-def _conditions(run: ActiveRun, leg: SoakPlan) -> None:
-    run.observe("conditions", {"soak": leg.name, "segment": run.segment, "facts": host.conditions()})
+def _conditions(run: ActiveRun, soak_plan: SoakPlan) -> None:
+    run.observe("conditions", {"soak": soak_plan.name, "segment": run.segment, "facts": host.conditions()})
 
 
 def _check_models(run: ActiveRun) -> None:
