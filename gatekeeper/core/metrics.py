@@ -1,7 +1,10 @@
-"""The one list of metrics an objective may name: unit, direction, unit of analysis, what it needs to see."""
+"""The table of metrics an objective may name: a row states everything about a metric but how it is computed."""
 
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
+from typing import Any
+
+from gatekeeper.core.units import percent
 
 
 class Sight(Flag):
@@ -39,6 +42,16 @@ class Per(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PassRate:
+    """The right answers a difference of pass rates counts."""
+
+    kind: str | None
+    """Kind of expectation that is counted; None counts all."""
+    figure: str
+    """Name of the arm's own pass rate among the measured figures."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One metric: how it is named in an SLO, what it means and what it takes to see it."""
 
@@ -47,19 +60,29 @@ class Metric:
     higher_is_better: bool
     per: Per
     needs: Sight
-    says: str
-    against_plain: bool = False
-    """A comparison of the candidate with plain decoding: it applies to speculating settings only."""
-    speculative: bool = False
-    """It has a meaning only while speculating."""
+    description: str
+    base: str = ""
+    """What is read from an answer; metrics with the same base differ only in their quantile."""
     quantile: float | None = None
-    least: float | None = None
+    minimum: float | None = None
     """The smallest value it can take; a bound below it is a mistake."""
-    most: float | None = None
-    census: bool = False
-    """A fact of a frozen set or of this run: lo = center = hi."""
+    maximum: float | None = None
+    speed_ratio: bool = False
+    """The candidate's speed over plain decoding's: void where plain decoding is unstable or drifts."""
+    relative: bool = False
+    """A share of plain decoding's value: printed in percent, and two of them are subtracted."""
+    pass_rate: PassRate | None = None
+    """The right answers it counts, where it is a difference of pass rates."""
+    every_canary: bool = False
+    """It needs every canary of the frozen set in both arms."""
+    from_rounds: bool = False
+    """It is counted from verify rounds: it has a meaning only while speculating."""
+    counted: bool = False
+    """Counted, not estimated, within a frozen set or this run: lo = center = hi."""
     population: bool = True
-    """Canaries carry it, and stand for other prompts: it can be bounded for those as well. Else it is of this run."""
+    """Canaries carry it and stand for other prompts, so it can be bounded for those as well."""
+    samples: tuple[str, ...] = ()
+    """Of a host metric: the sampled values it can be computed from; any one of several suffices."""
 
     @property
     def host(self) -> bool:
@@ -67,259 +90,206 @@ class Metric:
         return self.per is Per.HOST
 
     @property
+    def against_plain(self) -> bool:
+        """Tell whether it compares the candidate with plain decoding: then it applies to speculating settings only."""
+        return self.per is Per.PAIR
+
+    @property
     def default_when(self) -> str:
         """Return `speculating` for what has no meaning in plain decoding, else `always`."""
-        return "speculating" if self.against_plain or self.speculative else "always"
+        return "speculating" if self.against_plain or self.from_rounds else "always"
 
-    def refuse(self, bound: str, threshold: float) -> None:
+    def reject_impossible(self, bound: str, threshold: float) -> None:
         """Raise ValueError for a bound that lies where no value of this metric can."""
-        if self.least is not None and threshold < self.least:
-            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.least:g}")
-        if self.most is not None and threshold > self.most:
-            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.most:g}")
+        if self.minimum is not None and threshold < self.minimum:
+            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.minimum:g}")
+        if self.maximum is not None and threshold > self.maximum:
+            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.maximum:g}")
 
 
 _TIMES = Sight.ARRIVALS
 _SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT
-_PAIRED = _SPEED | Sight.PLAIN
-_PAIRED_WHOLE = Sight.TOKEN_COUNT | Sight.PLAIN
+_WHOLE = Sight.TOKEN_COUNT | Sight.PLAIN
 """Of whole answers, which a server that does not stream shows as well."""
 _PAIRED_TEXT = Sight.TEXT | Sight.PLAIN
 
 
-def _answers(name: str, unit: str, *, higher: bool, needs: Sight, says: str, **more: float | bool) -> Metric:
-    return Metric(name, unit, higher, Per.ANSWER, needs, says, least=0.0, **more)  # type: ignore[arg-type]
+def _speed_ratio(name: str, needs: Sight, description: str) -> Metric:
+    return Metric(name, "1", True, Per.PAIR, needs, description, minimum=0.0, speed_ratio=True)
 
 
-def _pairs(name: str, *, higher: bool, needs: Sight, says: str, **more: float | bool | None) -> Metric:
-    return Metric(name, "1", higher, Per.PAIR, needs, says, against_plain=True, **more)  # type: ignore[arg-type]
+def _median(name: str, unit: str, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
+    said = f"{description}; median over answers"
+    return Metric(name, unit, higher, Per.ANSWER, needs, said, base=name, quantile=0.5, minimum=0.0, **more)
 
 
-def _host(name: str, unit: str, *, higher: bool = False, says: str, least: float | None = 0.0) -> Metric:
-    return Metric(name, unit, higher, Per.HOST, Sight.NOTHING, says, least=least, census=True, population=False)
+def _latency(base: str, quantile: float, needs: Sight, description: str) -> Metric:
+    share = percent(quantile)
+    name, said = f"{base}_p{share.removesuffix('%')}", f"{share} quantile {description}"
+    return Metric(name, "s", False, Per.ANSWER, needs, said, base=base, quantile=quantile, minimum=0.0)
 
 
-def _itl(name: str, quantile: float) -> Metric:
-    says = (
-        f"{quantile:.0%} quantile of the token-normalised inter-token latency, pooled over answers: "
+def _itl(quantile: float) -> Metric:
+    description = (
+        "of the token-normalised inter-token latency, pooled over answers: "
         "a burst of m tokens after a gap g counts m times g/m; an answer's first burst is left out"
     )
-    return _answers(name, "s", higher=False, needs=_SPEED, says=says, quantile=quantile)
+    return _latency("itl", quantile, _SPEED, description)
+
+
+def _share(name: str, per: Per, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
+    limits: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0} | more
+    return Metric(name, "1", higher, per, needs, description, counted=True, **limits)
+
+
+def _pass_delta(name: str, kind: str | None, figure: str, description: str) -> Metric:
+    rate = PassRate(kind, figure)
+    return _share(name, Per.PAIR, _PAIRED_TEXT, description, minimum=-1.0, pass_rate=rate, every_canary=True)
+
+
+def _host(
+    name: str, unit: str, samples: str, description: str, *, higher: bool = False, minimum: float | None = 0.0
+) -> Metric:
+    return Metric(
+        name,
+        unit,
+        higher,
+        Per.HOST,
+        Sight.NOTHING,
+        description,
+        minimum=minimum,
+        counted=True,
+        population=False,
+        samples=tuple(samples.split()),
+    )
 
 
 ALL: tuple[Metric, ...] = (
-    _pairs(
+    _speed_ratio(
         "throughput_ratio",
-        higher=True,
-        needs=_PAIRED,
-        least=0.0,
-        says="decode tokens per second, candidate over plain, paired per canary; geometric mean",
+        _SPEED | Sight.PLAIN,
+        "decode tokens per second, candidate over plain, paired per canary; geometric mean",
     ),
-    _pairs(
+    _speed_ratio(
         "answer_throughput_ratio",
-        higher=True,
-        needs=_PAIRED_WHOLE,
-        least=0.0,
-        says="output tokens over (end - sent), candidate over plain, paired per canary; geometric mean",
+        _WHOLE,
+        "output tokens over (end - sent), candidate over plain, paired per canary; geometric mean",
     ),
-    _pairs(
-        "system_throughput_ratio",
-        higher=True,
-        needs=_PAIRED_WHOLE,
-        least=0.0,
-        says="tokens over wall time at the promised concurrency, candidate over plain",
+    _speed_ratio(
+        "system_throughput_ratio", _WHOLE, "tokens over wall time at the promised concurrency, candidate over plain"
     ),
-    _answers(
-        "decode_throughput",
-        "tok/s",
-        higher=True,
-        needs=_SPEED,
-        quantile=0.5,
-        says="tokens after the first arrival over the time since it; median over answers",
-    ),
-    _answers(
-        "prefill_throughput",
-        "tok/s",
-        higher=True,
-        needs=_SPEED | Sight.COLD,
-        quantile=0.5,
-        says="prompt tokens over the time to first token; median over answers",
-    ),
-    _answers(
-        "ttft",
-        "s",
-        higher=False,
-        needs=_TIMES | Sight.COLD,
-        quantile=0.5,
-        says="time from the request to its first non-empty content; median over answers",
-    ),
-    _pairs(
-        "ttft_delta", higher=False, needs=_TIMES | Sight.PLAIN | Sight.COLD, says="relative change of the median TTFT"
-    ),
-    _answers(
-        "acceptance_rate",
-        "1",
-        higher=True,
-        needs=Sight.ROUNDS,
-        quantile=0.5,
-        speculative=True,
-        most=1.0,
-        says="accepted over drafted tokens; median over answers",
-    ),
-    _answers(
-        "acceptance_length",
-        "tok",
-        higher=True,
-        needs=Sight.ROUNDS,
-        quantile=0.5,
-        speculative=True,
-        says="tokens per verify round, the target's own included; median over answers",
-    ),
+    _median("decode_throughput", "tok/s", _SPEED, "tokens after the first arrival over the time since it"),
+    _median("prefill_throughput", "tok/s", _SPEED | Sight.COLD, "prompt tokens over the time to first token"),
+    _median("ttft", "s", _TIMES | Sight.COLD, "time from the request to its first non-empty content", higher=False),
     Metric(
-        "acceptance_window_min",
+        "ttft_delta",
         "1",
-        higher_is_better=True,
-        per=Per.WINDOW,
-        needs=Sight.ROUNDS,
-        says="smallest, over three consecutive windows, of the largest acceptance of the three",
-        speculative=True,
-        least=0.0,
-        most=1.0,
-        census=True,
+        False,
+        Per.PAIR,
+        _TIMES | Sight.PLAIN | Sight.COLD,
+        "relative change of the median TTFT",
+        relative=True,
+    ),
+    _median("acceptance_rate", "1", Sight.ROUNDS, "accepted over drafted tokens", from_rounds=True, maximum=1.0),
+    _median(
+        "acceptance_length", "tok", Sight.ROUNDS, "tokens per verify round, the target's own included", from_rounds=True
+    ),
+    _share(
+        "acceptance_window_min",
+        Per.WINDOW,
+        Sight.ROUNDS,
+        "smallest, over three consecutive windows, of the largest acceptance of the three",
+        from_rounds=True,
         population=False,
     ),
-    _itl("itl_p50", 0.50),
-    _itl("itl_p95", 0.95),
-    _itl("itl_p99", 0.99),
-    _answers(
-        "round_gap_p95",
-        "s",
-        higher=False,
-        needs=_TIMES,
-        quantile=0.95,
-        says="95% quantile of the gaps between bursts, as a reader sees them",
-    ),
-    _answers(
-        "stall_p95",
-        "s",
-        higher=False,
-        needs=_TIMES,
-        quantile=0.95,
-        says="95% quantile over answers of each answer's longest gap",
-    ),
-    _answers(
-        "tpot_p95",
-        "s",
-        higher=False,
-        needs=_SPEED,
-        quantile=0.95,
-        says="95% quantile over answers of the mean time per output token after the first",
-    ),
-    _pairs(
+    _itl(0.50),
+    _itl(0.95),
+    _itl(0.99),
+    _latency("round_gap", 0.95, _TIMES, "of the gaps between bursts, as a reader sees them"),
+    _latency("stall", 0.95, _TIMES, "over answers of each answer's longest gap"),
+    _latency("tpot", 0.95, _SPEED, "over answers of the mean time per output token after the first"),
+    _pass_delta(
         "task_pass_delta",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=-1.0,
-        most=1.0,
-        says="share of canaries passed, candidate minus plain, on the frozen set",
+        None,
+        "canary_pass_rate",
+        "share of canaries passed, candidate minus plain, on the frozen set",
     ),
-    _pairs(
-        "json_pass_delta",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=-1.0,
-        most=1.0,
-        says="the same for canaries with a JSON schema",
+    _pass_delta("json_pass_delta", "json", "json_pass_rate", "the same for canaries with a JSON schema"),
+    _pass_delta(
+        "tool_call_pass_delta", "tool", "tool_call_pass_rate", "the same for canaries with expected tool calls"
     ),
-    _pairs(
-        "tool_call_pass_delta",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=-1.0,
-        most=1.0,
-        says="the same for canaries with expected tool calls",
-    ),
-    _pairs(
+    _share(
         "token_agreement",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=0.0,
-        most=1.0,
-        says="share of canaries whose greedy tokens equal plain decoding's, or part at a near-tie of its logits",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "share of canaries whose greedy tokens equal plain decoding's, or part at a near-tie of its logits",
+        every_canary=True,
     ),
-    _pairs(
+    _share(
         "warm_cache_agreement",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=0.0,
-        most=1.0,
-        says="share of canaries whose greedy answers, repeated and in a later turn, equal plain decoding's "
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "share of canaries whose greedy answers, repeated and in a later turn, equal plain decoding's "
         "with the prompt cache on, as deployed",
     ),
-    _pairs(
+    _share(
         "first_tokens_p_value",
-        higher=True,
-        needs=_PAIRED_TEXT,
-        census=True,
-        least=0.0,
-        most=1.0,
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "p-value that both arms sample their first tokens from one distribution; a permutation test",
         population=False,
-        says="p-value that both arms sample their first tokens from one distribution; a permutation test",
     ),
-    Metric(
-        "error_rate",
-        "1",
-        higher_is_better=False,
-        per=Per.ANSWER,
-        needs=Sight.NOTHING,
-        says="share of answers that failed",
-        least=0.0,
-        most=1.0,
-        census=True,
-    ),
-    Metric(
+    _share("error_rate", Per.ANSWER, Sight.NOTHING, "share of answers that failed", higher=False),
+    _share(
         "speculation_engaged",
-        "1",
-        higher_is_better=True,
-        per=Per.ANSWER,
-        needs=Sight.NOTHING,
-        says="share of the candidate's answers in which the draft was seen to propose tokens",
-        speculative=True,
-        least=0.0,
-        most=1.0,
-        census=True,
+        Per.ANSWER,
+        Sight.NOTHING,
+        "share of the candidate's answers in which the draft was seen to propose tokens",
+        from_rounds=True,
     ),
-    _pairs(
+    _share(
         "truncation_rate",
+        Per.PAIR,
+        Sight.NOTHING,
+        "share of canaries whose answer is cut short although plain decoding completes it",
         higher=False,
-        needs=Sight.NOTHING,
-        census=True,
-        least=0.0,
-        most=1.0,
-        says="share of canaries whose answer is cut short although plain decoding completes it",
     ),
-    _host("memory_headroom", "B", higher=True, says="lowest 10 s median of the memory to be had without swapping"),
-    _host("memory_pressure_critical", "s", says="longest continuous run of critical memory pressure"),
-    _host("throttle_time", "s", says="total time in which the host was thermally throttled"),
-    _host("swapin_bytes", "B", says="bytes swapped in during the soak"),
-    _host("swapout_bytes", "B", says="bytes swapped out during the soak"),
-    _host("swap_growth", "B", says="how much swap grew over the soak; 0 if it ever fell"),
-    _host("footprint_peak", "B", says="largest memory footprint of the subject's process tree"),
-    _host("footprint_growth", "B/s", least=None, says="slope of the subject's footprint over the soak (Theil-Sen)"),
-    _host("fan_variation", "rpm", says="range of the fan speed over the soak; informational unless named"),
-    _host("power_mean", "W", says="mean package power over the soak; informational unless named"),
-    _host("energy_per_token", "J", says="package energy per output token; informational unless named"),
+    _host(
+        "memory_headroom",
+        "B",
+        "memory_headroom",
+        "lowest 10 s median of the memory to be had without swapping",
+        higher=True,
+    ),
+    _host(
+        "memory_pressure_critical", "s", "memory_pressure_level", "longest continuous run of critical memory pressure"
+    ),
+    _host(
+        "throttle_time",
+        "s",
+        "thermal_level throttle_total throttle_events",
+        "total time in which the host was thermally throttled",
+    ),
+    _host("swapin_bytes", "B", "swapin_bytes", "bytes swapped in during the soak"),
+    _host("swapout_bytes", "B", "swapout_bytes", "bytes swapped out during the soak"),
+    _host("swap_growth", "B", "swap_used", "how much swap grew over the soak; 0 if it ever fell"),
+    _host("footprint_peak", "B", "subject_footprint", "largest memory footprint of the subject's process tree"),
+    _host(
+        "footprint_growth",
+        "B/s",
+        "subject_footprint",
+        "slope of the subject's footprint over the soak (Theil-Sen)",
+        minimum=None,
+    ),
+    _host("fan_variation", "rpm", "fan_speed", "range of the fan speed over the soak; informational unless named"),
+    _host("power_mean", "W", "package_power", "mean package power over the soak; informational unless named"),
+    _host("energy_per_token", "J", "package_power", "package energy per output token; informational unless named"),
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in ALL}
 
-RATIOS = frozenset({"throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"})
-"""Speed of the candidate against plain decoding; the soak's sentinels guard them against drift."""
+PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in ALL if metric.pass_rate}
+"""The pass rate that each difference of pass rates compares."""
 
-PASS_DELTAS = {"task_pass_delta": None, "json_pass_delta": "json", "tool_call_pass_delta": "tool"}
-"""Pass-rate metrics and the kind of expectation each one counts; None counts all."""
+MEASURED = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
+"""Metrics that every workload's verdict shows, objective or not."""

@@ -20,9 +20,9 @@ PASS_RATE = Metric(
     higher_is_better=True,
     per=Per.ANSWER,
     needs=Sight.TEXT,
-    says="share of the answers that are what their canary expects",
-    least=0.0,
-    most=1.0,
+    description="share of the answers that are what their canary expects",
+    minimum=0.0,
+    maximum=1.0,
 )
 """Watched after the promotion alone: an SLO compares with plain decoding, which production may not have."""
 
@@ -128,7 +128,7 @@ class Guard(Bounded):
         if self.bound != ("at_least" if self.of.higher_is_better else "at_most"):
             wrong, right = self.bound, "at_most" if self.bound == "at_least" else "at_least"
             raise ValueError(f"{wrong} guards nothing: {self.metric} is better the other way\nwrite {right}")
-        self.of.refuse(self.bound, self.threshold)
+        self.of.reject_impossible(self.bound, self.threshold)
         if self.of.host and self.workloads:
             raise ValueError(f"{self.metric} belongs to the host\nleave out `workloads`")
         return self

@@ -243,7 +243,7 @@ class Objective(Bounded):
     def _one_possible_bound(self) -> "Objective":
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError(f"objective on '{self.metric}' needs exactly one of: at_least, at_most")
-        self.of.refuse(self.bound, self.threshold)
+        self.of.reject_impossible(self.bound, self.threshold)
         if self.of.host and self.workloads:
             raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
         if self.scope == "population" and not self.of.population:

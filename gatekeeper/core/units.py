@@ -113,3 +113,8 @@ def show_span(center: float, lo: float, hi: float, unit: str) -> str:
 def _digits(value: float) -> str:
     """Print three digits, or all before the point; people are not shown exponents for 1000."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def percent(share: float) -> str:
+    """Print a share in percent with all its digits: 95%, 99.9%."""
+    return f"{100 * share:g}%"

@@ -9,14 +9,11 @@ from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as promises
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load, verify
 
-METRICS = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
-"""The figures every workload has, whether promised or not."""
-DELTAS = frozenset({"ttft_delta"})
-"""Already relative: two of them are subtracted, others divided."""
 CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
 """What somebody may have changed on purpose, to see what it does; every other difference makes another experiment."""
 
@@ -51,7 +48,7 @@ def contrast(metric: str, before: Mapping[str, Any] | None, after: Mapping[str, 
     out: dict[str, Any] = {"metric": metric, "a": before, "b": after, "change": None}
     if not before or not after:
         return out | {"says": "not measured in " + ("either" if not (before or after) else "A" if not before else "B")}
-    if metric in DELTAS:
+    if BY_NAME[metric].relative:
         out["change"] = rounded(after["center"] - before["center"])
     elif before["center"]:
         out["change"] = rounded(after["center"] / before["center"] - 1)
@@ -184,7 +181,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
                 "not_comparable": against,
                 "a": _shown(left),
                 "b": _shown(right),
-                "metrics": [_contrast(metric, left, right, called=not against) for metric in METRICS],
+                "metrics": [_contrast(metric, left, right, called=not against) for metric in MEASURED],
             }
         )
     return {

@@ -10,19 +10,7 @@ from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.platforms import sources, this
 from gatekeeper.host.poller import Panel
 
-NEEDS: dict[str, tuple[str, ...]] = {
-    "memory_headroom": ("memory_headroom",),
-    "memory_pressure_critical": ("memory_pressure_level",),
-    "throttle_time": ("thermal_level", "throttle_total", "throttle_events"),
-    "swapin_bytes": ("swapin_bytes",),
-    "swapout_bytes": ("swapout_bytes",),
-    "swap_growth": ("swap_used",),
-    "footprint_peak": ("subject_footprint",),
-    "footprint_growth": ("subject_footprint",),
-    "fan_variation": ("fan_speed",),
-    "power_mean": ("package_power",),
-    "energy_per_token": ("package_power",),
-}
+NEEDS = {metric.name: metric.samples for metric in ALL if metric.host}
 """The values each host metric is made of; any one of several will do."""
 
 _SUDO = (

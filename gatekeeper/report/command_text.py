@@ -6,7 +6,7 @@ from typing import Any
 from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
 from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
-from gatekeeper.report.text import RELATIVE, interval
+from gatekeeper.report.text import interval
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -222,7 +222,7 @@ def _contrast(one: Mapping[str, Any]) -> str:
 def _interval(seen: Mapping[str, Any] | None, metric: str) -> str:
     if not seen:
         return "-"
-    known = seen["lo"] == seen["hi"] and metric not in RELATIVE
+    known = seen["lo"] == seen["hi"] and not BY_NAME[metric].relative
     return _value(seen["center"], metric) if known else interval({metric: seen}, metric, BY_NAME[metric].unit)
 
 
@@ -274,7 +274,7 @@ def metrics_document() -> dict[str, Any]:
                 "needs": _needs(metric),
                 "when": metric.default_when,
                 "population": metric.population,
-                "says": metric.says,
+                "says": metric.description,
             }
             for metric in ALL
         ],
@@ -294,5 +294,5 @@ def metrics() -> str:
         better = "higher" if metric.higher_is_better else "lower"
         needs = ", ".join(_needs(metric)) or "nothing"
         facts = f"{metric.unit}; {better} is better; per {metric.per.value}; needs {needs}"
-        out.append(f"{metric.name}\n    {metric.says}\n    {facts}")
+        out.append(f"{metric.name}\n    {metric.description}\n    {facts}")
     return "\n".join(out) + "\n"

@@ -63,7 +63,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
     source = {"type": "gatekeeper", "spec": {"metric": check.metric, "unit": check.unit, "part": part}}
     indicator = {
         "metadata": {"name": name(f"{title} sli"), "displayName": check.metric},
-        "spec": {"description": metric.says[:LONGEST_DESCRIPTION], "thresholdMetric": {"metricSource": source}},
+        "spec": {"description": metric.description[:LONGEST_DESCRIPTION], "thresholdMetric": {"metricSource": source}},
     }
     objective: dict[str, Any] = {
         "displayName": f"{check.metric} {check.bound} {show(check.threshold, check.unit)}",

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, describe_setting, last_part, printable
 from gatekeeper.core.units import show, show_span
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
-
-RELATIVE = frozenset({"ttft_delta"})
-"""Metrics that are a share of what plain decoding takes: people say them in percent."""
 
 
 def render(verdict: Verdict) -> str:
@@ -101,7 +99,7 @@ def interval(measured: Mapping[str, Any], metric: str, unit: str) -> str:
     seen = measured.get(metric)
     if not seen:
         return ""
-    if metric in RELATIVE:
+    if BY_NAME[metric].relative:
         return f"{seen['center']:+.1%} [{seen['lo']:+.1%}, {seen['hi']:+.1%}]"
     return show_span(seen["center"], seen["lo"], seen["hi"], unit)
 

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.metrics import ALL, BY_NAME, PASS_DELTAS, RATIOS, Per
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.plan.preflight import BackendTraits, complaints, latency_complaints
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core import metrics
+from gatekeeper.core.metrics import ALL, BY_NAME, MEASURED, Per, Sight
+from gatekeeper.core.verdict import Outcome
+from tests.builders.slo import canaries, evidence, objective, slo, spread, steady
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
@@ -12,19 +18,19 @@ def test_every_metric_is_documented(metric: Any) -> None:
     """
     Name, unit, direction, unit of analysis, and a sentence on what it is.
     """
-    assert len(metric.says) > 20
+    assert len(metric.description) > 20
     assert metric.unit
     assert metric.default_when in {"speculating", "always"}
-    assert metric.host == (metric.per is Per.HOST)
+    assert metric.host == (metric.per is Per.HOST) == bool(metric.samples)
     assert metric.name == metric.name.lower()
 
 
 def test_names_are_unique() -> None:
     """
-    One name, one metric; the special groups name metrics that exist.
+    One name, one metric; the figures that every verdict shows are metrics.
     """
     assert len(ALL) == len(BY_NAME)
-    assert BY_NAME.keys() >= RATIOS | PASS_DELTAS.keys()
+    assert BY_NAME.keys() >= set(MEASURED)
 
 
 def test_the_contracts_metrics_are_all_there() -> None:
@@ -40,3 +46,25 @@ def test_the_contracts_metrics_are_all_there() -> None:
     """
 
     assert set(promised.split()) <= BY_NAME.keys()
+
+
+def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A row for `itl_p99.9` is all it takes: it is planned, estimated, judged and printed as 99.9%.
+    """
+    row = metrics._itl(0.999)
+    monkeypatch.setitem(BY_NAME, row.name, row)
+    written = slo(objective("itl_p99.9", at_most=0.1), subject={"backend": "mlx", "target": "t", "drafts": ["d"]})
+    kind = BackendTraits(
+        "mlx", Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN, 1, frozenset({"draft", "num_draft_tokens"})
+    )
+    promise = written.objective[0]
+
+    few = complaints(written, {"easy": canaries(400)}, kind, {})[0]
+    seen = check(promise, estimate("itl_p99.9", evidence(spread(5000, lambda _: steady(0.05)))))
+
+    assert ("itl_p99.9", "99.9% quantile of") == (row.name, row.description[:17])
+    assert "a bound on the 99.9% quantile at 95% confidence, split over 2 rungs, needs 3688 distinct" in few.message
+    assert "or promise itl_p99, which needs 368" in few.hint
+    assert "for 99.9% of the tokens" in latency_complaints(written)[0].message
+    assert (Outcome.PASS, "50 ms is at most 100 ms") == (seen.outcome, seen.because)

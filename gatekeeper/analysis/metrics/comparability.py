@@ -7,7 +7,7 @@ from statistics import median, variance
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, similar_lengths, successful
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
-from gatekeeper.core.metrics import RATIOS
+from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.verdict import Finding
 
@@ -26,13 +26,14 @@ BIMODAL_ANSWERS, BIMODAL_REPEATS = 90, 4
 of simulated runs at up to 20 % noise. With 12 answers, two to a canary, it was every third at 15 %."""
 MIN_ANSWERS = 8
 """Fewer answers say nothing about the shape of an arm, or about counters."""
+_RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
 
 
 def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if the speed of the plain arm is too variable to compare with."""
     wild = instability(plain)
     advice = "find what else runs on this machine, or what the server does in between, then measure again"
-    return (Finding("unstable_arm", about, wild, advice, voids=RATIOS),) if wild is not None else ()
+    return (Finding("unstable_arm", about, wild, advice, voids=_RATIOS),) if wild is not None else ()
 
 
 def length_mismatches(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:

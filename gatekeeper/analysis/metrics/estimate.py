@@ -1,8 +1,8 @@
-"""Records become samples, and samples the estimate of a metric. The answer is the unit; tokens never are."""
+"""Estimates of the workload metrics from recorded answers. The answer is the unit; tokens never are."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean, median
@@ -11,11 +11,9 @@ from gatekeeper.analysis.metrics import exactness, first_tokens
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift
 from gatekeeper.analysis.metrics.paired_answers import (
-    BURST_SHARE,
     PairedAnswers,
     paired_ratios,
     per_canary,
-    plain_gap,
     similar_lengths,
     successful,
     too_many_lost,
@@ -31,8 +29,7 @@ from gatekeeper.analysis.metrics.timing import (
     ttft,
 )
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import PASS_DELTAS, RATIOS
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
@@ -42,285 +39,264 @@ BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a hiccup."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """So many of a drafting arm's answers must come in bursts, and no more of plain decoding's may."""
+COMPLETE = frozenset({"stop", "tool_calls"})
+"""How an answer ends that is not cut short."""
 
 
-def estimate(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
+def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     """Return the estimate of one workload metric; Missing, and why, where the records do not give it."""
-    if not evidence.answers:
+    metric = BY_NAME[name]
+    if not paired.answers:
         return Missing("nothing was recorded")
-    if metric in RATIOS:
-        return _ratio(metric, evidence)
-    if metric in PASS_DELTAS:
-        return _pass_delta(PASS_DELTAS[metric], evidence)
-    if metric in _PER_CANARY:
-        return _per_canary_quantile(metric, evidence)
-    if metric in _POOLED:
-        return _itl(_POOLED[metric], evidence)
-    return _OTHERS[metric](evidence)
+    if metric.speed_ratio and (moved := excessive_drift(paired)) is not None:
+        return Missing(moved, len(paired.pairs))
+    if metric.quantile is not None:
+        return _QUANTILES[metric.base](paired, metric.quantile)
+    return _pass_delta(paired, metric.pass_rate.kind) if metric.pass_rate else _OTHERS[name](paired)
 
 
-def _ratio(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
-    if (moved := excessive_drift(evidence)) is not None:
-        return Missing(moved, len(evidence.pairs))
-    if metric == "system_throughput_ratio":
-        return _system_ratio(evidence)
-    together = BURST_SHARE * plain_gap(evidence)
-    read = partial(decode_rate, together_s=together) if metric == "throughput_ratio" else answer_rate
-    ratios, lost = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
-    if (why := too_many_lost(lost, evidence)) is not None:
-        return Missing(why, len(evidence.pairs))
-    return intervals.geometric_mean_ratio(ratios, evidence.level, evidence.seed)
+def _speed_ratio(read: Callable[[Answer], float | None], paired: PairedAnswers) -> Estimate | Missing:
+    ratios, lost = paired_ratios(paired.pairs, read, greedy=paired.greedy)
+    if (why := too_many_lost(lost, paired)) is not None:
+        return Missing(why, len(paired.pairs))
+    return intervals.geometric_mean_ratio(ratios, paired.level, paired.seed)
 
 
-def _system_ratio(evidence: PairedAnswers) -> Estimate | Missing:
+def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
     """Compare tokens over busy time: with every stream always busy, that is wall time times the streams."""
-    pairs: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
-    sums: tuple[dict[str, list[tuple[float, float]]], ...] = (defaultdict(list), defaultdict(list))
+    sums: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([0, 0], [0, 0]))
     lost = 0
-    for pair in evidence.pairs:
+    for pair in paired.pairs:
         faulty = any(one.answer.fault is not None or not one.answer.output_tokens for one in pair)
-        if faulty or not similar_lengths(pair, greedy=evidence.greedy):
+        if faulty or not similar_lengths(pair, greedy=paired.greedy):
             lost += 1
             continue
-        for arm, one in zip(sums, pair, strict=True):
-            busy = float(one.answer.ended_ns - one.answer.sent_ns)
-            arm[one.canary].append((float(one.answer.output_tokens or 0), busy))
-    if (why := too_many_lost(lost, evidence)) is not None:
-        return Missing(why, len(evidence.pairs))
-    for canary, mine in sums[0].items():
-        both = tuple(
-            (sum(tokens for tokens, _ in arm), sum(busy for _, busy in arm)) for arm in (mine, sums[1][canary])
-        )
-        pairs[canary] = (both[0], both[1])
-    return intervals.ratio_of_sums(pairs, evidence.level, evidence.seed)
+        for arm, one in zip(sums[pair[0].canary], pair, strict=True):
+            arm[0] += one.answer.output_tokens or 0
+            arm[1] += one.answer.ended_ns - one.answer.sent_ns
+    if (why := too_many_lost(lost, paired)) is not None:
+        return Missing(why, len(paired.pairs))
+    return intervals.ratio_of_sums(sums, paired.level, paired.seed)
 
 
-def _per_canary_quantile(metric: str, evidence: PairedAnswers) -> Estimate | Missing:
-    read, q = _PER_CANARY[metric]
-    if metric in {"round_gap_p95", "stall_p95"}:
-        together = BURST_SHARE * plain_gap(evidence)
-        if metric == "round_gap_p95":
-            clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
-            for one in successful(evidence.answers):
-                clusters[one.canary] += [(gap, 1) for gap, _ in bursts(one.answer, together)]
-            return intervals.pooled_quantile(clusters, q, evidence.level)
-
-        def read(answer: Answer) -> float | None:
-            return max((gap for gap, _ in bursts(answer, together)), default=None)
-
-    values = per_canary(successful(evidence.answers), read)
+def _over_canaries(
+    read: Callable[[Answer], float | None], paired: PairedAnswers, quantile: float
+) -> Estimate | Missing:
+    values = per_canary(successful(paired.answers), read)
     if not values:
         return Missing("no answer shows it")
-    return intervals.quantile([median(seen) for seen in values.values()], q, evidence.level)
+    return intervals.quantile([median(seen) for seen in values.values()], quantile, paired.level)
 
 
-def _tpot(answer: Answer) -> float | None:
+def _time_per_token(answer: Answer) -> float | None:
     rate = decode_rate(answer)
     return 1 / rate if rate else None
 
 
-def _never(_: Answer) -> float | None:
-    return None
+def _longest_gap(paired: PairedAnswers, quantile: float) -> Estimate | Missing:
+    together = paired.burst_gap
+
+    def read(answer: Answer) -> float | None:
+        return max((gap for gap, _ in bursts(answer, together)), default=None)
+
+    return _over_canaries(read, paired, quantile)
 
 
-_PER_CANARY: dict[str, tuple[Callable[[Answer], float | None], float]] = {
-    "decode_throughput": (decode_rate, 0.5),
-    "prefill_throughput": (prefill_rate, 0.5),
-    "ttft": (ttft, 0.5),
-    "acceptance_rate": (acceptance_rate, 0.5),
-    "acceptance_length": (acceptance_length, 0.5),
-    "tpot_p95": (_tpot, 0.95),
-    "round_gap_p95": (_never, 0.95),
-    "stall_p95": (_never, 0.95),
-}
-_POOLED = {"itl_p50": 0.50, "itl_p95": 0.95, "itl_p99": 0.99}
-
-
-def _itl(q: float, evidence: PairedAnswers) -> Estimate | Missing:
-    together = BURST_SHARE * plain_gap(evidence)
+def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
+    together = paired.burst_gap
     clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for one in successful(evidence.answers):
+    for one in successful(paired.answers):
         for gap, tokens in bursts(one.answer, together):
-            if tokens is None:
+            if not per_token:
+                clusters[one.canary].append((gap, 1))
+            elif tokens is None:
                 return Missing("this backend does not count the tokens of a chunk")
-            if tokens:
+            elif tokens:
                 clusters[one.canary].append((gap / tokens, tokens))
-    return intervals.pooled_quantile(clusters, q, evidence.level)
+    return intervals.pooled_quantile(clusters, quantile, paired.level)
 
 
-def _ttft_delta(evidence: PairedAnswers) -> Estimate | Missing:
-    mine = per_canary((one for one, _ in evidence.pairs if one.answer.fault is None), ttft)
-    plain = per_canary((one for _, one in evidence.pairs if one.answer.fault is None), ttft)
+def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:
+    mine, plain = (per_canary(successful(pair[arm] for pair in paired.pairs), ttft) for arm in (0, 1))
     both = {canary: (median(mine[canary]), median(plain[canary])) for canary in mine.keys() & plain.keys()}
-    return intervals.relative_change_of_medians(both, evidence.level, evidence.seed)
+    return intervals.relative_change_of_medians(both, paired.level, paired.seed)
 
 
-def _pass_delta(kind: str | None, evidence: PairedAnswers) -> Estimate | Missing:
-    wanted = {
-        name for name, canary in evidence.canaries.items() if canary.expect and kind in {None, canary.expect.kind}
-    }
+def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
+    wanted = _expecting(paired, kind)
     if not wanted:
         return Missing("no canary of this workload expects anything of this kind")
     # A plain answer that failed is no evidence that plain decoding is wrong; a candidate's is wrong.
-    marks = [_marks(answers, evidence.canaries) for answers in (evidence.answers, successful(evidence.plain))]
-    unseen = wanted - (marks[0].keys() & marks[1].keys())
-    if unseen:
-        return Missing(
-            f"{len(unseen)} of {len(wanted)} canaries were not answered in both arms", len(wanted) - len(unseen)
-        )
+    marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
+    if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys())) is not None:
+        return missing
     both = {name: (fmean(marks[0][name]), fmean(marks[1][name])) for name in wanted}
     steady = all(len(set(seen[name])) == 1 for seen in marks for name in wanted)
-    if evidence.greedy and steady and evidence.frozen:
+    if paired.greedy and steady and paired.frozen:
         return fact(math.fsum(mine - plain for mine, plain in both.values()) / len(both), len(both))
-    return intervals.paired_pass_delta(both, evidence.level)
+    return intervals.paired_pass_delta(both, paired.level)
 
 
-def pass_rate(evidence: PairedAnswers, kind: str | None) -> Estimate | None:
+def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
     """Return the share of right answers, canary by canary, to those that expect something of a *kind*; None for all."""
-    wanted = {name for name, one in evidence.canaries.items() if one.expect and kind in {None, one.expect.kind}}
-    marks = {name: seen for name, seen in _marks(evidence.answers, evidence.canaries).items() if name in wanted}
+    wanted = _expecting(paired, kind)
+    marks = [seen for name, seen in _marks(paired, paired.answers).items() if name in wanted]
     if not marks:
         return None
-    passed = math.fsum(fmean(seen) for seen in marks.values())
-    lo, hi = intervals.proportion_bounds(round(passed), len(marks), evidence.level)
+    passed = math.fsum(map(fmean, marks))
+    lo, hi = intervals.proportion_bounds(round(passed), len(marks), paired.level)
     center = passed / len(marks)
     return Estimate(center, min(center, lo), max(center, hi), len(marks))
 
 
-def _marks(answers: Sequence[Generation], canaries: Mapping[str, Canary]) -> dict[str, list[bool]]:
-    out: dict[str, list[bool]] = defaultdict(list)
+def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:
+    return {name for name, one in paired.canaries.items() if one.expect and kind in {None, one.expect.kind}}
+
+
+def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
+    marks: dict[str, list[bool]] = defaultdict(list)
     for one in answers:
-        marks = grade(canaries[one.canary], one.answer)
-        if marks is not None:
-            out[one.canary].append(marks.strict)
-    return out
+        if (graded := grade(paired.canaries[one.canary], one.answer)) is not None:
+            marks[one.canary].append(graded.strict)
+    return marks
 
 
-def _agreement(evidence: PairedAnswers) -> Estimate | Missing:
-    if not evidence.greedy:
+def _unanswered(wanted: Collection[str], answered: Collection[str]) -> Missing | None:
+    unseen = len(set(wanted) - set(answered))
+    if not unseen:
+        return None
+    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in both arms", len(wanted) - unseen)
+
+
+def _agreement(paired: PairedAnswers) -> Estimate | Missing:
+    if not paired.greedy:
         return Missing("tokens can be compared one by one at temperature 0 only")
-    compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
-    agree, notes = compared.agree, compared.notes()
-    unseen = len(evidence.canaries) - len(agree)
-    if unseen:
-        return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(agree))
-    return _of_canaries(agree, evidence, *notes)
+    compared = exactness.compare(paired.answers, paired.plain, paired.ties)
+    if (missing := _unanswered(paired.canaries, compared.agree)) is not None:
+        return missing
+    return _share_of_canaries(compared.agree, paired, *compared.notes())
 
 
-def _of_canaries(holds: Mapping[str, bool], evidence: PairedAnswers, *notes: str) -> Estimate | Missing:
+def _warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
+    if isinstance(paired.warm_cache, str):
+        return Missing(paired.warm_cache)
+    compared = exactness.warm_cache_agreement(paired.warm_cache, paired.canaries.keys())
+    return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
+
+
+def _first_tokens(paired: PairedAnswers) -> Estimate | Missing:
+    if isinstance(paired.first_tokens, str):
+        return Missing(paired.first_tokens)
+    return first_tokens.distribution_test(paired.first_tokens, len(paired.canaries), paired.seed)
+
+
+def _error_rate(paired: PairedAnswers) -> Estimate | Missing:
+    failed = per_canary(paired.answers, lambda answer: answer.fault is not None)
+    return _share_of_answers(failed, paired, "had an answer that failed")
+
+
+def _engaged(paired: PairedAnswers) -> Estimate | Missing:
+    """Count answers in which a draft proposed; an answer of one token leaves nothing to draft."""
+    whole = successful(paired.answers)
+    long_enough = [one for one in whole if (one.answer.output_tokens or 0) > 1]
+    if all(_proposed(one.answer) is None for one in long_enough):
+        return _seen_in_bursts(paired)
+    failed = {one.canary for one in paired.answers} - {one.canary for one in whole}
+    if failed and not paired.frozen:  # such a canary could be either
+        return Missing(f"every answer of {len(failed)} canaries failed", len(long_enough))
+    proposed = per_canary(long_enough, lambda answer: _proposed(answer) is True)
+    return _share_of_answers(proposed, paired, "had an answer with drafted tokens")
+
+
+def _proposed(answer: Answer) -> bool | None:
+    """Tell by our counters, else by the server's, whether a draft proposed; None where neither counts."""
+    drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
+    return None if drafted is None else drafted > 0
+
+
+def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
+    """Show without any counter that a draft was used: its answers come in bursts, and plain decoding's do not.
+
+    How often it proposed stays unknown: either the draft was used at all, or that is not shown.
+    """
+    together = paired.burst_gap
+    mine, plain = (
+        [
+            came_in_bursts(one.answer, together)
+            for one in successful(arm)
+            if (one.answer.output_tokens or 0) >= BURSTY_LENGTH
+        ]
+        for arm in (paired.answers, paired.plain)
+    )
+    told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
+    if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
+        return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
+    if not paired.frozen:
+        return Missing("without counters nothing shows in which answers the draft was used", len(mine))
+    return fact(1.0, len(mine), f"without counters: {told}")
+
+
+def _truncation(paired: PairedAnswers) -> Estimate | Missing:
+    plain = per_canary(successful(paired.plain), lambda answer: answer)
+    cut: dict[str, bool] = {}
+    for one in successful(paired.answers):
+        for baseline in plain.get(one.canary, ()):
+            short = _cut_short(one.answer, baseline, greedy=paired.greedy)
+            cut[one.canary] = short or cut.get(one.canary, False)
+    if not cut:
+        return Missing("no canary was answered in both arms")
+    if not paired.frozen and (missing := _unanswered(paired.canaries, cut)) is not None:
+        return missing
+    return _share_of_canaries(cut, paired)
+
+
+def _cut_short(mine: Answer, baseline: Answer, *, greedy: bool) -> bool:
+    if baseline.finish in COMPLETE and mine.finish not in COMPLETE:
+        return True
+    if not greedy or mine.output_tokens is None or baseline.output_tokens is None:
+        return False
+    return mine.output_tokens < CUT_SHORT * baseline.output_tokens
+
+
+def _share_of_canaries(holds: Mapping[str, bool], paired: PairedAnswers, *notes: str) -> Estimate | Missing:
     """Return the share of canaries of which something *holds*: counted, or bounded for all prompts like them."""
-    if evidence.frozen:
+    if paired.frozen:
         return fact(fmean(holds.values()), len(holds), *notes)
-    return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, evidence.level), *notes)
+    return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, paired.level), *notes)
 
 
-def _of_answers(marks: Mapping[str, Sequence[bool]], evidence: PairedAnswers, what: str) -> Estimate | Missing:
-    """Bound the share of answers that are marked, for all prompts like the canaries; *what* says what a mark means."""
+def _share_of_answers(marks: Mapping[str, Sequence[bool]], paired: PairedAnswers, what: str) -> Estimate | Missing:
+    """Return the share of answers marked: counted, or bounded for all prompts like them; *what* says what a mark is."""
+    if paired.frozen:
+        count = sum(map(len, marks.values()))
+        return fact(sum(map(sum, marks.values())) / count, count)
     some = sum(any(seen) for seen in marks.values())
-    return _noted(intervals.clustered_share(marks, evidence.level), f"{some} of {len(marks)} canaries {what}")
+    return _noted(intervals.clustered_share(marks, paired.level), f"{some} of {len(marks)} canaries {what}")
 
 
 def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
     return replace(found, notes=notes) if isinstance(found, Estimate) else found
 
 
-def _warm_agreement(evidence: PairedAnswers) -> Estimate | Missing:
-    if isinstance(evidence.warm, str):
-        return Missing(evidence.warm)
-    compared = exactness.warm_cache_agreement(evidence.warm, evidence.canaries.keys())
-    if isinstance(compared, Missing):
-        return compared
-    agree, notes = compared
-    return _of_canaries(agree, evidence, *notes)
-
-
-def _first_tokens(evidence: PairedAnswers) -> Estimate | Missing:
-    if isinstance(evidence.draws, str):
-        return Missing(evidence.draws)
-    return first_tokens.distribution_test(evidence.draws, len(evidence.canaries), evidence.seed)
-
-
-def _error_rate(evidence: PairedAnswers) -> Estimate | Missing:
-    faults: dict[str, list[bool]] = defaultdict(list)
-    for one in evidence.answers:
-        faults[one.canary].append(one.answer.fault is not None)
-    if not evidence.frozen:
-        return _of_answers(faults, evidence, "had an answer that failed")
-    return fact(sum(map(sum, faults.values())) / len(evidence.answers), len(evidence.answers))
-
-
-def _engaged(evidence: PairedAnswers) -> Estimate | Missing:
-    """Count answers in which a draft proposed; an answer of one token leaves nothing to draft."""
-    long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
-    proposed = [_proposed(one.answer) for one in long_enough]
-    if all(seen is None for seen in proposed):
-        return _seen_in_bursts(evidence)
-    if not evidence.frozen:
-        return _engaged_beyond(evidence, long_enough)
-    return fact(sum(seen is True for seen in proposed) / len(proposed), len(proposed))
-
-
-def _proposed(answer: Answer) -> bool | None:
-    """Tell by our counters, else by the server's, whether a draft proposed; None where nobody counted."""
-    drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
-    return None if drafted is None else drafted > 0
-
-
-def _engaged_beyond(evidence: PairedAnswers, long_enough: Sequence[Generation]) -> Estimate | Missing:
-    """Bound the share for all prompts like the canaries; one whose answers all failed could be either."""
-    failed = {one.canary for one in evidence.answers} - {one.canary for one in successful(evidence.answers)}
-    if failed:
-        return Missing(f"every answer of {len(failed)} canaries failed", len(long_enough))
-    marks: dict[str, list[bool]] = defaultdict(list)
-    for one in long_enough:
-        marks[one.canary].append(_proposed(one.answer) is True)
-    return _of_answers(marks, evidence, "had an answer with drafted tokens")
-
-
-def _seen_in_bursts(evidence: PairedAnswers) -> Estimate | Missing:
-    """Show without any counter that a draft was used: its answers come in bursts, and plain decoding's do not.
-
-    How often it proposed stays unknown, so nothing but the whole can be told: it was used, or nothing shows it.
-    """
-    together = BURST_SHARE * plain_gap(evidence)
-    arms = [[one.answer for one in successful(arm)] for arm in (evidence.answers, evidence.plain)]
-    long_enough = [[one for one in arm if (one.output_tokens or 0) >= BURSTY_LENGTH] for arm in arms]
-    mine, plain = ([came_in_bursts(one, together) for one in arm] for arm in long_enough)
-    told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
-    if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
-        return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
-    if not evidence.frozen:
-        return Missing("without counters nothing shows in which answers the draft was used", len(mine))
-    return fact(1.0, len(mine), f"without counters: {told}")
-
-
-def _truncation(evidence: PairedAnswers) -> Estimate | Missing:
-    plain: dict[str, list[Answer]] = defaultdict(list)
-    for one in successful(evidence.plain):
-        plain[one.canary].append(one.answer)
-    cut: dict[str, list[bool]] = defaultdict(list)
-    for one in successful(evidence.answers):
-        for twin in plain[one.canary]:
-            cut[one.canary].append(_cut_short(one.answer, twin, greedy=evidence.greedy))
-    if not cut:
-        return Missing("no canary was answered in both arms")
-    if not evidence.frozen and (unseen := len(evidence.canaries.keys() - cut.keys())):
-        return Missing(f"{unseen} of {len(evidence.canaries)} canaries were not answered in both arms", len(cut))
-    return _of_canaries({name: any(seen) for name, seen in cut.items()}, evidence)
-
-
-def _cut_short(mine: Answer, twin: Answer, *, greedy: bool) -> bool:
-    complete = twin.finish in {"stop", "tool_calls"}
-    if complete and mine.finish not in {"stop", "tool_calls"}:
-        return True
-    lengths = (mine.output_tokens, twin.output_tokens)
-    return greedy and None not in lengths and (lengths[0] or 0) < CUT_SHORT * (lengths[1] or 0)
-
-
+_QUANTILES: dict[str, Callable[[PairedAnswers, float], Estimate | Missing]] = {
+    "decode_throughput": partial(_over_canaries, decode_rate),
+    "prefill_throughput": partial(_over_canaries, prefill_rate),
+    "ttft": partial(_over_canaries, ttft),
+    "acceptance_rate": partial(_over_canaries, acceptance_rate),
+    "acceptance_length": partial(_over_canaries, acceptance_length),
+    "tpot": partial(_over_canaries, _time_per_token),
+    "stall": _longest_gap,
+    "itl": partial(_pooled_gaps, per_token=True),
+    "round_gap": partial(_pooled_gaps, per_token=False),
+}
+"""By the base of a metric: how any quantile of it is estimated."""
 _OTHERS: dict[str, Callable[[PairedAnswers], Estimate | Missing]] = {
+    "throughput_ratio": lambda paired: _speed_ratio(partial(decode_rate, together_s=paired.burst_gap), paired),
+    "answer_throughput_ratio": partial(_speed_ratio, answer_rate),
+    "system_throughput_ratio": _system_ratio,
     "ttft_delta": _ttft_delta,
     "token_agreement": _agreement,
-    "warm_cache_agreement": _warm_agreement,
+    "warm_cache_agreement": _warm_cache_agreement,
     "first_tokens_p_value": _first_tokens,
     "error_rate": _error_rate,
     "speculation_engaged": _engaged,

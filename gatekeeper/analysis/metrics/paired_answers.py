@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Tie
@@ -19,6 +20,7 @@ MIN_LENGTH_RATIO_SAMPLED = 0.1
 """Above temperature 0 lengths are drawn; only an answer under a tenth of its twin is a cut and no speed."""
 
 Pair = tuple[Generation, Generation]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,16 @@ class PairedAnswers:
     """False where an objective speaks of the population the canaries stand for."""
     pairs: tuple[Pair, ...] = field(default=())
     ties: tuple[Tie, ...] = ()
-    """How near the target's logits lay where the arms parted; read after the soak."""
-    warm: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
+    """How near the target's logits lay where the arms diverged; read after the soak."""
+    warm_cache: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
-    draws: tuple[Generation, ...] | str = "no first tokens were sampled"
-    """First tokens of both arms, or why there are none to trust."""
+    first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
+    """Sampled first tokens of both arms, or why there are none to trust."""
+
+    @property
+    def burst_gap(self) -> float:
+        """Return the seconds below which two arrivals are one burst."""
+        return burst_gap(self.plain or self.answers)
 
 
 def pair_answers(evidence: PairedAnswers) -> PairedAnswers:
@@ -73,9 +80,9 @@ def successful(answers: Iterable[Generation]) -> list[Generation]:
     return [one for one in answers if one.answer.fault is None]
 
 
-def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | None]) -> dict[str, list[float]]:
+def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> dict[str, list[T]]:
     """Return what *read* gives, grouped by canary; answers it has no value for are left out."""
-    out: dict[str, list[float]] = defaultdict(list)
+    out: dict[str, list[T]] = defaultdict(list)
     for one in answers:
         value = read(one.answer)
         if value is not None:
@@ -83,15 +90,15 @@ def per_canary(answers: Iterable[Generation], read: Callable[[Answer], float | N
     return dict(out)
 
 
-def plain_gap(evidence: PairedAnswers) -> float:
-    """Return plain decoding's median gap between arrivals in seconds; 0 where it was not seen."""
+def burst_gap(plain: Iterable[Generation]) -> float:
+    """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unseen."""
     gaps = [
         (after.at_ns - before.at_ns) / 1e9
-        for one in successful(evidence.plain or evidence.answers)
+        for one in successful(plain)
         if not one.answer.rounds
         for before, after in pairwise(one.answer.arrivals)
     ]
-    return median(gaps) if gaps else 0.0
+    return BURST_SHARE * median(gaps) if gaps else 0.0
 
 
 def similar_lengths(pair: Pair, *, greedy: bool) -> bool:

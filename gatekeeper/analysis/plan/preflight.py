@@ -10,9 +10,9 @@ from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ALL, PASS_DELTAS, Metric, Per, Sight
+from gatekeeper.core.metrics import BY_NAME, Metric, PassRate, Per, Sight
 from gatekeeper.core.slo import CERTIFICATION_S, CHOSEN, CONDITIONS, Objective, Slo, Workload
-from gatekeeper.core.units import show, show_seconds
+from gatekeeper.core.units import percent, show, show_seconds
 
 FROZEN = 'scope = "frozen" speaks of these canaries alone'
 LEAST_PAIRS = 5
@@ -178,20 +178,20 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
 
 def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Canary]) -> list[Complaint]:
     metric, have = objective.of, len(canaries)
-    if metric.name in PASS_DELTAS:
-        return _pass_delta(slo, objective, about, canaries)
-    if metric.census and objective.scope == "population" and (found := _share(slo, objective, about, have)):
+    if metric.pass_rate is not None:
+        return _pass_delta(slo, objective, metric.pass_rate, about, canaries)
+    if metric.counted and objective.scope == "population" and (found := _share(slo, objective, about, have)):
         return [found]
     if metric.quantile is not None:
         need = intervals.samples_needed(metric.quantile, bound_level(slo))
         if have < need:
             message = (
-                f"a bound on the {metric.quantile:.0%} quantile at {_confidence(slo)} needs {need} distinct canaries; "
-                f"there are {have}"
+                f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo)} needs {need} distinct "
+                f"canaries; there are {have}"
             )
             hint = f"add {need - have} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
-    elif metric.per is Per.PAIR and not metric.census and have < LEAST_PAIRS:
+    elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
         message = f"needs {LEAST_PAIRS} distinct canaries; there are {have}"
         return [Complaint("never", about, message, f"add {LEAST_PAIRS - have} canaries")]
     if metric.against_plain and (swept := share_of_budget(slo, canaries)[0]) < LEAST_PAIRS <= have:
@@ -202,8 +202,10 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
     return []
 
 
-def _pass_delta(slo: Slo, objective: Objective, about: str, canaries: Sequence[Canary]) -> list[Complaint]:
-    kind = PASS_DELTAS[objective.metric]
+def _pass_delta(
+    slo: Slo, objective: Objective, rate: PassRate, about: str, canaries: Sequence[Canary]
+) -> list[Complaint]:
+    kind = rate.kind
     marked = [canary for canary in canaries if canary.expect and kind in {None, canary.expect.kind}]
     if not marked:
         wanted = "an `expect`" if kind is None else f"a {kind} expectation"
@@ -252,11 +254,13 @@ def _confidence(slo: Slo) -> str:
 
 def _lower(slo: Slo, metric: Metric, have: int) -> str:
     """Name the highest quantile of the same kind that *have* canaries can prove, if there is one."""
-    stem = metric.name.rpartition("_p")[0]
-    same = [one for one in ALL if stem and one.name.startswith(f"{stem}_p") and one.quantile is not None]
-    needed = {one.name: intervals.samples_needed(one.quantile or 0.0, bound_level(slo)) for one in same}
-    provable = [name for name, need in sorted(needed.items()) if need <= have]
-    return f", or promise {provable[-1]}, which needs {needed[provable[-1]]}" if provable else ""
+    same = {
+        one.name: intervals.samples_needed(one.quantile, bound_level(slo))
+        for one in sorted(BY_NAME.values(), key=lambda one: one.quantile or 0.0)
+        if one.quantile is not None and one.base == metric.base
+    }
+    provable = [name for name, need in same.items() if need <= have]
+    return f", or promise {provable[-1]}, which needs {same[provable[-1]]}" if provable else ""
 
 
 def latency_complaints(slo: Slo) -> list[Complaint]:
@@ -271,17 +275,19 @@ def latency_complaints(slo: Slo) -> list[Complaint]:
 
 
 def _implied(objective: Objective) -> tuple[str, str] | None:
-    metric, bound = objective.metric, objective.threshold
+    base, bound, share = objective.of.base, objective.threshold, percent(objective.of.quantile or 0.0)
     if bound <= 0:
         return None
-    if metric in {"itl_p50", "itl_p95", "itl_p99"} and objective.bound == "at_most":
-        tokens = f"{show_seconds(bound)} a token for {objective.of.quantile:.0%} of the tokens"
+    if base == "itl" and objective.bound == "at_most":
+        tokens = f"{show_seconds(bound)} a token for {share} of the tokens"
         message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
         return message, "the median is faster; promise decode_throughput as well if you mean the median"
-    if metric == "tpot_p95" and objective.bound == "at_most":
-        message = f"{show_seconds(bound)} a token on average in 95% of the answers means at least {1 / bound:.3g} tok/s"
+    if base == "tpot" and objective.bound == "at_most":
+        message = (
+            f"{show_seconds(bound)} a token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
+        )
         return message, "promise itl_p95 as well if stalls matter"
-    if metric == "decode_throughput" and objective.bound == "at_least":
+    if base == "decode_throughput" and objective.bound == "at_least":
         message = (
             f"{show(bound, 'tok/s')} means a token every {show_seconds(1 / bound)} in the median answer; single gaps "
             "may be far longer"

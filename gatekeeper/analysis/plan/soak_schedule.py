@@ -11,7 +11,6 @@ from gatekeeper.analysis.plan.rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import PASS_DELTAS
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
@@ -24,8 +23,6 @@ CLOSING_CANARIES = 24
 """Quality canaries asked again at the end, per workload: enough to see that tool calls broke, soon done."""
 ENOUGH_PAIRS = 12
 """Pairs on distinct canaries that a ratio is given, where the workload has them."""
-CENSUSES = frozenset({*PASS_DELTAS, "token_agreement"})
-"""Metrics that want every canary of the frozen set in both arms."""
 PLAIN_BLOCKS = 3
 """Plain blocks beside a soak whose arms cannot share a process: before, midway, after."""
 WARMUPS = 2
@@ -61,9 +58,10 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         metric = objective.of
         if metric.quantile is not None:
             answered = max(answered, intervals.samples_needed(metric.quantile, bound_level(slo)))
-        if metric.name in CENSUSES or (metric.against_plain and metric.census and objective.scope == "population"):
+        for_all = metric.counted and objective.scope == "population"
+        if metric.every_canary or (for_all and metric.against_plain):
             paired = len(canaries)
-        elif metric.census and objective.scope == "population":
+        elif for_all:
             answered = len(canaries)
     return CanaryNeeds(min(answered, len(canaries)), paired)
 

@@ -162,9 +162,7 @@ def _means(rows: Floats) -> Floats:
     return means
 
 
-def ratio_of_sums(
-    pairs: Mapping[str, tuple[tuple[float, float], tuple[float, float]]], level: float, seed: int
-) -> Estimate | Missing:
+def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, seed: int) -> Estimate | Missing:
     """Bound (sum a / sum b) of one arm over the same of the other; canaries are resampled in both arms together.
 
     `pairs` holds, per canary, ((a, b) of the candidate, (a, b) of plain decoding).

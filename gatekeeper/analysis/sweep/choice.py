@@ -10,11 +10,9 @@ from typing import Any
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import (
-    BURST_SHARE,
     PairedAnswers,
     pair_answers,
     paired_ratios,
-    plain_gap,
     successful,
 )
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
@@ -214,7 +212,7 @@ def setting_results(
 def _setting_result(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Finding, ...]) -> SettingResult:
     measure = measure_of(slo, trial)
     ratio = estimate(measure, evidence)
-    together = BURST_SHARE * plain_gap(evidence)
+    together = evidence.burst_gap
     read = partial(decode_rate, together_s=together) if measure == "throughput_ratio" else answer_rate
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", answer_rate

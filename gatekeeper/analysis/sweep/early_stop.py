@@ -16,7 +16,7 @@ from statistics import fmean, variance
 from typing import Literal
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import burst_gap, similar_lengths
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial, concurrency_of
@@ -159,10 +159,9 @@ class _Looks:
             if step.workload == workload
         }
         self._plain = self._answers(records, BASELINE) + self._answers(records, NULL)
-        first = tuple(one for at, one in self._plain if at == 0)
-        gap = plain_gap(PairedAnswers(workload, {}, (), first, slo.confidence, plan.seed, greedy=False))
+        first = [one for at, one in self._plain if at == 0]
         self._measures: dict[str, Callable[[Answer], float | None]] = {
-            "throughput_ratio": partial(decode_rate, together_s=BURST_SHARE * gap),
+            "throughput_ratio": partial(decode_rate, together_s=burst_gap(first)),
             "answer_throughput_ratio": answer_rate,
         }
         null = [one for one in plan.trials if one.name == NULL]

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, pair_answers, plain_gap
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, burst_gap, pair_answers
 from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial, concurrency_of
 from gatekeeper.analysis.stats import intervals
@@ -188,7 +188,7 @@ def _models(slo: Slo, records: Records, workload: str, seen: Sequence[SettingRes
             why = "answers under way together share the machine: the time of a round is not its cost"
             out |= {one.trial.name: {"because": why} for one in group}
             continue
-        together = BURST_SHARE * _gap(plain)
+        together = burst_gap(plain)
         settings = {
             one.trial.name: cost_model.measure_rounds(
                 one.trial.setting, _of(records, one.trial.name, workload), together
@@ -206,10 +206,6 @@ def _models(slo: Slo, records: Records, workload: str, seen: Sequence[SettingRes
 
 def _of(records: Records, trial: str, workload: str) -> tuple[Generation, ...]:
     return tuple(one for one in records.get(trial, ()) if one.workload == workload)
-
-
-def _gap(plain: tuple[Generation, ...]) -> float:
-    return plain_gap(PairedAnswers("", {}, (), plain, 0.95, 0, greedy=False))
 
 
 def _concurrency(

@@ -119,8 +119,8 @@ def evidence_of(case: Case, leg: SoakPlan, workload: str) -> PairedAnswers:
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
             ties=tuple(tie for tie in case.ties.get(leg.name, Read()).ties if tie.workload == workload),
-            warm=_after(case.warm.get(leg.name), leg.warm, workload),
-            draws=_after(case.draws.get(leg.name), leg.draws, workload),
+            warm_cache=_after(case.warm.get(leg.name), leg.warm, workload),
+            first_tokens=_after(case.draws.get(leg.name), leg.draws, workload),
         )
     )
 

@@ -8,7 +8,7 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismat
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import Estimate, Finding, Missing
@@ -19,9 +19,9 @@ ALL_ACCEPTED_LEAST = 50
 """So many drafted tokens, all accepted, are no luck of a short run."""
 UNPREDICTABLE = "random"
 """The category of canaries no draft can foresee (canaries/README.md)."""
-PREFILLED = frozenset({"ttft", "ttft_delta", "prefill_throughput"})
+PREFILLED = frozenset(metric.name for metric in ALL if Sight.COLD in metric.needs)
 """Metrics that rest on a prompt being read anew."""
-COUNTED = frozenset({"acceptance_rate", "acceptance_length", "acceptance_window_min", "speculation_engaged"})
+COUNTED = frozenset(metric.name for metric in ALL if metric.from_rounds)
 """Metrics that rest on the counters of rounds."""
 
 
@@ -47,7 +47,7 @@ def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
         return ()
     advice = "pin the model the server holds, and look for who else asks it"
     detail = f"answers of one arm came from {' and '.join(names)}"
-    voids = frozenset(name for name, metric in BY_NAME.items() if not metric.host)
+    voids = frozenset(metric.name for metric in ALL if not metric.host)
     return (Finding("model_swapped", about, detail, advice, voids),)
 
 

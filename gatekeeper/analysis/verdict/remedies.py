@@ -57,7 +57,7 @@ def remedy(check: Check) -> str:
         return "`gatekeeper host` says what this host shows and what to install or allow; sample the whole soak"
     if metric.per is Per.WINDOW:
         return "a longer soak (soak.duration): three windows (soak.window) with drafted tokens are needed"
-    if metric.against_plain and metric.census:
+    if metric.against_plain and metric.counted:
         return "a longer soak (soak.max_duration), or more plain twins in it (soak.sentinel_share)"
     if metric.quantile is not None:
         return "more distinct canaries, each of them answered: answers to the same one are no new evidence"

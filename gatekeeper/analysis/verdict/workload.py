@@ -13,14 +13,10 @@ from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.checks import check
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Estimate, Missing, Outcome, WorkloadVerdict, rounded, worst
-
-ALWAYS_SHOWN = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
-PASS_RATES = {"canary_pass_rate": None, "json_pass_rate": "json", "tool_call_pass_rate": "tool"}
-"""Shares of right answers, and the kind of expectation each counts; None counts all. Guards compare with them later."""
 
 
 def judge_workload(
@@ -60,19 +56,19 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers)
-    for metric in ALWAYS_SHOWN:
+    for metric in MEASURED:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
         seen = estimate(metric, evidence)
         if isinstance(seen, Estimate):
             near = seen.rounded()
             out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
-            if claimed and metric.startswith("acceptance"):
+            if claimed and BY_NAME[metric].from_rounds:
                 out[metric]["from"] = "claims"
-    for metric, kind in PASS_RATES.items():
-        if (share := pass_rate(evidence, kind)) is not None:
+    for rate in PASS_RATES.values():
+        if (share := pass_rate(evidence, rate.kind)) is not None:
             near = share.rounded()
-            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+            out[rate.figure] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
     if chances := cost_model.positions(evidence.answers):
         out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out

@@ -9,6 +9,7 @@ from gatekeeper.analysis.plan.settings import plain_of, sampling_for, with_condi
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest
+from gatekeeper.core.policy import WATCHED
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.deploy.watch.server import Post
@@ -58,7 +59,7 @@ class Pace:
         self.seen_ns = now_ns
 
 
-TWINNED = frozenset({"throughput_ratio", "json_pass_delta", "tool_call_pass_delta", "task_pass_delta"})
+TWINNED = frozenset(name for name, metric in WATCHED.items() if metric.against_plain)
 """Metrics that compare with plain decoding's answer to the same canary."""
 
 Arm = Literal["plain", "candidate"]

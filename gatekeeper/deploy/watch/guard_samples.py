@@ -11,10 +11,8 @@ from functools import lru_cache, partial
 
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import (
-    BURST_SHARE,
     PairedAnswers,
     paired_ratios,
-    plain_gap,
     successful,
     too_many_lost,
 )
@@ -57,7 +55,7 @@ def ratios(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
     """
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
-    together = BURST_SHARE * plain_gap(evidence)
+    together = evidence.burst_gap
     values: list[tuple[int, float]] = []
     lost = 0
     for pair in evidence.pairs:

@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answe
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import PASS_DELTAS
+from gatekeeper.core.metrics import PASS_RATES, PassRate
 from gatekeeper.core.policy import Figure, Guard, Measured, Policy, Route
 from gatekeeper.core.records import Generation, HostSample, Setting
 from gatekeeper.core.units import show_seconds
@@ -98,7 +98,7 @@ def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) 
         return Judgement(guard, route.workload, check, None, asleep=True)
     error = look_error(terms, route.workload)
     evidence = _evidence(guard, route.workload, seen, terms, knobs)
-    if guard.metric in PASS_DELTAS and evidence.plain:
+    if guard.metric in PASS_RATES and evidence.plain:
         check, newest = _paired_passes(guard, evidence, error, terms.confidence)
     else:
         trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
@@ -248,12 +248,12 @@ def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement
     return Judgement(guard, workload, check, None if isinstance(found, Missing) else recent[-1].at_ns)
 
 
-def _passes_against_certified(kind: str | None, figure: str) -> Callable[[PairedAnswers, Measured, float], Trace]:
+def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measured, float], Trace]:
     """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
 
     def read(evidence: PairedAnswers, measured: Measured, _: float) -> Trace:
-        certified: Figure | None = getattr(measured, figure)
-        trace = passes(evidence, kind)
+        certified: Figure | None = getattr(measured, rate.figure)
+        trace = passes(evidence, rate.kind)
         if certified is None:
             return replace(
                 trace, missing="no plain decoding is at hand, and the policy has no pass rate to compare with"
@@ -274,11 +274,11 @@ def _passes_against_certified(kind: str | None, figure: str) -> Callable[[Paired
 
 def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check: Check) -> Check:
     """Return a pass that the whole frozen set shows, where no interval of a bound at the very top could."""
-    known = _CERTIFIED.get(guard.metric)
-    figure: Figure | None = getattr(measured, known[1]) if known else None
-    if known is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
+    rate = PASS_RATES.get(guard.metric)
+    figure: Figure | None = getattr(measured, rate.figure) if rate else None
+    if rate is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
         return check
-    share = census(evidence, known[0])
+    share = census(evidence, rate.kind)
     if share is None:
         return check
     whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
@@ -286,16 +286,10 @@ def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check:
     return counted if counted.outcome is Outcome.PASS else check
 
 
-_CERTIFIED = {
-    "task_pass_delta": (None, "canary_pass_rate"),
-    "json_pass_delta": ("json", "json_pass_rate"),
-    "tool_call_pass_delta": ("tool", "tool_call_pass_rate"),
-}
-"""The kind of canary that a difference of pass rates is about, and the certified figure it is compared with."""
 _TRACES: dict[str, Callable[[PairedAnswers, Measured, float], Trace]] = {
     "throughput_ratio": ratios,
     "decode_throughput": lambda evidence, _measured, _slack: speeds(evidence),
     "acceptance_rate": lambda evidence, _measured, _slack: acceptances(evidence),
     "error_rate": lambda evidence, _measured, _slack: faults(evidence),
     "canary_pass_rate": lambda evidence, _measured, _slack: passes(evidence),
-} | {name: _passes_against_certified(kind, figure) for name, (kind, figure) in _CERTIFIED.items()}
+} | {name: _passes_against_certified(rate) for name, rate in PASS_RATES.items()}

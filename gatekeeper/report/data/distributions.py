@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -84,7 +84,7 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Distributions:
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
     if not any(speculates(one.setting) for one in evidence.answers):
         arms = {"plain": evidence}
-    together = BURST_SHARE * plain_gap(evidence)
+    together = evidence.burst_gap
     curves: dict[str, dict[str, Curve]] = {}
     for arm, one in arms.items():
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, paired_ratios, plain_gap
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, bursts, decode_rate, ttft
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
@@ -129,7 +129,7 @@ def _estimate(metric: str, evidence: PairedAnswers) -> tuple[float, float, float
 
 
 def _rows(trial: Trial, evidence: PairedAnswers) -> list[SweepAnswer]:
-    together = BURST_SHARE * plain_gap(evidence)
+    together = evidence.burst_gap
     speed = partial(decode_rate, together_s=together)
     twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host_series import finite
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, PairedAnswers, plain_gap, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -184,7 +184,7 @@ def _timeline(
         min(one.at for _, one in answers),
         rounded(axis.length),
         {workload: setting_document(knobs) for workload, knobs in settings.items()},
-        _dots(answers, axis, {name: BURST_SHARE * plain_gap(one) for name, one in gathered.items()}),
+        _dots(answers, axis, {name: one.burst_gap for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, axis, *lane) for lane in LANES),
         tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),

@@ -157,7 +157,8 @@ def _figures(workload: WorkloadVerdict) -> list[Markup]:
     found = []
     for metric, name in (("acceptance_rate", "acceptance"), ("ttft_delta", "TTFT"), ("decode_throughput", "")):
         if seen := workload.measured.get(metric):
-            value = f"{seen['center']:+.1%}" if metric == "ttft_delta" else show(seen["center"], BY_NAME[metric].unit)
+            of = BY_NAME[metric]
+            value = f"{seen['center']:+.1%}" if of.relative else show(seen["center"], of.unit)
             found.append(el("span", f"{name} {value}".strip(), class_="dim note"))
     return found
 
@@ -203,7 +204,9 @@ def _promise(check: Check) -> Markup:
     word = check.outcome.word
     sign = "≥" if check.bound == "at_least" else "≤"
     glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
-    name = el("strong", breakable(check.metric), title=BY_NAME[check.metric].says if check.metric in BY_NAME else None)
+    name = el(
+        "strong", breakable(check.metric), title=BY_NAME[check.metric].description if check.metric in BY_NAME else None
+    )
     promised = el("span", f"{sign} {show(check.threshold, check.unit)}", class_="note")
     because = el("span", check.because, class_="dim note") if check.outcome is not Outcome.PASS else None
     count = el("span", f"n = {check.n}", class_="dim note")

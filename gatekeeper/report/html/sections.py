@@ -58,7 +58,12 @@ def sweep_document(page: PageData) -> dict[str, Any]:
             for one in seen.settings
         ],
         "metrics": [
-            {"name": one, "unit": BY_NAME[one].unit, "says": BY_NAME[one].says, "ratio": BY_NAME[one].against_plain}
+            {
+                "name": one,
+                "unit": BY_NAME[one].unit,
+                "says": BY_NAME[one].description,
+                "ratio": BY_NAME[one].against_plain,
+            }
             for one in METRICS
         ],
         "chosen": [_chosen(page, one.setting) for one in page.verdict.workloads],

@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import paired_ratios, plain_gap, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, paired_ratios, similar_lengths
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate
@@ -130,10 +130,10 @@ def test_the_plain_gap_is_read_off_plain_answers() -> None:
     ours, theirs = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
     drafting = [generation(steady(0.5, rounds=counted(2, 8, 6)))]
 
-    assert 0.25 == plain_gap(evidence(ours, theirs))
-    assert 0.25 == plain_gap(evidence(theirs))
-    assert 0.0 == plain_gap(evidence(drafting))
-    assert 0.0 == plain_gap(evidence([generation(answer([0.1]))]))
+    assert 0.25 * BURST_SHARE == evidence(ours, theirs).burst_gap
+    assert 0.25 * BURST_SHARE == evidence(theirs).burst_gap
+    assert evidence(drafting).burst_gap == 0.0
+    assert evidence([generation(answer([0.1]))]).burst_gap == 0.0
 
 
 def test_one_pair_too_many_is_too_many() -> None:

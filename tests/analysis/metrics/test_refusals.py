@@ -175,12 +175,12 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     ),
     "no warm pass": (
         "warm_cache_agreement",
-        lambda: evidence(spread(5, lambda _: answer()), warm="warm-1.jsonl: damaged"),
+        lambda: evidence(spread(5, lambda _: answer()), warm_cache="warm-1.jsonl: damaged"),
         Missing("warm-1.jsonl: damaged", 0),
     ),
     "no draws": (
         "first_tokens_p_value",
-        lambda: evidence(spread(5, lambda _: answer()), draws="draws-1.jsonl: damaged"),
+        lambda: evidence(spread(5, lambda _: answer()), first_tokens="draws-1.jsonl: damaged"),
         Missing("draws-1.jsonl: damaged", 0),
     ),
     "no records": ("ttft", lambda: evidence([]), Missing("nothing was recorded", 0)),
