@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
@@ -13,7 +12,7 @@ from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import DecodeRequest, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, Sampling
 from gatekeeper.core.records import Answer, Claims, Setting
 from gatekeeper.core.subject import Subject
 
@@ -53,7 +52,7 @@ class RequestFormat:
         return json.dumps(fields).encode()
 
 
-class Server:
+class Server(RunningSystem):
     """One server, launched by us or running already; answers may be asked for from many threads."""
 
     def __init__(self, launched: ServerProcess | None, root: str, started_for: Setting, tongue: RequestFormat) -> None:
@@ -113,7 +112,7 @@ class Server:
         return None if read is None else read(self._get)
 
     def pids(self) -> tuple[int, ...]:
-        """Return the server's process, without its leash; none of a server that was running already."""
+        """Return the server's process, without its guard; none of a server that was running already."""
         return () if self.launched is None else (self.launched.pid,)
 
     def alive(self) -> bool:
@@ -125,14 +124,6 @@ class Server:
         self._closed = True
         if self.launched is not None:
             self.launched.close()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
 
 def shortest_request(setting: Setting) -> DecodeRequest:

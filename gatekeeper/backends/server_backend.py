@@ -16,6 +16,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
+from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import (
     HOST,
     environment,
@@ -211,11 +212,8 @@ class ServerBackend:
 
     def _place(self, name: str) -> str:
         """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
-        if name in self._models:
-            return str(self._models[name])
-        if name in self._dialect.own_drafts:
-            return name
-        raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
+        own = name in self._dialect.own_drafts and name not in self._models
+        return name if own else str(local_path(self._models, name))
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
         """Return what a request with *setting* says that one with the *other* does not; the server is not asked."""

@@ -1,4 +1,4 @@
-"""The worker backend: any program that speaks the worker protocol, one process per draft."""
+"""The worker backend: programs that speak the worker protocol, one process per draft; mlx-lm runs in one of ours."""
 
 import os
 import platform
@@ -7,43 +7,54 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import find_program, installed
 from gatekeeper.backends.worker_process import WorkerProcess
 from gatekeeper.backends.worker_protocol import (
     MANUAL,
-    Hello,
+    Greeting,
     WorkerFault,
     answer_from,
-    ask_line,
     gap_from,
-    hello_from,
+    greeting_from,
     is_number,
     read_line,
+    request_line,
 )
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.files import file_sha256
-from gatekeeper.core.interfaces import DecodeRequest
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject
 
-_PLACE = re.compile(r"\{(target|draft|port)\}")
+_UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
+_PLACEHOLDER = re.compile(r"\{(target|draft)\}")
+_SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
+"""What both arms must show to be compared."""
+_MLX_GREETING = Greeting(
+    "mlx-lm",
+    _SEEN_IN_ANSWERS | Sight.ROUNDS | Sight.PLAIN | Sight.LOGITS,
+    frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"}),
+    shares_process=True,
+)
+"""What our own worker greets with; known here, so that nothing has to be started to plan a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The command lines of both arms, with their places still open."""
+    """The command lines of both arms, with their placeholders still open."""
 
     drafting: tuple[str, ...]
     plain: tuple[str, ...] | None
@@ -57,24 +68,9 @@ class Commands:
         words = self.drafting if draft is not None or self.plain is None else self.plain
         if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
             raise InputError(f"`{' '.join(words)}` names no program once {{draft}} is left out", hint=MANUAL)
-        places = {"target": str(self._model(target)), "draft": str(self._model(draft)) if draft else ""}
-        filled = [_PLACE.sub(lambda place: places.get(place[1], place[0]), word) for word in kept]
+        values = {"target": local_path(self.models, target), "draft": draft and local_path(self.models, draft)}
+        filled = [_PLACEHOLDER.sub(lambda found: str(values[found[1]]), word) for word in kept]
         return [self._program(filled[0]), *filled[1:]]
-
-    def told(self) -> dict[str, str]:
-        """Return the command lines as written and the digests of the files they name, for the manifest."""
-        told = {"command": " ".join(self.drafting)}
-        if self.plain is not None:
-            told["plain_command"] = " ".join(self.plain)
-        for word in (*self.drafting, *(self.plain or ())):
-            if not _PLACE.search(word) and (path := self.folder / word).is_file():
-                told[f"file {word}"] = file_sha256(path)
-        return told
-
-    def _model(self, name: str) -> Path:
-        if name not in self.models:
-            raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
-        return self.models[name]
 
     def _program(self, word: str) -> str:
         if "/" not in word:
@@ -88,14 +84,19 @@ class Commands:
             raise InputError(f"worker program {path} is not executable", hint=hint)
         return str(path)
 
-
-_UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
-_OF_AN_ANSWER = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
-"""What both arms must show to be compared."""
+    def for_manifest(self) -> dict[str, str]:
+        """Return the command lines as written and the digests of the files they name."""
+        entries = {"command": " ".join(self.drafting)}
+        if self.plain is not None:
+            entries["plain_command"] = " ".join(self.plain)
+        for word in (*self.drafting, *(self.plain or ())):
+            if not _PLACEHOLDER.search(word) and (path := self.folder / word).is_file():
+                entries[f"file {word}"] = file_sha256(path)
+        return entries
 
 
 def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "WorkerBackend":
-    """Start each program once, hear its greeting and end it; raise InputError where one does not greet."""
+    """Start each program once, read its greeting and end it; raise InputError where one does not greet."""
     name = subject.backend
     unused = {key: getattr(subject, key) for key in _UNUSED}
     if name not in ADAPTERS:
@@ -111,12 +112,19 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
     for word in (*command, *(subject.plain_command or ()), *subject.args):
         if "{port}" in word:
             raise InputError(f"'{word}': a worker has no port", hint="it speaks on stdin and stdout")
-    commands = Commands((*command, *subject.args), _with(subject.plain_command, subject.args), models, base.absolute())
+    plain = None if subject.plain_command is None else (*subject.plain_command, *subject.args)
+    commands = Commands((*command, *subject.args), plain, models, base.absolute())
     return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
 
 
-def _with(command: Sequence[str] | None, more: Sequence[str]) -> tuple[str, ...] | None:
-    return None if command is None else (*command, *more)
+def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "MlxBackend":
+    """Return the mlx backend; raise InputError where mlx-lm is not installed."""
+    del base
+    if find_spec("mlx_lm") is None:
+        message = "the mlx backend needs mlx-lm, which is not installed here"
+        raise InputError(message, hint='pip install "gatekeeper[mlx]"')
+    command = (sys.executable, "-P", "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}")
+    return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, ours=True)
 
 
 class WorkerBackend:
@@ -126,186 +134,178 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
-    uncached = False  # a worker that keeps no prompt cache says so: it sees "cold"
     silent = "look why the worker's draft proposes nothing"
 
-    def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool = False) -> None:
+    def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool) -> None:
+        """*ours*: the worker is one of this package, so it is started with this package on its path."""
         self.name: str = subject.backend
         self.clock: Clock = SystemClock()
         self._subject, self._commands, self._logs, self._ours = subject, commands, logs, ours
         self._starts = count(1)
-        first = subject.drafts[0] if subject.drafts else None
-        self._hello = self._greeting(first)
-        self._plain_hello = self._hello if commands.plain is None else self._greeting(None)
-        self.shares_process = self._hello.shares_process and commands.plain is None
-        self.sight, self.knobs = _together(self._hello, self._plain_hello, separate=commands.plain is not None)
+        separate = commands.plain is not None
+        self._greeting = self._first_greeting(next(iter(subject.drafts), None))
+        self._plain_greeting = self._first_greeting(None) if separate else self._greeting
+        self.shares_process = self._greeting.shares_process and not separate
+        self.sight, self.knobs = _of_both(self._greeting, self._plain_greeting, separate=separate)
         self.uncached = Sight.COLD in self.sight
 
     def residence(self, setting: Setting) -> str:
-        """Return the draft; `plain` names a worker without one."""
+        """Return the draft; `plain` names a worker without one, though one that shares its process answers both."""
         return str(dict(setting).get("draft") or PLAIN)
 
     def start(self, setting: Setting, *, cache: bool = False) -> "Worker":
         """Start a worker and wait until it is ready; raise InputError with its last words where it does not come up."""
         if cache:
             raise GatekeeperError("a worker has no prompt cache to leave on", hint="this is a bug; please report it")
-        draft = dict(setting).get("draft")
-        expected = self._hello if draft is not None else self._plain_hello
-        log = self._logs / f"{self.name}-{next(self._starts)}-{PLAIN if draft is None else 'draft'}.log"
-        return start_worker(
-            self._commands.filled(self._subject.target, draft),
-            log=log,
-            folder=self._commands.folder,
-            ours=self._ours,
-            draft=draft,
-            expected=expected,
-            shares_process=self.shares_process,
-            timeout=self._subject.timeout,
-            start_timeout=self._subject.start_timeout,
-        )
+        draft, limit = dict(setting).get("draft"), self._subject.start_timeout
+        process = self._launch(draft, self._logs / self._log_name(next(self._starts), draft))
+        try:
+            deadline = time.monotonic() + limit
+            greeting = _read_greeting(process, limit)
+            self._check_unchanged(process, greeting, draft)
+            _await_ready(process, greeting.name, deadline, limit)
+        except BaseException:
+            process.close()
+            raise
+        return Worker(process, draft, self._subject.timeout, shares_process=self.shares_process)
 
     def versions(self) -> Mapping[str, str]:
         """Return what the workers greet with, the commands that start them, and the digests of the files in these."""
-        told = {"worker": self._hello.name, **_prefixed("worker", self._hello.versions)}
+        found = _versions("worker", self._greeting)
         if not self._ours:
-            told |= self._commands.told()
-        if self._commands.plain is not None:
-            told |= {"plain worker": self._plain_hello.name, **_prefixed("plain worker", self._plain_hello.versions)}
-        return told
+            found |= self._commands.for_manifest()
+        return found | ({} if self._commands.plain is None else _versions("plain worker", self._plain_greeting))
 
-    def _greeting(self, draft: str | None) -> Hello:
-        """Start the program for its greeting alone."""
+    def _launch(self, draft: str | None, log: Path) -> WorkerProcess:
         command = self._commands.filled(self._subject.target, draft)
+        return WorkerProcess(command, log=log, folder=self._commands.folder, ours=self._ours)
+
+    def _first_greeting(self, draft: str | None) -> Greeting:
+        """Start the program for its greeting alone."""
         with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder:
-            log = Path(folder) / "worker.log"
-            process = WorkerProcess(command, log=log, folder=self._commands.folder, ours=self._ours)
+            process = self._launch(draft, Path(folder) / "worker.log")
             try:
-                return _hear_hello(process, self._subject.start_timeout)
+                return _read_greeting(process, self._subject.start_timeout)
             finally:
                 process.close()
 
+    def _log_name(self, number: int, draft: str | None) -> str:
+        return f"{self.name}-{number}-{PLAIN if draft is None else 'draft'}.log"
 
-def _together(drafting: Hello, plain: Hello, *, separate: bool) -> tuple[Sight, frozenset[str]]:
-    """Return what a pair of workers lets us see and turn; their processes are ours, so their memory is seen."""
+    def _check_unchanged(self, process: WorkerProcess, greeting: Greeting, draft: str | None) -> None:
+        expected = self._greeting if draft is not None else self._plain_greeting
+        if greeting != expected:
+            message = f"`{process.command}` greets as {greeting}, and greeted as {expected} before the run"
+            raise InputError(message, hint="did the worker change? Begin a new run")
+
+
+class MlxBackend(WorkerBackend):
+    """Starts our own mlx-lm worker, which runs in the environment of this process."""
+
+    silent = "look at num_draft_tokens and the pair's vocabularies"
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the versions of the environment this process and its workers share."""
+        return {"python": platform.python_version(), **installed("mlx", "mlx-lm", "transformers", "numpy")}
+
+    def _first_greeting(self, draft: str | None) -> Greeting:
+        del draft
+        return _MLX_GREETING
+
+    def _log_name(self, number: int, draft: str | None) -> str:
+        del draft
+        return f"mlx-worker-{number}.log"
+
+    def _check_unchanged(self, process: WorkerProcess, greeting: Greeting, draft: str | None) -> None:
+        """Accept every greeting: the worker is of this very version of gatekeeper."""
+
+
+def _of_both(drafting: Greeting, plain: Greeting, *, separate: bool) -> tuple[Sight, frozenset[str]]:
+    """Return what a pair of workers lets us see and which knobs it takes; we measure its memory ourselves."""
     if not separate:
         return drafting.sight | Sight.MEMORY, drafting.knobs
-    seen = drafting.sight & plain.sight & _OF_AN_ANSWER
-    seen |= (drafting.sight & Sight.ROUNDS) | (plain.sight & Sight.LOGITS) | Sight.MEMORY | Sight.PLAIN
-    return seen, drafting.knobs - (frozenset(CONDITIONS) - plain.knobs)
+    sight = drafting.sight & plain.sight & _SEEN_IN_ANSWERS
+    sight |= (drafting.sight & Sight.ROUNDS) | (plain.sight & Sight.LOGITS) | Sight.MEMORY | Sight.PLAIN
+    return sight, drafting.knobs - (frozenset(CONDITIONS) - plain.knobs)
 
 
-def _prefixed(prefix: str, versions: Mapping[str, str]) -> dict[str, str]:
-    return {f"{prefix} {name}": version for name, version in versions.items()}
+def _versions(prefix: str, greeting: Greeting) -> dict[str, str]:
+    return {prefix: greeting.name} | {f"{prefix} {name}": version for name, version in greeting.versions.items()}
 
 
-def start_worker(
-    command: Sequence[str],
-    *,
-    log: Path,
-    folder: Path,
-    ours: bool,
-    draft: str | None,
-    shares_process: bool,
-    timeout: float,
-    start_timeout: float,
-    expected: Hello | None = None,
-) -> "Worker":
-    """Start a worker and wait until it is ready; raise InputError where it does not, or greets unlike *expected*."""
-    process = WorkerProcess(command, log=log, folder=folder, ours=ours)
+def _read_greeting(process: WorkerProcess, limit: float) -> Greeting:
+    message = _read_at_start(process, limit, "greet", limit)
+    if "failed" in message:
+        raise _failure(process, "the worker", message)
+    return greeting_from(message, process.command)
+
+
+def _await_ready(process: WorkerProcess, name: str, deadline: float, limit: float) -> None:
+    message = _read_at_start(process, max(0.001, deadline - time.monotonic()), "become ready", limit)
+    if "failed" in message:
+        raise _failure(process, name, message)
+    if message.get("ready") is not True:
+        raise InputError(f"`{process.command}` did not say that it is ready", hint=f'{MANUAL}: {{"ready": true}}')
+
+
+def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: float) -> dict[str, Any]:
     try:
-        deadline = time.monotonic() + start_timeout
-        hello = _hear_hello(process, start_timeout)
-        _unchanged(process, hello, expected)
-        _await_ready(process, hello, deadline, start_timeout)
-    except BaseException:
-        process.close()
-        raise
-    return Worker(process, draft, timeout, shares_process=shares_process)
-
-
-def _hear_hello(process: WorkerProcess, start_timeout: float) -> Hello:
-    said = _hear_at_start(process, start_timeout, "greet")
-    if "failed" in said:
-        raise _failed(process, "the worker", said)
-    return hello_from(said, process.spoken)
-
-
-def _unchanged(process: WorkerProcess, hello: Hello, expected: Hello | None) -> None:
-    if expected is not None and hello != expected:
-        message = f"`{process.spoken}` greets as {hello}, and greeted as {expected} before the run"
-        raise InputError(message, hint="did the worker change? Begin a new run")
-
-
-def _await_ready(process: WorkerProcess, hello: Hello, deadline: float, start_timeout: float) -> None:
-    said = _hear_at_start(process, max(0.001, deadline - time.monotonic()), "become ready", start_timeout)
-    if said.get("ready") is True:
-        return
-    if "failed" in said:
-        raise _failed(process, hello.name, said)
-    raise InputError(f"`{process.spoken}` did not say that it is ready", hint=f'{MANUAL}: {{"ready": true}}')
-
-
-def _hear_at_start(process: WorkerProcess, patience: float, what: str, limit: float | None = None) -> dict[str, Any]:
-    try:
-        return read_line(process.hear(patience))
+        return read_line(process.receive(timeout))
     except WorkerFault as fault:
+        hint = MANUAL
         if str(fault).startswith("timeout"):
-            message = f"`{process.spoken}` was not ready in start_timeout = {limit or patience:g} s: it did not {what}"
+            message = f"`{process.command}` was not ready in start_timeout = {limit:g} s: it did not {what}"
             hint = "raise start_timeout in [subject], or look at what the machine is busy with"
         elif process.alive():
-            message, hint = f"`{process.spoken}` did not {what}: {fault}", MANUAL
+            message = f"`{process.command}` did not {what}: {fault}"
         else:
-            message, hint = f"`{process.spoken}` ended at start, before it could {what}: {fault}", MANUAL
+            message = f"`{process.command}` ended at start, before it could {what}: {fault}"
         raise InputError(message, hint=f"{hint}.\n{process.last_words()}") from None
 
 
-def _failed(process: WorkerProcess, name: str, said: Mapping[str, Any]) -> InputError:
-    if where := said.get("loading"):
-        message = f"{where}: {name} cannot load this model: {said['failed']}"
-        hint = said.get("hint") or "is the folder complete? Fetch the model again"
+def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> InputError:
+    if model := message.get("loading"):
+        because = f"{model}: {name} cannot load this model: {message['failed']}"
+        hint = message.get("hint") or "is the folder complete? Fetch the model again"
     else:
-        message, hint = f"`{process.spoken}` cannot work here: {said['failed']}", said.get("hint") or MANUAL
-    return InputError(message, hint=f"{hint}.\n{process.last_words()}")
+        because, hint = f"`{process.command}` cannot work here: {message['failed']}", message.get("hint") or MANUAL
+    return InputError(because, hint=f"{hint}.\n{process.last_words()}")
 
 
-class Worker:
-    """One worker, asked one thing at a time."""
+class Worker(RunningSystem):
+    """One worker, which answers one request at a time."""
 
     def __init__(self, process: WorkerProcess, draft: str | None, timeout: float, *, shares_process: bool) -> None:
         self._process, self._draft, self._timeout = process, draft, timeout
-        self._answers = {draft, None} if shares_process else {draft}
+        self._drafts = {draft, None} if shares_process else {draft}
         self._numbers = count(1)
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def answer(self, ask: DecodeRequest) -> Answer:
+    def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; what the worker does wrong, its death and its silence are the answer's fault."""
-        asked = resolve(ask)
-        if asked.draft not in self._answers:
-            held, wanted = self._draft or PLAIN, asked.draft or PLAIN
-            message = f"asked a worker that holds '{held}' to decode with '{wanted}'"
-            raise GatekeeperError(message, hint="this is a bug; please report it")
-        with self._turn:
-            number = next(self._numbers)
+        if request.draft not in self._drafts:
+            because = f"asked a worker that holds '{self._draft or PLAIN}' to decode with '{request.draft or PLAIN}'"
+            raise GatekeeperError(because, hint="this is a bug; please report it")
+        with self._lock:
             sent = time.monotonic_ns()
-            said, fault = self._exchange(number, ask_line(number, asked, ask.setting))
+            message, fault = self._exchange(request)
             received = time.monotonic_ns()
-        if said is None:
+        if message is None:
             return Answer(sent, received, fault=fault)
         try:
-            return answer_from(said, asked_ns=sent, received_ns=received, drafting=asked.draft is not None)
+            return answer_from(message, sent_ns=sent, received_ns=received, drafting=request.draft is not None)
         except WorkerFault as wrong:
-            # The line was whole and the answer to this ask: the worker is wrong, and still in step.
+            # The line was whole and of this request: the worker is wrong, and still in step.
             return Answer(sent, received, fault=str(wrong))
 
-    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
+    def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*.
 
         An untimed pass that explains near-ties; None where the worker cannot tell.
         """
-        with self._turn:
-            number = next(self._numbers)
-            said, _ = self._exchange(number, ask_line(number, resolve(ask), ask.setting, tokens))
-        return None if said is None else gap_from(said)
+        with self._lock:
+            message, _ = self._exchange(request, tokens)
+        return None if message is None else gap_from(message)
 
     def pids(self) -> tuple[int, ...]:
         """Return the worker's process."""
@@ -315,108 +315,38 @@ class Worker:
         """Tell whether the worker still runs."""
         return self._process.alive()
 
-    def beat(self) -> bytes:
+    def heartbeat(self) -> bytes:
         """Return the worker's latest sign of life."""
-        return self._process.beat()
+        return self._process.heartbeat()
 
     def close(self) -> None:
         """End the worker and wait for it."""
         self._process.close()
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
-    def _exchange(self, number: int, line: bytes) -> tuple[dict[str, Any] | None, str]:
-        """Return the answer to ask *number*, or None and what is wrong; a worker out of step is ended."""
-        begun = False
+    def _exchange(
+        self, request: DecodeRequest, gap_after: tuple[int, ...] | None = None
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return the worker's answer, or None and what is wrong; a worker out of step is ended."""
+        number, begun = next(self._numbers), False
         try:
-            self._process.say(line, self._timeout)
+            self._process.send(request_line(number, resolve(request), request.setting, gap_after), self._timeout)
             while True:
-                said = read_line(self._process.hear(self._timeout))
-                if is_number(said.get("answer"), number):
-                    return said, ""
-                _in_step(said, number, begun=begun)
+                message = read_line(self._process.receive(self._timeout))
+                if is_number(message.get("answer"), number):
+                    return message, ""
+                _check_in_step(message, number, begun=begun)
                 begun = True
         except WorkerFault as fault:
             self._process.close()
             return None, str(fault) if begun else f"{fault} (it had not begun)"
 
 
-def _in_step(said: Mapping[str, Any], number: int, *, begun: bool) -> None:
-    """Raise WorkerFault unless *said* is the one line that begins ask *number*."""
-    if is_number(said.get("begin"), number) and not begun:
+def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> None:
+    """Raise WorkerFault unless *message* is the one line that begins request *number*."""
+    if is_number(message.get("begin"), number) and not begun:
         return
     for word in ("answer", "begin"):
-        if word in said:
-            raise WorkerFault(f"out of step: {word} {said[word]!r} while ask {number} was under way")
-    keys = ", ".join(sorted(said)[:4]) or "nothing"
+        if word in message:
+            raise WorkerFault(f"out of step: {word} {message[word]!r} while ask {number} was under way")
+    keys = ", ".join(sorted(message)[:4]) or "nothing"
     raise WorkerFault(f"out of step: a line that is neither begin nor answer, with {keys}")
-
-
-_INSTALL = 'pip install "gatekeeper[mlx]"'
-
-
-def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "MlxBackend":
-    """Return the mlx backend; raise InputError where mlx-lm is not installed."""
-    del base
-    if find_spec("mlx_lm") is None:
-        raise InputError("the mlx backend needs mlx-lm, which is not installed here", hint=_INSTALL)
-    return MlxBackend(subject, models, logs)
-
-
-class MlxBackend:
-    """Starts workers, each with the target and one draft."""
-
-    name = "mlx"
-    # What our own worker greets with; known here, so that nothing has to be started to plan a run.
-    sight = (Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS) | (
-        Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN | Sight.LOGITS | Sight.COLD
-    )
-    shares_process = True
-    streams = 1
-    restart_knobs: tuple[str, ...] = ("draft",)
-    knobs = frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"})
-    realtime = True
-    caches = False
-    uncached = True
-    silent = "look at num_draft_tokens and the pair's vocabularies"
-
-    def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path) -> None:
-        self.clock: Clock = SystemClock()
-        self._subject, self._models, self._logs = subject, models, logs
-        self._starts = count(1)
-
-    def residence(self, setting: Setting) -> str:
-        """Return the draft; `plain` names a worker without one, though every worker answers plain asks."""
-        return str(dict(setting).get("draft") or PLAIN)
-
-    def start(self, setting: Setting, *, cache: bool = False) -> Worker:
-        """Start a worker and wait until its models are loaded; raise InputError naming a folder that is broken."""
-        if cache:
-            raise GatekeeperError("the mlx worker has no prompt cache to leave on", hint='use backend = "mlx-server"')
-        draft = dict(setting).get("draft")
-        folders = [self._folder(name) for name in (self._subject.target, draft) if name is not None]
-        return start_worker(
-            [sys.executable, "-P", "-m", "gatekeeper.backends.workers.mlx_lm", *(str(folder) for folder in folders)],
-            log=self._logs / f"mlx-worker-{next(self._starts)}.log",
-            folder=Path.cwd(),
-            ours=True,
-            draft=draft,
-            shares_process=True,
-            timeout=self._subject.timeout,
-            start_timeout=self._subject.start_timeout,
-        )
-
-    def versions(self) -> Mapping[str, str]:
-        """Return the versions of the environment this process and its workers share."""
-        return {"python": platform.python_version(), **installed("mlx", "mlx-lm", "transformers", "numpy")}
-
-    def _folder(self, name: str) -> Path:
-        if name not in self._models:
-            raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
-        return self._models[name]

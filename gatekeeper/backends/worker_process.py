@@ -1,4 +1,4 @@
-"""The worker's process: a program on three pipes, a log, and a page on which it shows that it is alive."""
+"""A worker's process: a program on three pipes, its log, and the page on which it shows that it is alive."""
 
 import mmap
 import os
@@ -15,35 +15,35 @@ from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
-BEAT = "GATEKEEPER_BEAT"
+HEARTBEAT = "GATEKEEPER_BEAT"
 """Names the descriptor of the page: any change of its first eight bytes is a sign of life."""
-_LOOK_S = 0.5
-"""How often a silent worker is looked at; it is never asked."""
-_ENDING_S = 2.0
-"""After its output has ended: as long as a program may take to be gone."""
-_PIECE = 1 << 16
-_WORD = 160
+_POLL_S = 0.5
+"""How often the page of a silent worker is read."""
+_EXIT_S = 2.0
+"""Longest wait for a program to exit once its output has ended."""
+_PIPE_BYTES = 1 << 16
+_QUOTED = 160
 """Characters of a dead worker's last line that its fault quotes."""
 
 
 class WorkerProcess:
     """Owns the program, its pipes and its page."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, folder: Path, ours: bool) -> None:
-        """Start *command* in *folder*; raise InputError where the system cannot run it."""
-        self.spoken = " ".join(command)
-        self._log, self._heard, self._open = log, bytearray(), True
+    def __init__(self, argv: Sequence[str], *, log: Path, folder: Path, ours: bool) -> None:
+        """Start *argv* in *folder*; raise InputError where the system cannot run it."""
+        self.command = " ".join(argv)
+        self._log, self._unread, self._open = log, bytearray(), True
         self._closing = threading.Lock()
         log.parent.mkdir(parents=True, exist_ok=True)
-        # The worker counts its tokens on this page: we see progress without a word on the pipe.
+        # The worker counts its tokens on this page, so that progress shows without a line on the pipe.
         with tempfile.TemporaryFile() as page:
             page.truncate(mmap.PAGESIZE)
-            self._beat = mmap.mmap(page.fileno(), mmap.PAGESIZE)
+            self._page = mmap.mmap(page.fileno(), mmap.PAGESIZE)
             with log.open("wb") as errors:
                 try:
                     # A session of its own: Ctrl-C reaches us alone, and we end the worker and its children in order.
                     self._child = subprocess.Popen(
-                        command,
+                        argv,
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=errors,
@@ -51,11 +51,11 @@ class WorkerProcess:
                         start_new_session=True,
                         cwd=folder,
                         bufsize=0,
-                        env={**environment(ours=ours), BEAT: str(page.fileno())},
+                        env={**environment(ours=ours), HEARTBEAT: str(page.fileno())},
                     )
                 except OSError as error:
                     hint = "does it begin with #! and an interpreter that is here?"
-                    raise InputError(f"`{self.spoken}` cannot be run: {error.strerror}", hint=hint) from error
+                    raise InputError(f"`{self.command}` cannot be run: {error.strerror}", hint=hint) from error
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._in, self._out = self._child.stdin, self._child.stdout
@@ -70,64 +70,64 @@ class WorkerProcess:
         """Tell whether it still runs."""
         return self._child.poll() is None
 
-    def say(self, line: bytes, patience: float) -> None:
-        """Write *line*; raise WorkerFault where the worker is gone or does not take it for *patience* seconds."""
+    def send(self, line: bytes, timeout: float) -> None:
+        """Write *line*; raise WorkerFault where the worker is gone or does not read it for *timeout* seconds."""
         rest = memoryview(line)
         while rest:
-            self._await(select.POLLOUT, patience, f"timeout: it did not read its ask within {patience:g} s")
+            self._await(select.POLLOUT, timeout, f"timeout: it did not read its ask within {timeout:g} s")
             try:
-                rest = rest[os.write(self._in.fileno(), rest[:_PIECE]) :]
+                rest = rest[os.write(self._in.fileno(), rest[:_PIPE_BYTES]) :]
             except BlockingIOError:
                 continue
             except (OSError, ValueError):
                 raise WorkerFault(self.ending()) from None
 
-    def hear(self, patience: float) -> bytes:
-        """Return the next line; raise WorkerFault at its end, and after *patience* seconds without a sign of life."""
-        seen = 0
-        while (end := self._heard.find(b"\n", seen)) < 0 and len(self._heard) <= LINE_BYTES:
-            seen = len(self._heard)
-            self._await(select.POLLIN, patience, f"timeout: no token within {patience:g} s")
+    def receive(self, timeout: float) -> bytes:
+        """Return the next line; raise WorkerFault at its end, and after *timeout* seconds without a sign of life."""
+        searched = 0
+        while (end := self._unread.find(b"\n", searched)) < 0 and len(self._unread) <= LINE_BYTES:
+            searched = len(self._unread)
+            self._await(select.POLLIN, timeout, f"timeout: no token within {timeout:g} s")
             try:
-                piece = os.read(self._out.fileno(), _PIECE)
+                part = os.read(self._out.fileno(), _PIPE_BYTES)
             except (OSError, ValueError):
-                piece = b""
-            if not piece:
-                raise WorkerFault(self.ending() + (", in the middle of a line" if self._heard else ""))
-            self._heard += piece
+                part = b""
+            if not part:
+                raise WorkerFault(self.ending() + (", in the middle of a line" if self._unread else ""))
+            self._unread += part
         if not 0 <= end <= LINE_BYTES:
             raise WorkerFault(f"garbage on stdout: a line longer than {LINE_BYTES >> 20} MiB")
-        line = bytes(self._heard[:end])
-        del self._heard[: end + 1]
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
         return line
 
-    def _await(self, what: int, patience: float, silence: str) -> None:
-        """Wait until the pipe is ready; a beat starts the patience anew."""
+    def _await(self, event: int, timeout: float, because: str) -> None:
+        """Wait until a pipe is ready; a heartbeat starts the timeout anew."""
         if not self._open:
             raise WorkerFault(self.ending())
         poll = select.poll()
-        poll.register(self._in if what == select.POLLOUT else self._out, what)
-        beat, since = self.beat(), time.monotonic()
-        while not poll.poll(1000 * min(_LOOK_S, patience / 4)):
-            if self.beat() != beat:
-                beat, since = self.beat(), time.monotonic()
-            elif time.monotonic() - since > patience:
-                raise WorkerFault(f"{silence}; the worker was ended")
+        poll.register(self._in if event == select.POLLOUT else self._out, event)
+        beat, since = self.heartbeat(), time.monotonic()
+        while not poll.poll(1000 * min(_POLL_S, timeout / 4)):
+            if self.heartbeat() != beat:
+                beat, since = self.heartbeat(), time.monotonic()
+            elif time.monotonic() - since > timeout:
+                raise WorkerFault(f"{because}; the worker was ended")
 
-    def beat(self) -> bytes:
-        """Return what the worker last left on its page."""
-        return self._beat[:8]
+    def heartbeat(self) -> bytes:
+        """Return what the worker last wrote on its page."""
+        return self._page[:8]
 
     def ending(self) -> str:
-        """Say how it ended, with its last word where it left by itself; one that only fell silent is ended."""
+        """Describe how it ended, with its last line where it exited by itself; end one that only closed its pipe."""
         try:
-            status = self._child.wait(_ENDING_S)
+            status = self._child.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
             self.close()
             return "worker closed its output; it was ended"
-        told = f"worker died: {child_process.exit_reason(status)}"
+        died = f"worker died: {child_process.exit_reason(status)}"
         last = tail(self._log).splitlines()[-1:] if status >= 0 else []
-        return f"{told} ({last[0].strip()[:_WORD]})" if last else told
+        return f"{died} ({last[0].strip()[:_QUOTED]})" if last else died
 
     def last_words(self) -> str:
         """Quote the tail of its log, for an error."""

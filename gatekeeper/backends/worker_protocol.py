@@ -1,4 +1,4 @@
-"""The worker protocol: JSON lines as gatekeeper writes and reads them, and what it does not believe."""
+"""The worker protocol: the JSON lines that gatekeeper writes and reads, and the checks of what a worker says."""
 
 import json
 import math
@@ -27,20 +27,20 @@ SEES = {
     "logits": Sight.LOGITS,
     "cold": Sight.COLD,
 }
-"""What a worker may say it sees; its memory is ours to measure, whatever it says."""
+"""What a worker may say it sees; we measure its memory ourselves, whatever it says."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
-"""A worker answers one ask at a time."""
+"""A worker answers one request at a time."""
 FINISHES = ("stop", "length", "tool_calls")
 _EXCERPT = 80
 
 
-class WorkerFault(Exception):  # noqa: N818  what the subject did, not an error of ours
-    """What a worker did wrong, in words; it becomes the fault of the answer that was asked for."""
+class WorkerFault(Exception):  # noqa: N818  it becomes a fault in a record, not an error of ours
+    """What a worker did wrong, in words; it becomes the fault of the answer that was requested."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A worker's greeting."""
+class Greeting:
+    """What a worker says of itself before it loads its models."""
 
     name: str
     sight: Sight
@@ -52,89 +52,91 @@ class Hello:
 def read_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object on *line*; raise WorkerFault for anything else, NaN and infinities included."""
     try:
-        said = json.loads(line, parse_constant=_not_json)
+        message = json.loads(line, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         raise WorkerFault(f"garbage on stdout ({error}): {_excerpt(line)}") from error
-    if not isinstance(said, dict):
+    if not isinstance(message, dict):
         raise WorkerFault(f"garbage on stdout (no JSON object): {_excerpt(line)}")
-    return said
+    return message
 
 
-def hello_from(said: Mapping[str, Any], spoken: str) -> Hello:
-    """Return the greeting a worker *said*; raise InputError naming its command line where it is none."""
-    version = said.get("gatekeeper")
+def greeting_from(greeting: Mapping[str, Any], command: str) -> Greeting:
+    """Return a worker's greeting; raise InputError naming its command line where the greeting is not valid."""
+    version = greeting.get("gatekeeper")
     if type(version) is not int:
-        raise InputError(f'`{spoken}` did not greet: no "gatekeeper" in its first line', hint=MANUAL)
+        raise InputError(f'`{command}` did not greet: no "gatekeeper" in its first line', hint=MANUAL)
     if version != VERSION:
-        message = f"`{spoken}` speaks worker protocol {version}, this gatekeeper speaks {VERSION}"
+        message = f"`{command}` speaks worker protocol {version}, this gatekeeper speaks {VERSION}"
         raise InputError(message, hint="take a worker and a gatekeeper of the same time")
-    name, versions = said.get("name"), said.get("versions", {})
-    shares = said.get("shares_process", False)
+    name, versions = greeting.get("name"), greeting.get("versions", {})
+    shares = greeting.get("shares_process", False)
     if not isinstance(name, str) or not name:
-        raise InputError(f"`{spoken}` greets without a name", hint=MANUAL)
+        raise InputError(f"`{command}` greets without a name", hint=MANUAL)
     if type(shares) is not bool:
-        raise InputError(f"`{spoken}` greets with shares_process = {shares!r}", hint="true or false")
+        raise InputError(f"`{command}` greets with shares_process = {shares!r}", hint="true or false")
     if not isinstance(versions, dict):
-        raise InputError(f"`{spoken}` greets with versions that are no object", hint=MANUAL)
+        raise InputError(f"`{command}` greets with versions that are no object", hint=MANUAL)
     sight = Sight.NOTHING
-    for word in _words(said, "sees", SEES, spoken):
+    for word in _words(greeting, "sees", SEES, command):
         sight |= SEES[word]
     if shares and Sight.PLAIN not in sight:
-        message = f'`{spoken}` shares its process with plain decoding, and does not list "plain" in sees'
+        message = f'`{command}` shares its process with plain decoding, and does not list "plain" in sees'
         raise InputError(message, hint=MANUAL)
-    told = {str(package): str(number) for package, number in versions.items() if number}
-    return Hello(name, sight, frozenset(_words(said, "knobs", KNOBS, spoken)), shares, told)
+    numbers = {str(package): str(number) for package, number in versions.items() if number}
+    return Greeting(name, sight, frozenset(_words(greeting, "knobs", KNOBS, command)), shares, numbers)
 
 
-def _words(said: Mapping[str, Any], field_name: str, allowed: Any, spoken: str) -> list[str]:
-    words = said.get(field_name, [])
+def _words(greeting: Mapping[str, Any], key: str, allowed: Any, command: str) -> list[str]:
+    words = greeting.get(key, [])
     if not isinstance(words, list):
-        raise InputError(f"`{spoken}` greets with {field_name} that is no list", hint=MANUAL)
+        raise InputError(f"`{command}` greets with {key} that is no list", hint=MANUAL)
     for word in words:
         if word not in list(allowed):
             hint = did_you_mean(str(word), allowed)
-            raise InputError(f"`{spoken}` greets with {field_name}: unknown word {word!r}", hint=hint)
+            raise InputError(f"`{command}` greets with {key}: unknown word {word!r}", hint=hint)
     return words
 
 
-def ask_line(number: int, asked: ResolvedRequest, setting: Setting, gap_after: tuple[int, ...] | None = None) -> bytes:
-    """Return the line that asks for one answer or, with *gap_after*, for the target's logits after those tokens."""
+def request_line(
+    number: int, request: ResolvedRequest, setting: Setting, gap_after: tuple[int, ...] | None = None
+) -> bytes:
+    """Return the line that requests an answer or, with *gap_after*, the target's logits after those tokens."""
     chosen = {knob: value for knob, value in setting if knob in CHOSEN and value is not None}
-    ask: dict[str, Any] = {
+    line: dict[str, Any] = {
         "ask": number,
-        "messages": asked.messages,
-        "tools": asked.tools,
-        "setting": chosen if asked.draft is not None else {"draft": None},
-        "max_tokens": asked.max_tokens,
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": asked.top_k,
-        "min_p": asked.min_p,
-        "seed": asked.seed,
-        "thinking": asked.thinking,
+        "messages": request.messages,
+        "tools": request.tools,
+        "setting": chosen if request.draft is not None else {"draft": None},
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": request.top_k,
+        "min_p": request.min_p,
+        "seed": request.seed,
+        "thinking": request.thinking,
     }
     if gap_after is not None:
-        ask["gap_after"] = gap_after
-    return json.dumps(ask).encode() + b"\n"
+        line["gap_after"] = gap_after
+    return json.dumps(line).encode() + b"\n"
 
 
-def is_number(said: object, number: int) -> bool:
-    """Tell whether *said* is that ask's number; JSON's true is not 1."""
-    return type(said) is int and said == number
+def is_number(value: object, number: int) -> bool:
+    """Tell whether *value* is that request's number; JSON's true is not 1."""
+    return type(value) is int and value == number
 
 
-def answer_from(said: Mapping[str, Any], *, asked_ns: int, received_ns: int, drafting: bool) -> Answer:
+def answer_from(message: Mapping[str, Any], *, sent_ns: int, received_ns: int, drafting: bool) -> Answer:
     """Return the answer on a worker's line; raise WorkerFault where it contradicts itself or our own clock."""
-    fault = said.get("fault")
+    fault = message.get("fault")
     if fault is not None and not (isinstance(fault, str) and fault):
         raise WorkerFault(f"a fault that is no text: {fault!r}")
-    arrivals = _arrivals(said.get("arrivals"))
-    sent, ended = _instant(said, "sent_ns", asked_ns), _instant(said, "ended_ns", received_ns)
-    _in_order(asked_ns, sent, arrivals, ended, received_ns)
-    rounds = _rounds(said.get("rounds"))
+    arrivals = _arrivals(message.get("arrivals"))
+    sent, ended = _instant(message, "sent_ns", sent_ns), _instant(message, "ended_ns", received_ns)
+    _in_order(sent_ns, sent, arrivals, ended, received_ns)
+    rounds = _rounds(message.get("rounds"))
     if rounds is not None and not drafting and (rounds.drafted or rounds.rounds):
         raise WorkerFault(f"drafted {rounds.drafted} tokens for a plain ask")
-    finish, text = said.get("finish"), said.get("text")
+    finish, text = message.get("finish"), message.get("text")
     if finish is not None and finish not in FINISHES:
         raise WorkerFault(f"finish {finish!r} is none of {', '.join(FINISHES)}")
     if text is not None and not isinstance(text, str):
@@ -144,31 +146,31 @@ def answer_from(said: Mapping[str, Any], *, asked_ns: int, received_ns: int, dra
         ended,
         arrivals=arrivals,
         text=text or "",
-        tool_calls=_calls(said.get("tool_calls")),
+        tool_calls=_calls(message.get("tool_calls")),
         finish=finish,
-        prompt_tokens=_count(said, "prompt_tokens", least=1),
-        output_tokens=_output(said, arrivals) if fault is None else None,
+        prompt_tokens=_count(message, "prompt_tokens", least=1),
+        output_tokens=_output(message, arrivals) if fault is None else None,
         rounds=rounds if drafting and fault is None else None,
-        memory_active=_count(said, "memory_active"),
-        memory_peak=_count(said, "memory_peak"),
+        memory_active=_count(message, "memory_active"),
+        memory_peak=_count(message, "memory_peak"),
         fault=fault,
     )
 
 
-def gap_from(said: Mapping[str, Any]) -> float | None:
-    """Return the gap on a worker's line, None where it could not tell or told nonsense."""
-    gap = said.get("gap")
+def gap_from(message: Mapping[str, Any]) -> float | None:
+    """Return the gap on a worker's line, None where it has none or no valid one."""
+    gap = message.get("gap")
     if not isinstance(gap, int | float) or isinstance(gap, bool):
         return None
     return float(gap) if math.isfinite(gap) and gap >= 0 else None
 
 
-def _arrivals(said: object) -> tuple[Arrival, ...]:
-    if said is None:
+def _arrivals(value: object) -> tuple[Arrival, ...]:
+    if value is None:
         return ()
-    if not isinstance(said, list):
+    if not isinstance(value, list):
         raise WorkerFault("arrivals that are no list")
-    return tuple(_arrival(piece) for piece in said)
+    return tuple(_arrival(piece) for piece in value)
 
 
 def _arrival(piece: object) -> Arrival:
@@ -185,18 +187,22 @@ def _arrival(piece: object) -> Arrival:
     return Arrival(at, tokens, drafted, token)
 
 
-def _instant(said: Mapping[str, Any], name: str, otherwise: int) -> int:
-    at = said.get(name, otherwise)
+def _instant(message: Mapping[str, Any], name: str, otherwise: int) -> int:
+    at = message.get(name, otherwise)
     if type(at) is not int:
         raise WorkerFault(f"{name} is {at!r}, not whole nanoseconds")
     return at
 
 
-def _in_order(asked: int, sent: int, arrivals: tuple[Arrival, ...], ended: int, received: int) -> None:
-    """Raise WorkerFault unless ask, sent, arrivals, end and receipt follow each other on this machine's clock."""
-    told = [("sent_ns", sent), *((f"arrival {n}", one.at_ns) for n, one in enumerate(arrivals, 1)), ("ended_ns", ended)]
-    before, at = "the ask", asked
-    for name, instant in told:
+def _in_order(requested: int, sent: int, arrivals: tuple[Arrival, ...], ended: int, received: int) -> None:
+    """Raise WorkerFault unless request, sent, arrivals, end and receipt follow each other on this machine's clock."""
+    instants = [
+        ("sent_ns", sent),
+        *((f"arrival {n}", one.at_ns) for n, one in enumerate(arrivals, 1)),
+        ("ended_ns", ended),
+    ]
+    before, at = "the ask", requested
+    for name, instant in instants:
         if instant < at:
             late = (at - instant) / 1e9
             raise WorkerFault(f"a worker that lies about time: {name} lies {late:.6f} s before {before}")
@@ -206,57 +212,57 @@ def _in_order(asked: int, sent: int, arrivals: tuple[Arrival, ...], ended: int, 
         raise WorkerFault(f"a worker that lies about time: ended_ns lies {early:.6f} s after its line was read")
 
 
-def _output(said: Mapping[str, Any], arrivals: tuple[Arrival, ...]) -> int | None:
-    told = _count(said, "output_tokens")
+def _output(message: Mapping[str, Any], arrivals: tuple[Arrival, ...]) -> int | None:
+    claimed = _count(message, "output_tokens")
     counted = [arrival.tokens for arrival in arrivals]
     if not counted or None in counted:
-        return told
+        return claimed
     total = sum(tokens or 0 for tokens in counted)
-    if told is not None and told != total:
-        raise WorkerFault(f"output_tokens is {told}, its arrivals carry {total}")
+    if claimed is not None and claimed != total:
+        raise WorkerFault(f"output_tokens is {claimed}, its arrivals carry {total}")
     return total
 
 
-def _rounds(said: object) -> Rounds | None:
-    if said is None:
+def _rounds(value: object) -> Rounds | None:
+    if value is None:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise WorkerFault("rounds that are no object")
-    numbers = [_count(said, name) for name in ("rounds", "drafted", "accepted")]
-    tried, kept = (_counts(said, name) for name in ("tried_by_position", "accepted_by_position"))
+    numbers = [_count(value, name) for name in ("rounds", "drafted", "accepted")]
+    tried, kept = (_counts(value, name) for name in ("tried_by_position", "accepted_by_position"))
     if None in numbers:
         raise WorkerFault("rounds without rounds, drafted and accepted")
     rounds, drafted, accepted = (number or 0 for number in numbers)
     sound = accepted <= drafted and bool(rounds) == bool(drafted) and len(tried) == len(kept)
     if not sound or any(a > b for a, b in zip(kept, tried, strict=True)) or (kept and sum(kept) != accepted):
-        raise WorkerFault(f"rounds that cannot be: {_excerpt(json.dumps(said).encode())}")
+        raise WorkerFault(f"rounds that cannot be: {_excerpt(json.dumps(value).encode())}")
     return Rounds(rounds, drafted, accepted, tried, kept)
 
 
-def _counts(said: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    numbers = said.get(name) or []
+def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    numbers = message.get(name) or []
     if not isinstance(numbers, list) or any(type(one) is not int or one < 0 for one in numbers):
         raise WorkerFault(f"{name} is no list of counts")
     return tuple(numbers)
 
 
-def _count(said: Mapping[str, Any], name: str, least: int = 0) -> int | None:
-    number = said.get(name)
+def _count(message: Mapping[str, Any], name: str, least: int = 0) -> int | None:
+    number = message.get(name)
     if number is not None and (type(number) is not int or number < least):
         raise WorkerFault(f"{name} is {number!r}; what a worker cannot see is left out")
     return number
 
 
-def _calls(said: object) -> tuple[dict[str, Any], ...]:
-    if said is None:
+def _calls(value: object) -> tuple[dict[str, Any], ...]:
+    if value is None:
         return ()
-    if not isinstance(said, list):
+    if not isinstance(value, list):
         raise WorkerFault("tool_calls that are no list")
-    for call in said:
+    for call in value:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not all(isinstance(function.get(key), str) for key in _CALL_KEYS):
             raise WorkerFault("a tool call without a function's name and arguments, both text")
-    return tuple(said)
+    return tuple(value)
 
 
 _CALL_KEYS = ("name", "arguments")

@@ -59,10 +59,10 @@ class RunningSystem(Protocol):
         """End it gracefully and wait; safe to call twice."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        self.close()
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -41,13 +41,13 @@ runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alte
 class Arena:
     """One backend whose subjects are started once and shared by the tests that leave them alive."""
 
-    def __init__(self, name: str, folder: Path, **more: Any) -> None:
+    def __init__(self, name: str, folder: Path, models: Mapping[str, Path] = MODELS, **more: Any) -> None:
         """Open the backend *name* on the little pair."""
         self.folder = folder
         (folder / "truth.json").write_text(json.dumps(more.pop("script", {})))
         written = {"backend": name, "target": "little-target", "drafts": ["little-draft", "little-draft-lite"]} | more
         self.written = Subject.model_validate(written | ({"script": "truth.json"} if name == "scripted" else {}))
-        self.backend: Backend = open_backend(self.written, models=MODELS, base=folder, logs=folder / "logs")
+        self.backend: Backend = open_backend(self.written, models=models, base=folder, logs=folder / "logs")
         self._stack = ExitStack()
         self._subjects: dict[str, RunningSystem] = {}
 
@@ -75,7 +75,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
         if name != "scripted":
             pytest.importorskip("mlx_lm")
         if name not in opened:
-            command = {"command": [*ELSEWHERE, "{target}", "{draft}"]} if name == "worker" else {}
+            command: dict[str, Any] = {"command": [*ELSEWHERE, "{target}", "{draft}"]} if name == "worker" else {}
             opened[name] = Arena(name, tmp_path_factory.mktemp(name), **command)
         return opened[name]
 

@@ -49,7 +49,7 @@ def once_it_speaks(subject: Worker, number: signal.Signals) -> threading.Thread:
     """Send *number* to the worker as soon as it has given some tokens of an answer."""
 
     def watch() -> None:
-        while subject.alive() and int.from_bytes(subject.beat(), sys.byteorder) < 3:
+        while subject.alive() and int.from_bytes(subject.heartbeat(), sys.byteorder) < 3:
             time.sleep(0.001)
         os.kill(subject.pids()[0], number)
 
@@ -135,11 +135,10 @@ def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
         weights.unlink()
     else:
         config.write_text('{"model_type": "qw')
-    here = Arena("mlx", tmp_path)
-    here.backend._models = {**MODELS, which: broken}  # type: ignore[attr-defined]
+    backend = Arena("mlx", tmp_path, {**MODELS, which: broken}).backend
 
     with pytest.raises(InputError) as caught:
-        here.backend.start(DRAFTING)
+        backend.start(DRAFTING)
 
     assert f"{broken}: mlx-lm cannot load this model" in caught.value.message
     assert "Fetch the model again" in caught.value.hint

@@ -61,6 +61,13 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
 
 
+def local_path(models: Mapping[str, Path], name: str) -> Path:
+    """Return where model *name* lies on this machine; raise InputError where it is not in *models*."""
+    if name not in models:
+        raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
+    return models[name]
+
+
 def _is_gguf(path: Path) -> bool:
     try:
         with path.open("rb") as file:

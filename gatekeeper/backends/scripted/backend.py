@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from zlib import crc32
 
 from gatekeeper.backends.http.chat import PLAIN, ResolvedRequest, resolve
@@ -15,7 +15,7 @@ from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import DecodeRequest
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Arrival, Claims, Rounds, Setting
 from gatekeeper.core.subject import Subject
@@ -107,7 +107,7 @@ class ScriptedBackend:
         self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
 
 
-class ScriptedSystem:
+class ScriptedSystem(RunningSystem):
     """Answers as its backend's script says."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
@@ -146,14 +146,6 @@ class ScriptedSystem:
     def close(self) -> None:
         """End it."""
         self._alive = False
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def _give(self, canary: Canary, asked: ResolvedRequest, knobs: dict[str, Any], streams: int) -> Answer:
         backend, script = self._backend, self._script
