@@ -1,4 +1,4 @@
-"""The checkup: what this machine has, what it lacks for which promise or backend, and the command that fixes it."""
+"""`gatekeeper doctor`: what this machine has, what it lacks for which objective or backend, and the fix."""
 
 import platform
 import shutil
@@ -18,7 +18,7 @@ PACKAGES = ("mlx", "mlx-lm", "numpy")
 ATTACHED = {"lmstudio": "lms", "ollama": "ollama", "omlx": "omlx"}
 """Programs of servers that gatekeeper attaches to and does not start."""
 FETCHERS = {"hf": "pip install huggingface_hub"}
-"""Programs that hints of ours name."""
+"""Programs that our hints name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Item:
     kind: Literal["package", "program", "host"]
     what: str
     found: str | None
-    """Its version, its path, or what it is served by; None where it is missing."""
+    """Its version, its path, or the sources that serve it; None where it is missing."""
     needed_for: str
     fix: str | None
     """The command or permission that helps; None where nothing has to be done."""
 
 
 def examine() -> dict[str, Any]:
-    """Return what was found, as a document; nothing is started but the tools that tell of the host."""
+    """Return what was found, as a document; only the tools that read the host are started."""
     items = [*_packages(), *_programs(), *_host()]
     return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items]}
 

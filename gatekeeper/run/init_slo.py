@@ -1,4 +1,4 @@
-"""The proposal: an SLO file for this machine, from its chip, its memory, its backends and the models on its shelves."""
+"""`gatekeeper init`: an SLO file for this machine, from its chip, memory, backends and the models found on it."""
 
 import os
 import re
@@ -24,7 +24,7 @@ from gatekeeper.report import slo_template
 from gatekeeper.report.slo_template import Asked, Proposed, Served
 
 FREE_SHARE = 1 / 8
-"""Of the memory: what is promised to stay free."""
+"""Of the memory: the headroom that the file asks for."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
 WORK = (
@@ -46,8 +46,8 @@ _SOLD = 0.06
 CLOSE = "close what holds memory: the pair is here, and does not fit beside what runs now"
 
 
-class _Unread:
-    """Stands in for digests: choosing a pair reads headers and token maps, never gigabytes of weights."""
+class _NoHashes:
+    """A hash cache without hashes: choosing a pair reads headers and token maps, never gigabytes of weights."""
 
     def sha256(self, path: Path) -> str:
         """Return no digest."""
@@ -56,8 +56,8 @@ class _Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One model of a shelf, looked at."""
+class InspectedModel:
+    """One model of a shelf, inspected at."""
 
     shelved: FoundModel
     path: Path
@@ -65,7 +65,7 @@ class Found:
     model: Model | None
     template: str | None
     unfit: str | None
-    """Why it can not be half of a pair; None where it can."""
+    """Why it cannot be half of a pair; None where it can."""
 
     def document(self) -> dict[str, Any]:
         """Return it as `init --json` lists it."""
@@ -93,11 +93,11 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     free = readings["memory_headroom"].value
     memory = facts.get("memory_bytes")
     available = float(free) if isinstance(free, int | float) else memory
-    found = [_look(one) for one in locate.all_models()]
+    found = [_inspect(one) for one in locate.all_models()]
     missing_backends = _missing_backends()
-    desk = _Desk(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
-    chosen = _choose(desk, found, missing_backends, available)
-    text, pair, seen, commands = chosen if chosen is not None else _to_fetch(desk, missing_backends, memory)
+    writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
+    chosen = _choose(writer, found, missing_backends, available)
+    text, pair, seen, commands = chosen if chosen is not None else _to_fetch(writer, missing_backends, memory)
     _write(output, text, force=force)
     document = {
         "schema": 1,
@@ -126,23 +126,23 @@ def _missing_backends() -> dict[str, str]:
     return missing
 
 
-def _look(one: FoundModel) -> Found:
-    """Read what identifies a model, and say why it can not be half of a pair."""
+def _inspect(one: FoundModel) -> InspectedModel:
+    """Read what identifies a model, and why it cannot be half of a pair."""
     path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
     try:
         if one.shelf == "Ollama":
             path = locate.ollama_layers(one.path, one.name)["model"]
-        model = artifacts.freeze(one.name if one.shelf == "Hugging Face" else str(path), path, _Unread())
+        model = artifacts.freeze(one.name if one.shelf == "Hugging Face" else str(path), path, _NoHashes())
         if path.is_dir():
             template = artifacts.chat_template(path, one.name)
         else:
             template = gguf.read_header(path, one.name).keys.get("tokenizer.chat_template")
         unfit = _unfit(model, path)
     except InputError as error:
-        return Found(one, path, backend, None, None, error.message)
+        return InspectedModel(one, path, backend, None, None, error.message)
     except Exception as error:  # noqa: BLE001 (one odd model in a cache must not hide the others)
-        return Found(one, path, backend, None, None, f"can not be read: {type(error).__name__}: {error}")
-    return Found(one, path, backend, model, template, unfit)
+        return InspectedModel(one, path, backend, None, None, f"can not be read: {type(error).__name__}: {error}")
+    return InspectedModel(one, path, backend, model, template, unfit)
 
 
 def _unfit(model: Model, path: Path) -> str | None:
@@ -158,23 +158,23 @@ def _unfit(model: Model, path: Path) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
-    """What every file that is considered has in common."""
+class _SloWriter:
+    """Writes the file for one pair or another; what they have in common is the machine."""
 
     output: Path
     facts: Mapping[str, Any]
     lacks: Mapping[str, str]
-    found: Mapping[str, Found]
+    found: Mapping[str, InspectedModel]
     """By the name an SLO would give them."""
 
-    def text(self, pair: "_Named", missing: Sequence[str] = ()) -> str:
+    def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
         """Write the file for *pair*."""
-        looked = self.found.get(pair.target)
-        model = looked.model if looked is not None else None
+        inspected = self.found.get(pair.target)
+        model = inspected.model if inspected is not None else None
         little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
-        template = (looked.template if looked is not None else None) or ""
+        template = (inspected.template if inspected is not None else None) or ""
         # Of a model that is not here nothing is known: what the shipped pairs have is assumed.
-        tools, thinks = (True, True) if looked is None else ("tools" in template, "enable_thinking" in template)
+        tools, thinks = (True, True) if inspected is None else ("tools" in template, "enable_thinking" in template)
         work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
         memory = self.facts.get("memory_bytes") or 0
         return slo_template.render(
@@ -227,21 +227,21 @@ class _Desk:
 
 
 def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of `[host]`, as far as this machine tells."""
-    told: dict[str, Any] = {}
+    """Return the keys of `[host]`, as far as they are known here."""
+    keys: dict[str, Any] = {}
     if facts.get("chip"):
-        told["chip"] = facts["chip"]
+        keys["chip"] = facts["chip"]
     if facts.get("memory_bytes"):
         have = sold_gigabytes(facts["memory_bytes"])
-        told["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
+        keys["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
     if facts.get("os"):
-        told["os"] = str(facts["os"]).split(".")[0]
-    told["power"] = "ac" if facts.get("power_source") == "ac" else "any"
-    return told
+        keys["os"] = str(facts["os"]).split(".")[0]
+    keys["power"] = "ac" if facts.get("power_source") == "ac" else "any"
+    return keys
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _PairNames:
     """A pair by the names that the file gives it."""
 
     backend: str
@@ -249,10 +249,12 @@ class _Named:
     drafts: tuple[str, ...]
 
 
-_Chosen = tuple[str, _Named, MemoryFit | None, tuple[str, ...]]
+_Chosen = tuple[str, _PairNames, MemoryFit | None, tuple[str, ...]]
 
 
-def _choose(desk: _Desk, found: Sequence[Found], missing: Mapping[str, str], available: float | None) -> _Chosen | None:
+def _choose(
+    writer: _SloWriter, found: Sequence[InspectedModel], missing: Mapping[str, str], available: float | None
+) -> _Chosen | None:
     """Return the heaviest pair that fits beside what runs now, one with an installed backend first."""
     able = [
         LocalModel(one.model, one.backend, one.template is not None)
@@ -262,14 +264,14 @@ def _choose(desk: _Desk, found: Sequence[Found], missing: Mapping[str, str], ava
     for pair in sorted(model_pairs(able), key=lambda one: one.backend in missing):
         commands = (missing[pair.backend],) if pair.backend in missing else ()
         named = _named(pair)
-        text = desk.text(named, commands)
-        seen = desk.fit(text, pair.target, pair.drafts, available)
+        text = writer.text(named, commands)
+        seen = writer.fit(text, pair.target, pair.drafts, available)
         if seen is None or seen.here is None or seen.needed <= seen.here:
             return text, named, seen, commands
     return None
 
 
-def _each_once(found: Sequence[Found]) -> Iterator[Found]:
+def _each_once(found: Sequence[InspectedModel]) -> Iterator[InspectedModel]:
     """Yield each place once: LM Studio may keep its models in the hub cache."""
     seen = set()
     for one in found:
@@ -278,21 +280,21 @@ def _each_once(found: Sequence[Found]) -> Iterator[Found]:
             yield one
 
 
-def _named(pair: ModelPair) -> _Named:
-    return _Named(pair.backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
+def _named(pair: ModelPair) -> _PairNames:
+    return _PairNames(pair.backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
 
 
-def _to_fetch(desk: _Desk, missing: Mapping[str, str], memory: float | None) -> _Chosen:
+def _to_fetch(writer: _SloWriter, missing: Mapping[str, str], memory: float | None) -> _Chosen:
     """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
     # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
     shipped = [slo.parse((inputs.shipped("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES]
     limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
     fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
-    named = _Named(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
-    absent = [name for name in (named.target, *named.drafts) if name not in desk.found]
+    named = _PairNames(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)
+    absent = [name for name in (named.target, *named.drafts) if name not in writer.found]
     install = [missing[named.backend]] if named.backend in missing else []
     commands = (*install, *(f"hf download {name}" for name in absent)) or (CLOSE,)
-    return desk.text(named, commands), named, None, commands
+    return writer.text(named, commands), named, None, commands
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
@@ -303,7 +305,7 @@ def _write(output: Path, text: str, *, force: bool) -> None:
             return
         try:
             file = output.open("x", encoding="utf-8")
-        except FileExistsError:  # made since we looked, or a link that leads nowhere
+        except FileExistsError:  # made since we inspected, or a link that leads nowhere
             raise _exists(output) from None
         with file:
             file.write(text)
