@@ -64,7 +64,7 @@ def served(draft: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: model_identity.behind(f"http://127.0.0.1:{port}") is not None, "the server listens")
+        until(lambda: model_identity.find_process(f"http://127.0.0.1:{port}") is not None, "the server listens")
         yield process
     finally:
         process.send_signal(signal.SIGCONT)

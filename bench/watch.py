@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.verdict import Estimate
-from gatekeeper.deploy.watch.guard_samples import SHARES, median_bounds, median_needs, share_bounds
-from gatekeeper.deploy.watch.guards import STRETCHES, Terms, look_error
+from gatekeeper.deploy.watch.guard_samples import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
+from gatekeeper.deploy.watch.guards import STRETCHES, GuardContext, look_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -137,7 +137,7 @@ def policy(condition: Condition) -> Policy:
 
 def error_of(known: Policy) -> float:
     """Return the error of one bound at one look."""
-    return look_error(Terms(known, {}, greedy=True, host_interval=1.0), "w")
+    return look_error(GuardContext(known, {}, greedy=True, host_interval=1.0), "w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,11 @@ def drawn(truths: Sequence[tuple[Truth, int]], condition: Condition, random: np.
 def crossed(metric: str, values: Floats, error: float, differ: float = 0.0) -> Flags:
     """Return after each of *values* whether its guard is crossed: by the latest stretch that decides."""
     found, open_ = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
-    count = {"throughput_ratio": sequential.MIN_CANARIES, "acceptance_rate": median_needs(error), "error_rate": SHARES}[
-        metric
-    ]
+    count = {
+        "throughput_ratio": sequential.MIN_CANARIES,
+        "acceptance_rate": median_min_values(error),
+        "error_rate": MIN_SHARE_VALUES,
+    }[metric]
     for _ in range(STRETCHES):
         if count > len(values):
             break

@@ -36,11 +36,11 @@ def admit(
     Exit codes: 0 the newest run that matches passes; 1 it broke a promise; 3 there is no proof.
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
-    from gatekeeper.deploy.admit import Terms  # noqa: PLC0415
+    from gatekeeper.deploy.admit import Requirements  # noqa: PLC0415
     from gatekeeper.deploy.admit import admit as ask  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
-    terms = Terms(seconds(max_age, "--max-age"), grade == "demo", signed_by)
+    terms = Requirements(seconds(max_age, "--max-age"), grade == "demo", signed_by)
     answer = ask(slo, run=run_dir, runs=runs, terms=terms, now=SystemClock().wall())
     document = answer.document()
     show(document, command_text.admission(document), as_json=as_json)
@@ -92,7 +92,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
 @click.argument("policy", type=click.Path(path_type=Path))
 @click.option("--url", help="Where the server answers [default: the url of the SLO].")
 @click.option("--plain-url", help="Its twin without a draft, for answers to compare with.")
-@click.option("--run", "run_dir", type=click.Path(path_type=Path), help="The run that certified [default: beside it].")
+@click.option("--run", type=click.Path(path_type=Path), help="The run that certified [default: beside it].")
 @click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, where its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="From look to look [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
@@ -100,7 +100,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
 @click.option("--once", is_flag=True, help="Look once and exit.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Look so often and exit.")
 @click.option("--overlay", type=click.Path(path_type=Path), help="[default: policy.live.toml beside the policy]")
-@click.option("--journal", type=click.Path(path_type=Path), help="[default: watch.jsonl beside the policy]")
+@click.option("--journal", "log", type=click.Path(path_type=Path), help="[default: watch.jsonl beside the policy]")
 @click.option(
     "--on-change", "commands", multiple=True, metavar="COMMAND", help="Run on a change; repeatable, no shell."
 )
@@ -115,26 +115,16 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     option; 3 no answer came, or another watch keeps the overlay; 130 interrupted.
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.text import printable  # noqa: PLC0415
-    from gatekeeper.deploy.watch import start  # noqa: PLC0415
-    from gatekeeper.deploy.watch.outputs import Ears  # noqa: PLC0415
+    from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
+    from gatekeeper.deploy.watch.session import open_session  # noqa: PLC0415
 
     if once and rounds is not None:
         raise InputError("--once and --rounds exclude each other", hint="--once is --rounds 1")
-    options = start.Options(
-        url=given["url"],
-        plain_url=given["plain_url"],
-        run=given["run_dir"],
-        slo=given["slo"],
-        interval=seconds(given["interval"], "--interval", "60s"),
-        duty=given["duty"],
-        host=given["host"],
-        overlay=given["overlay"],
-        journal=given["journal"],
-        commands=tuple(_words(command) for command in given["commands"]),
-        limit=seconds(given["limit"], "--limit", "30s") or 30.0,
-    )
+    given["interval"] = seconds(given["interval"], "--interval", "60s")
+    given["limit"] = seconds(given["limit"], "--limit", "30s")
+    given["commands"] = tuple(_words(command) for command in given["commands"])
 
-    def say(text: str, style: dict[str, Any]) -> None:
+    def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
             # A server may call itself anything, escape sequences included.
             click.echo(click.style(printable(text.replace("\n", " ")), **style), err=True)
@@ -143,7 +133,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
         if as_json:
             click.echo(json.dumps(entry, ensure_ascii=False))
 
-    with start.session(policy, options, Ears(say, write)) as session:
+    with open_session(WatchConfig(policy, **given), say=say, write=write) as session:
         return session.run(1 if once else rounds)
 
 
@@ -191,12 +181,12 @@ def prune(
     run writes; and whatever is no run.
     """
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
-    from gatekeeper.deploy.prune import Rules  # noqa: PLC0415
+    from gatekeeper.deploy.prune import RetentionRules  # noqa: PLC0415
     from gatekeeper.deploy.prune import prune as do  # noqa: PLC0415
     from gatekeeper.report import command_text as told  # noqa: PLC0415
 
     young = seconds(within, "--within") or 0.0
-    rules = Rules(keep, young, keep_promoted, seconds(unfinished, "--unfinished"))
+    rules = RetentionRules(keep, young, keep_promoted, seconds(unfinished, "--unfinished"))
     done = do(runs_dir, rules, dry_run=dry_run, now=SystemClock().wall())
     document = done.document()
     show(document, told.pruned(document), as_json=as_json)

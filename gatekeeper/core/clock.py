@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -89,3 +90,16 @@ class VirtualClock:
             alive[0] = False
 
         return stop
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One moment on both clocks."""
+
+    now_ns: int
+    wall: datetime
+
+    @classmethod
+    def of(cls, clock: Clock) -> "Instant":
+        """Read both clocks."""
+        return cls(clock.now_ns(), clock.wall())

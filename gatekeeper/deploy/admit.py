@@ -21,7 +21,7 @@ from gatekeeper.run.stages.promote import POLICY
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Requirements:
     """What a deploy asks of a run beside the SLO."""
 
     max_age: float | None = None
@@ -81,13 +81,13 @@ class _Candidate:
 
 
 def admit(
-    slo_path: Path, *, run: Path | None = None, runs: Path | None = None, terms: Terms, now: datetime
+    slo_path: Path, *, run: Path | None = None, runs: Path | None = None, terms: Requirements, now: datetime
 ) -> Admission:
     """Answer whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
     given = inputs.read(slo_path)
     found = _directories(run, runs)
     if terms.signers is not None:
-        verify.can_check(terms.signers)
+        verify.check_signers_file(terms.signers)
     answer = Admission(given.slo.name)
     try:
         present = _present(given)
@@ -159,7 +159,7 @@ def _candidate(directory: run_directory.RunDirectory, given: Inputs, present: Pr
     try:
         manifest = verify.read_manifest(directory)
         text = directory.text(inputs.SLO_NAME)
-        verify.about(directory, manifest, text)
+        verify.check_inputs(directory, manifest, text)
         frozen = promises.parse(text, inputs.SLO_NAME)
     except NoProofError as error:
         return _Candidate(directory, trouble=error)
@@ -179,14 +179,14 @@ def _same_slo(frozen: Slo, now: Slo) -> None:
         raise NoProofError(Reason.OTHER_SLO, f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
 
 
-def _examine(candidate: _Candidate, slo: Slo, terms: Terms, now: datetime, answer: Admission) -> None:
+def _examine(candidate: _Candidate, slo: Slo, terms: Requirements, now: datetime, answer: Admission) -> None:
     """Look at a run from its seals to its verdict; the first thing that does not hold ends it."""
     directory, manifest = candidate.directory, candidate.manifest
     assert manifest is not None
     holds = answer.checks.append
     holds(("slo", "the run's promises, inputs and artifacts are these"))
-    holds(("seals", f"{verify.sealed(directory)} files as sealed"))
-    run = verify.judged(directory, manifest)
+    holds(("seals", f"{verify.check_sums(directory)} files as sealed"))
+    run = verify.judge_again(directory, manifest)
     answer.facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
     answer.facts["versions"] = dict(manifest.versions)
     holds(("verdict", f"{run.verdict.outcome}, derived again from the records"))
@@ -195,7 +195,7 @@ def _examine(candidate: _Candidate, slo: Slo, terms: Terms, now: datetime, answe
         admission.right_host([doubt for facts in (manifest.host, *seen) for doubt in host_doubts(slo.host, facts)])
         holds(("host", "as [host] of the SLO"))
     admission.proven(run.verdict)
-    papers = verify.papers(run)
+    papers = verify.check_papers(run)
     holds(("papers", "policy and certificate are what the verdict gives"))
     if terms.signers is not None:
         answer.facts["signed_by"] = verify.signed_by(run, papers, terms.signers)

@@ -18,7 +18,7 @@ CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel
 """What somebody may have changed on purpose, to see what it does; every other difference makes another experiment."""
 
 
-def parted(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
+def compare_inputs(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
     """Name what makes two runs not comparable, and what differs beside that and may be the cause of a difference."""
     found = differences(mine, other)
     conditions = {
@@ -116,7 +116,7 @@ def _read(path: Path) -> _Past:
     slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
     trouble, verdict = None, {}
     try:
-        verify.sealed(directory)
+        verify.check_sums(directory)
         verdict = run_directory.document(directory.read("verdict.json"), "verdict.json")
     except NoProofError as error:
         trouble = error.message
@@ -138,7 +138,9 @@ def _trend(runs: Sequence[_Past]) -> dict[str, Any] | None:
     if len(whole) < 2:
         return None
     newest = whole[-1]
-    differing = [(one, *parted(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(whole[:-1])]
+    differing = [
+        (one, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(whole[:-1])
+    ]
     other, matter, causes = next((found for found in differing if not found[1]), differing[0])
     if matter:
         return {
@@ -167,7 +169,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
     """Judge two runs again and lay them side by side; no difference is called where they are not comparable."""
     sides = [_side(path) for path in (before, after)]
     (mine, mine_slo, a), (other, other_slo, b) = sides
-    matter, causes = parted(mine, other, mine_slo, other_slo)
+    matter, causes = compare_inputs(mine, other, mine_slo, other_slo)
     incomplete = [f"{side['run']}: {side['incomplete']}" for side in (a, b) if side["incomplete"]]
     seen: tuple[dict[str, Any], ...] = tuple({one["name"]: one for one in side.pop("workloads")} for side in (a, b))
     workloads = []

@@ -21,7 +21,7 @@ from gatekeeper.run.stages.promote import POLICY
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRun:
     """What a rotation has to know of one run."""
 
     run: str
@@ -39,7 +39,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetentionRules:
     """What a rotation is asked to keep."""
 
     last: int
@@ -52,7 +52,7 @@ class Rules:
     """An unfinished run may go once it is older, in seconds; None: never."""
 
 
-def retain(runs: Iterable[Stored], rules: Rules, now: datetime) -> dict[str, tuple[str, ...]]:
+def retain(runs: Iterable[StoredRun], rules: RetentionRules, now: datetime) -> dict[str, tuple[str, ...]]:
     """Return why each run is kept, by its name; one without a reason may go.
 
     Whatever the rules say, `admit` gives no better answer without the runs that go: the newest run of a subject stays
@@ -74,7 +74,7 @@ def retain(runs: Iterable[Stored], rules: Rules, now: datetime) -> dict[str, tup
     return {run: tuple(reasons) for run, reasons in found.items()}
 
 
-def _own_reasons(run: Stored, rules: Rules, now: datetime) -> list[str]:
+def _own_reasons(run: StoredRun, rules: RetentionRules, now: datetime) -> list[str]:
     """Return the reasons that have nothing to do with other runs."""
     age = (now - run.at).total_seconds()
     reasons = []
@@ -87,12 +87,12 @@ def _own_reasons(run: Stored, rules: Rules, now: datetime) -> list[str]:
     return reasons
 
 
-def _may_count(run: Stored, now: datetime) -> bool:
+def _may_count(run: StoredRun, now: datetime) -> bool:
     return now - run.until < timedelta(seconds=CLOCKS_APART_S)
 
 
-def _by(runs: Sequence[Stored], key: Callable[[Stored], str]) -> Mapping[str, list[Stored]]:
-    groups: dict[str, list[Stored]] = {}
+def _by(runs: Sequence[StoredRun], key: Callable[[StoredRun], str]) -> Mapping[str, list[StoredRun]]:
+    groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups
@@ -112,7 +112,7 @@ KINDS = frozenset({".json", ".jsonl", ".toml", ".xml", ".html"})
 @dataclass(frozen=True, slots=True)
 class _Entry:
     path: Path
-    stored: Stored
+    stored: StoredRun
     slo: str
     outcome: str
 
@@ -121,7 +121,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class Rotation:
+class PruneResult:
     """What a rotation did, or would do."""
 
     folder: Path
@@ -152,10 +152,10 @@ class Rotation:
         }
 
 
-def prune(folder: Path, rules: Rules, *, dry_run: bool, now: datetime) -> Rotation:
+def prune(folder: Path, rules: RetentionRules, *, dry_run: bool, now: datetime) -> PruneResult:
     """Remove the runs of *folder* that no rule keeps, unless it is a *dry_run*; return what was done."""
     found = run_directory.runs_in(folder)
-    done = Rotation(folder, dry_run)
+    done = PruneResult(folder, dry_run)
     if not dry_run:
         _end_what_was_begun(folder, done)
     entries = []
@@ -182,7 +182,7 @@ def _entry(path: Path) -> _Entry:
     try:
         manifest = verify.read_manifest(directory)
         text = directory.read(inputs.SLO_NAME).decode()
-        verify.about(directory, manifest, text)
+        verify.check_inputs(directory, manifest, text)
         slo = promises.parse(text, inputs.SLO_NAME)
         at = _instant(manifest.frozen_at)
     except (GatekeeperError, ValueError) as error:
@@ -191,7 +191,7 @@ def _entry(path: Path) -> _Entry:
         raise verify.unreadable(error) from error
     verdict = _verdict(directory) if directory.is_sealed() else {"outcome": "unfinished"}
     outcome = str(verdict.get("outcome", "damaged"))
-    stored = Stored(
+    stored = StoredRun(
         run=path.name,
         family=json.dumps([slo.name, *(manifest.host.get(key) for key in ("chip", "machine", "memory_bytes"))]),
         subject=_subject(manifest, slo),
@@ -242,7 +242,7 @@ def _until(directory: run_directory.RunDirectory, at: datetime, slo: Slo) -> dat
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _take_away(entry: _Entry, done: Rotation) -> None:
+def _take_away(entry: _Entry, done: PruneResult) -> None:
     """Remove one run, unless somebody writes it or it holds what no run writes."""
     path = entry.path
     foreign = _foreign(path)
@@ -297,7 +297,7 @@ def _bytes_in(path: Path) -> int:
     return sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
 
 
-def _end_what_was_begun(folder: Path, done: Rotation) -> None:
+def _end_what_was_begun(folder: Path, done: PruneResult) -> None:
     for path in sorted(folder.glob(f"{GOING}*")):
         try:
             if path.is_dir() and not path.is_symlink():

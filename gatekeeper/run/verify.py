@@ -48,7 +48,7 @@ def make_signature(content: bytes, key: Path) -> bytes:
     return ran.stdout
 
 
-def can_check(allowed: Path) -> None:
+def check_signers_file(allowed: Path) -> None:
     """Refuse at once what no signature could be checked with."""
     if not allowed.is_file():
         raise InputError(f"no file {allowed}", hint="name a file as ssh-keygen(1) describes under ALLOWED SIGNERS")
@@ -97,7 +97,7 @@ READ = (".jsonl", ".json", ".toml", SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class VerifiedRun:
     """A sealed run and the verdict its records give."""
 
     directory: run_directory.RunDirectory
@@ -125,7 +125,7 @@ class Papers:
     certificate: bytes
 
 
-def sealed(directory: run_directory.RunDirectory) -> int:
+def check_sums(directory: run_directory.RunDirectory) -> int:
     """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
     if not directory.is_sealed():
         raise NoProofError(
@@ -143,7 +143,7 @@ def sealed(directory: run_directory.RunDirectory) -> int:
     return len(listed)
 
 
-def judged(directory: run_directory.RunDirectory, manifest: Manifest) -> Judged:
+def judge_again(directory: run_directory.RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
         stored = run_directory.document(directory.read("verdict.json"), "verdict.json")
@@ -164,7 +164,7 @@ def judged(directory: run_directory.RunDirectory, manifest: Manifest) -> Judged:
             f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
             hint=RESTORE,
         )
-    return Judged(directory, manifest, frozen, verdict, exact, events)
+    return VerifiedRun(directory, manifest, frozen, verdict, exact, events)
 
 
 def unreadable(error: Exception) -> NoProofError:
@@ -179,7 +179,7 @@ def _gist(document: Mapping[str, Any]) -> Any:
     return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
 
 
-def papers(run: Judged) -> Papers:
+def check_papers(run: VerifiedRun) -> Papers:
     """Derive policy and certificate again; refuse a run whose own are missing, or say something else."""
     directory = run.directory
     try:
@@ -210,7 +210,7 @@ def papers(run: Judged) -> Papers:
     return Papers(stored, sha256(text), issued.astimezone(UTC), written)
 
 
-def _routes(policy: Mapping[str, Any], run: Judged) -> dict[str, Any]:
+def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
     """Return what a policy does; between two versions the words for it, a warm-up and what is watched may differ."""
     loose, watched = () if run.exact else ("because", "warm_up", "ladder", "measured"), ("guard", "watch")
     routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
@@ -229,7 +229,7 @@ def certificate_of(
     return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
 
 
-def signed_by(run: Judged, written: Papers, allowed: Path) -> str:
+def signed_by(run: VerifiedRun, written: Papers, allowed: Path) -> str:
     """Return who of the *allowed* signers signed a run's certificate; refuse one that nobody of them did."""
     path = run.directory.path / SIGNATURE
     hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
@@ -249,7 +249,7 @@ def read_manifest(directory: run_directory.RunDirectory) -> Manifest:
         raise unreadable(error) from error
 
 
-def about(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
+def check_inputs(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
     """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
     if directory.broken_seals(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
         raise NoProofError(Reason.TAMPERED, f"its manifest or SLO is not what {run_directory.SUMS} says", hint=RESTORE)
@@ -261,10 +261,10 @@ def sign(path: Path, key: Path) -> dict[str, Any]:
     """Sign a run's certificate beside it, once the run is found to be what its records give, and seal the run again."""
     directory = run_directory.RunDirectory.open(path, resume=True)
     try:
-        sealed(directory)
-        run = judged(directory, read_manifest(directory))
+        check_sums(directory)
+        run = judge_again(directory, read_manifest(directory))
         admission.proven(run.verdict)
-        directory.write(SIGNATURE, make_signature(papers(run).certificate, key))
+        directory.write(SIGNATURE, make_signature(check_papers(run).certificate, key))
         directory.seal()
     except NoProofError as error:
         raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error

@@ -14,9 +14,8 @@ import tomli_w
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, Manifest, sha256
-from gatekeeper.deploy.watch import start
-from gatekeeper.deploy.watch.outputs import Ears
-from gatekeeper.deploy.watch.session import Session
+from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.session import Session, open_session
 from tests.builders.place import canary_lines
 
 WATCH = {
@@ -36,15 +35,11 @@ LADDER = ({"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2},)
 
 
 @dataclass
-class Heard:
-    """What a session told: people, programs, and a collector."""
+class WatchOutput:
+    """What a session printed: messages, and entries of the log."""
 
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def ears(self) -> Ears:
-        return Ears(lambda text, _: self.said.append(text), lambda entry: self.entries.append(dict(entry)))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [entry for entry in self.entries if entry["kind"] == kind]
@@ -147,16 +142,21 @@ class Deployed:
         path.write_text(tomli_w.dumps(policy))
         return path
 
-    def session(self, heard: Heard, clock: Any = None, **options: Any) -> AbstractContextManager[Session]:
+    def session(self, output: WatchOutput, clock: Any = None, **options: Any) -> AbstractContextManager[Session]:
         """Open a session as the command does."""
         given = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
-        return start.session(self.path / "policy.toml", start.Options(**given), heard.ears, clock)
+        return open_session(
+            WatchConfig(self.path / "policy.toml", **given),
+            say=lambda text, _: output.messages.append(text),
+            write=lambda entry: output.entries.append(dict(entry)),
+            clock=clock,
+        )
 
-    def watch(self, rounds: int, **options: Any) -> tuple[int, Heard]:
-        """Look *rounds* times; return the exit code and what was told."""
-        heard = Heard()
-        with self.session(heard, **options) as session:
-            return session.run(rounds), heard
+    def watch(self, rounds: int, **options: Any) -> tuple[int, WatchOutput]:
+        """Run so many *rounds*; return the exit code and what was printed."""
+        output = WatchOutput()
+        with self.session(output, **options) as session:
+            return session.run(rounds), output
 
     @property
     def overlay(self) -> str:

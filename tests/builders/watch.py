@@ -6,7 +6,8 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.records import Answer, Generation, HostSample, Reading, Role, Setting
-from gatekeeper.deploy.watch.guards import Judgement, Seen, Tally, Terms, judge
+from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence
+from gatekeeper.deploy.watch.guards import GuardContext, GuardResult, judge_guard
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, generation, steady
 
 TOKEN_S = 0.02
@@ -33,7 +34,7 @@ def guard(metric: str, **more: Any) -> dict[str, Any]:
 def policy(
     *guards: Mapping[str, Any], life_s: float = 30 * DAY_S, measured: Mapping[str, Any] | None = None, **more: Any
 ) -> Policy:
-    """Return a policy with one route `easy` that speculates, and one rung below it."""
+    """Return a policy with one route `easy` that speculates, and one step below it."""
     route = {
         "workload": "easy",
         "speculation": True,
@@ -57,9 +58,9 @@ def policy(
     )
 
 
-def terms(*guards: Mapping[str, Any], canaries: Iterable[Canary] = (), **more: Any) -> Terms:
+def context(*guards: Mapping[str, Any], canaries: Iterable[Canary] = (), **more: Any) -> GuardContext:
     known = {one.id: one for one in canaries} or {name: canary(name) for name in names(8)}
-    return Terms(policy(*guards, **more), {"easy": known}, greedy=True, host_interval=1.0)
+    return GuardContext(policy(*guards, **more), {"easy": known}, greedy=True, host_interval=1.0)
 
 
 def names(count: int) -> list[str]:
@@ -71,7 +72,7 @@ def speed(ratio: float, sent_s: float, **more: Any) -> Answer:
     return steady(TOKEN_S / ratio, 40, first_s=0.1, sent_s=sent_s, **more)
 
 
-def twins(
+def pairs(
     ratio_of: Sequence[float], *, first_s: float = 0.0, step_s: float = 60.0, names_: int = 8
 ) -> list[Generation]:
     """Return a candidate and its plain twin each *step_s*, at those ratios, the canaries in rotation."""
@@ -107,18 +108,20 @@ def sampled(values: Mapping[str, float | None], *, at_s: Iterable[float]) -> tup
     return tuple(HostSample(f"at {at}", round(at * SECOND), readings) for at in at_s)
 
 
-def seen(
+def evidence(
     answers: Iterable[Generation] = (),
     *,
     now_s: float = 3600.0,
     since_s: float = 0.0,
     samples: Iterable[HostSample] = (),
-    tallies: Iterable[Tally] = (),
-) -> Seen:
-    return Seen(round(now_s * SECOND), round(since_s * SECOND), tuple(answers), tuple(samples), tuple(tallies))
+    counter_gains: Iterable[CounterGain] = (),
+) -> GuardEvidence:
+    return GuardEvidence(
+        round(now_s * SECOND), round(since_s * SECOND), tuple(answers), tuple(samples), tuple(counter_gains)
+    )
 
 
-def judged(known: Terms, what: Seen, *, knobs: Setting = FAST, at: int = 0) -> Judgement:
+def judged(known: GuardContext, what: GuardEvidence, *, knobs: Setting = FAST, at: int = 0) -> GuardResult:
     """Judge one guard of the policy."""
     one: Guard = known.policy.guard[at]
-    return judge(one, known.policy.route_of("easy"), what, known, knobs)
+    return judge_guard(one, known.policy.route_of("easy"), what, known, knobs)

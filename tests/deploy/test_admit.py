@@ -14,7 +14,7 @@ import tomli_w
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import files, inputs
 from gatekeeper.core.manifest import Manifest, Model
-from gatekeeper.deploy.admit import Terms, admit
+from gatekeeper.deploy.admit import Requirements, admit
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -81,7 +81,7 @@ def run(place: Path, name: str) -> None:
 
 
 def asked(place: Path) -> tuple[int, str, str]:
-    answer = admit(place / "slo.toml", run=place / "run", terms=Terms(), now=NOW)
+    answer = admit(place / "slo.toml", run=place / "run", terms=Requirements(), now=NOW)
     return answer.exit_code, answer.reason, answer.because
 
 

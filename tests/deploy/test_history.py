@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.manifest import File
-from gatekeeper.deploy.history import concerns, contrast, parted
+from gatekeeper.deploy.history import compare_inputs, concerns, contrast
 from tests.builders.slo import slo
 from tests.report.test_certificate import manifest, model
 
@@ -63,7 +63,7 @@ def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
         host={"chip": "Apple M5", "os": "26.2", "uptime_s": 9}, versions={"mlx-lm": "2"}, drafts=(), target=None
     )
 
-    matter, causes = parted(before, after, promised, promised)
+    matter, causes = compare_inputs(before, after, promised, promised)
 
     assert {"target", "host.chip"} == set(matter)
     assert {"drafts", "host.os", "versions.mlx-lm"} == set(causes)
@@ -78,7 +78,7 @@ def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
         slo=File(name="b.toml", sha256="1"), profile=File(name="p", sha256="3"), target=model("org/big", {"w": "4"})
     )
 
-    assert (["target", "profile"], []) == parted(before, after, slo(), slo())
+    assert (["target", "profile"], []) == compare_inputs(before, after, slo(), slo())
 
 
 def test_another_concurrency_is_another_experiment() -> None:
@@ -87,7 +87,7 @@ def test_another_concurrency_is_another_experiment() -> None:
     """
     before, after = slo(), slo(soak={"duration": "600 s", "concurrency": 2})
 
-    assert ["slo.soak.concurrency"] == parted(manifest(), manifest(), before, after)[0]
+    assert ["slo.soak.concurrency"] == compare_inputs(manifest(), manifest(), before, after)[0]
 
 
 def test_canaries_concern_their_own_workload() -> None:

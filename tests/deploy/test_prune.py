@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.deploy.prune import Rules, Stored, retain
+from gatekeeper.deploy.prune import RetentionRules, StoredRun, retain
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = 86400.0
 
 
-def run(name: str, age: float, *, valid: float = 30, **more: object) -> Stored:
+def run(name: str, age: float, *, valid: float = 30, **more: object) -> StoredRun:
     """Return a sealed, failed run of one SLO, frozen *age* days ago."""
     at = NOW - timedelta(days=age)
-    plain = Stored(name, "slo", "these", at, at + timedelta(days=valid), sealed=True, passed=False, promoted=False)
+    plain = StoredRun(name, "slo", "these", at, at + timedelta(days=valid), sealed=True, passed=False, promoted=False)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def kept(runs: Sequence[Stored], rules: Rules) -> set[str]:
+def kept(runs: Sequence[StoredRun], rules: RetentionRules) -> set[str]:
     return {name for name, reasons in retain(runs, rules, NOW).items() if reasons}
 
 
@@ -31,7 +31,7 @@ def test_the_newest_stay() -> None:
     mine = [run(f"a{age}", age) for age in range(5)]
     others = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
 
-    assert {"a0", "a1", "b60", "b70"} == kept([*mine, *others], Rules(last=2))
+    assert {"a0", "a1", "b60", "b70"} == kept([*mine, *others], RetentionRules(last=2))
 
 
 def test_what_the_gate_may_ask_for_stays() -> None:
@@ -41,7 +41,7 @@ def test_what_the_gate_may_ask_for_stays() -> None:
     runs = [run(f"new{age}", age, subject="new") for age in range(3)]
     runs += [run("bad", 10), run("good", 11, passed=True), run("older", 12, passed=True), run("worse", 13)]
 
-    assert {"new0", "bad", "good"} == kept(runs, Rules(last=1))
+    assert {"new0", "bad", "good"} == kept(runs, RetentionRules(last=1))
 
 
 def test_a_proof_that_ran_out_may_go() -> None:
@@ -52,7 +52,7 @@ def test_a_proof_that_ran_out_may_go() -> None:
     runs = [run("new", 0, subject="new"), run("out", 40, valid=40 - 6 * minute, subject="out")]
     runs += [run("just", 40, valid=40 - 4 * minute, subject="just")]
 
-    assert {"new", "just"} == kept(runs, Rules(last=1))
+    assert {"new", "just"} == kept(runs, RetentionRules(last=1))
 
 
 def test_a_bad_run_hides_the_good_one_behind_it() -> None:
@@ -61,7 +61,7 @@ def test_a_bad_run_hides_the_good_one_behind_it() -> None:
     """
     runs = [run("new", 0, subject="new"), run("bad", 8, valid=1), run("good", 9, passed=True)]
 
-    assert {"new", "bad", "good"} == kept(runs, Rules(last=1))
+    assert {"new", "bad", "good"} == kept(runs, RetentionRules(last=1))
 
 
 def test_an_unfinished_run_is_no_newest_run() -> None:
@@ -70,8 +70,8 @@ def test_an_unfinished_run_is_no_newest_run() -> None:
     """
     runs = [run("whole", 0, passed=True), run("young", 3, sealed=False), run("old", 20, sealed=False)]
 
-    assert {"whole", "young", "old"} == kept(runs, Rules(last=1))
-    assert {"whole", "young"} == kept(runs, Rules(last=1, unfinished=14 * DAY))
+    assert {"whole", "young", "old"} == kept(runs, RetentionRules(last=1))
+    assert {"whole", "young"} == kept(runs, RetentionRules(last=1, unfinished=14 * DAY))
 
 
 def test_more_may_be_asked_for() -> None:
@@ -80,16 +80,16 @@ def test_more_may_be_asked_for() -> None:
     """
     runs = [run("a", 0), run("b", 5), run("c", 6, promoted=True, valid=1), run("d", 100)]
 
-    assert {"a"} == kept(runs, Rules(last=1))
-    assert {"a", "b"} == kept(runs, Rules(last=1, within=5.5 * DAY))
-    assert {"a", "c"} == kept(runs, Rules(last=1, promoted=True))
+    assert {"a"} == kept(runs, RetentionRules(last=1))
+    assert {"a", "b"} == kept(runs, RetentionRules(last=1, within=5.5 * DAY))
+    assert {"a", "c"} == kept(runs, RetentionRules(last=1, promoted=True))
 
 
 def test_every_run_that_stays_has_a_reason() -> None:
     """
     The reasons are told, all of them.
     """
-    found = retain([run("a", 0, passed=True, promoted=True)], Rules(last=3, within=DAY, promoted=True), NOW)
+    found = retain([run("a", 0, passed=True, promoted=True)], RetentionRules(last=3, within=DAY, promoted=True), NOW)
 
     assert 5 == len(found["a"])
 
@@ -98,7 +98,7 @@ ages = st.floats(-2, 400, allow_nan=False)
 
 
 @st.composite
-def folders(draw: st.DrawFn) -> list[Stored]:
+def folders(draw: st.DrawFn) -> list[StoredRun]:
     count = draw(st.integers(0, 12))
     return [
         run(
@@ -116,7 +116,7 @@ def folders(draw: st.DrawFn) -> list[Stored]:
 
 
 rules = st.builds(
-    Rules,
+    RetentionRules,
     last=st.integers(1, 6),
     within=st.floats(0, 100 * DAY),
     promoted=st.booleans(),
@@ -124,7 +124,7 @@ rules = st.builds(
 )
 
 
-def answer(runs: Sequence[Stored], subject: str) -> tuple[str, bool]:
+def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
     """Answer as the gate does: by the newest run of the subject, sealed, in time and passed; else there is no proof."""
     newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.run), default=None)
     if newest is None or not newest.sealed or NOW >= newest.until:
@@ -133,7 +133,7 @@ def answer(runs: Sequence[Stored], subject: str) -> tuple[str, bool]:
 
 
 @given(folders(), rules)
-def test_the_gate_answers_as_before(runs: list[Stored], asked: Rules) -> None:
+def test_the_gate_answers_as_before(runs: list[StoredRun], asked: RetentionRules) -> None:
     """
     With the runs gone that may go, admit gives the same answer for every subject: never a better one, and none is lost.
     """
@@ -146,7 +146,7 @@ def test_the_gate_answers_as_before(runs: list[Stored], asked: Rules) -> None:
 
 
 @given(folders(), rules)
-def test_so_many_stay_as_were_asked_for(runs: list[Stored], asked: Rules) -> None:
+def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], asked: RetentionRules) -> None:
     """
     Each family keeps its newest sealed runs, and no unfinished one goes before its time.
     """
@@ -161,7 +161,7 @@ def test_so_many_stay_as_were_asked_for(runs: list[Stored], asked: Rules) -> Non
 
 
 @given(folders(), rules, st.randoms())
-def test_twice_is_once(runs: list[Stored], asked: Rules, order: object) -> None:
+def test_twice_is_once(runs: list[StoredRun], asked: RetentionRules, order: object) -> None:
     """
     A second rotation finds nothing to do, and the order in which a disk lists the runs decides nothing.
     """
@@ -174,10 +174,12 @@ def test_twice_is_once(runs: list[Stored], asked: Rules, order: object) -> None:
 
 
 @given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))
-def test_asking_for_more_never_keeps_less(runs: list[Stored], asked: Rules, more: int, longer: float) -> None:
+def test_asking_for_more_never_keeps_less(
+    runs: list[StoredRun], asked: RetentionRules, more: int, longer: float
+) -> None:
     """
     A higher count, a longer time and a patience without end only ever add to what stays.
     """
-    wider = Rules(asked.last + more, asked.within + longer, promoted=True, unfinished=None)
+    wider = RetentionRules(asked.last + more, asked.within + longer, promoted=True, unfinished=None)
 
     assert kept(runs, asked) <= kept(runs, wider)

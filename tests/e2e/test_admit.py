@@ -313,15 +313,15 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     (run / "policy.toml").write_text(tomli_w.dumps(policy))
     monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
-    known = verify.judged(directory, verify.read_manifest(directory))
+    known = verify.judge_again(directory, verify.read_manifest(directory))
     certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy)
     (run / "certificate.intoto.json").write_text(render(certificate))
 
     if refused:
         with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
-            verify.papers(known)
+            verify.check_papers(known)
     else:
-        assert policy == verify.papers(known).policy
+        assert policy == verify.check_papers(known).policy
 
 
 def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,43 +1,35 @@
-"""A look: which canaries are asked now, in which arm, and what of their answers is evidence."""
+"""A canary round: which canaries are requested now, in which arm, and what of their answers is evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gatekeeper.analysis.plan.rounds import in_shuffled_rounds
-from gatekeeper.analysis.plan.settings import plain_of, sampling_for, with_conditions
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.policy import WATCHED
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.deploy.watch.server import Post
+from gatekeeper.deploy.watch.server import DeployedServer
 
 
-@dataclass(slots=True)
-class Pace:
+class DutyBudget:
     """An account of seconds: time pays `duty` into it, answers take theirs out, and a turn waits until it is paid for.
 
-    Answers are asked one at a time, so their seconds are the server's. They are never more than `duty` of the time so
-    far, but for what the first look asked ahead of its time, and by how much a turn cost more than the last.
+    Requests are sent one at a time, so their seconds are the server's. They are never more than `duty` of the time so
+    far, but for what the first round took ahead of its time, and by how much a turn cost more than the last.
     """
 
-    duty: float
-    """The largest share of time that answers may take."""
-    interval: float
-    """Seconds; so long a time may be saved up, for idle time is no licence for a burst."""
-    begun_ns: int
-    spent: float = 0.0
-    balance: float = 0.0
-    asked: int = 0
-    seen_ns: int = 0
+    def __init__(self, duty: float, interval: float, begun_ns: int) -> None:
+        """Allow answers the share *duty* of the time; save up no more than *interval* seconds grant."""
+        self.duty, self.interval = duty, interval
+        self._begun_ns = self._seen_ns = begun_ns
+        self.spent = self.balance = 0.0
+        self.requests = 0
 
-    def __post_init__(self) -> None:
-        """Begin to count at the beginning."""
-        self.seen_ns = self.begun_ns
-
-    def may(self, cost: float, now_ns: int) -> bool:
+    def affords(self, cost: float, now_ns: int) -> bool:
         """Tell whether a turn of *cost* seconds is paid for at *now_ns*."""
         self._earn(cost, now_ns)
         return self.balance >= cost
@@ -47,109 +39,112 @@ class Pace:
         self._earn(seconds, now_ns)
         self.spent += seconds
         self.balance -= seconds
-        self.asked += 1
+        self.requests += 1
 
     def share(self, now_ns: int) -> float:
         """Return the share of the time since the beginning that answers took; the first interval counts as a whole."""
-        return self.spent / max(self.interval, (now_ns - self.begun_ns) / 1e9)
+        return self.spent / max(self.interval, (now_ns - self._begun_ns) / 1e9)
 
     def _earn(self, cost: float, now_ns: int) -> None:
+        # Idle time is no licence for a burst.
         most = self.duty * self.interval + cost
-        self.balance = min(max(most, self.balance), self.balance + self.duty * max(0, now_ns - self.seen_ns) / 1e9)
-        self.seen_ns = now_ns
+        self.balance = min(max(most, self.balance), self.balance + self.duty * max(0, now_ns - self._seen_ns) / 1e9)
+        self._seen_ns = now_ns
 
 
-TWINNED = frozenset(name for name, metric in WATCHED.items() if metric.against_plain)
+PAIRED_METRICS = frozenset(name for name, metric in WATCHED.items() if metric.against_plain)
 """Metrics that compare with plain decoding's answer to the same canary."""
 
 Arm = Literal["plain", "candidate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a look wants to know of one workload."""
+class RoundRequest:
+    """What a round requests of one workload."""
 
     workload: str
     knobs: Setting
     """Those that are judged."""
     certified: Setting
-    """What the server is asked with where it can not be told to decode plainly."""
-    twin: bool
-    """A plain answer belongs to each."""
+    """The setting to request where the server cannot switch to plain decoding."""
+    paired: bool
+    """Whether each answer needs a plain one beside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RoundAnswer:
     """One answer, and whether it may be judged."""
 
     generation: Generation
     counts: bool
-    """False for a sound first answer of a server that has just begun: it is no picture of the others."""
+    """False for a sound first answer of a server that was just started: it is not typical."""
 
 
-class Round:
-    """Asks the canaries of every workload in turn, as far as the pace allows."""
+class CanaryRound:
+    """Requests the canaries of every workload in turn, as far as the budget allows."""
 
-    def __init__(self, slo: Slo, canaries: Mapping[str, Sequence[Canary]], post: Post, clock: Clock) -> None:
-        self._slo, self._canaries, self._post, self._clock = slo, canaries, post, clock
+    def __init__(
+        self, slo: Slo, canaries: Mapping[str, Sequence[Canary]], server: DeployedServer, clock: Clock
+    ) -> None:
+        self._slo, self._canaries, self._server, self._clock = slo, canaries, server, clock
         self._next: dict[str, int] = {}
-        self._asked = 0
+        self._turns = 0
         self._cold: set[str] = set(canaries)
         self._costs: dict[str, float] = {}
-        """What the last turn of a workload took; it has none before its first."""
+        """Seconds of the last turn of each workload; none before its first."""
 
     def restarted(self) -> None:
-        """Take the server for one that has just begun: its first answers load and compile."""
+        """Take the server for one that was just started: its first answers load and compile."""
         self._cold = set(self._canaries)
 
-    def ask(self, wishes: Sequence[Wish], most: int, pace: Pace) -> Iterator[Asked]:
-        """Ask up to *most* canaries of each workload while the pace allows, the longest unasked workload first.
+    def send(self, requests: Sequence[RoundRequest], most: int, budget: DutyBudget) -> Iterator[RoundAnswer]:
+        """Send up to *most* canaries of each workload while the budget lasts, the longest waiting workload first.
 
-        The very first canary of each workload is asked in any case, and paid for afterwards.
+        The very first canary of each workload is sent in any case, and paid for afterwards.
         """
-        waiting = sorted(wishes, key=lambda wish: self._next.get(wish.workload, 0))
+        waiting = sorted(requests, key=lambda request: self._next.get(request.workload, 0))
         for _ in range(most):
-            for wish in waiting:
-                cost = self._costs.get(wish.workload)
-                if cost is not None and not pace.may(cost, self._clock.now_ns()):
+            for request in waiting:
+                cost = self._costs.get(request.workload)
+                if cost is not None and not budget.affords(cost, self._clock.now_ns()):
                     return
-                before = pace.spent
-                yield from self._turn(wish, pace)
-                self._costs[wish.workload] = pace.spent - before
+                before = budget.spent
+                yield from self._turn(request, budget)
+                self._costs[request.workload] = budget.spent - before
 
-    def _turn(self, wish: Wish, pace: Pace) -> Iterator[Asked]:
-        canaries, number = self._canaries[wish.workload], self._next.get(wish.workload, 0)
-        self._next[wish.workload] = number + 1
-        canary = in_shuffled_rounds(canaries, number, wish.workload)
-        twin = wish.twin and self._post.both_arms and dict(wish.knobs).get("draft") is not None
-        arms: tuple[Arm, ...] = ("candidate", "plain") if twin else ("candidate",)
-        cold = wish.workload in self._cold
-        self._asked += 1
-        pair = f"{self._asked}" if twin else ""
+    def _turn(self, request: RoundRequest, budget: DutyBudget) -> Iterator[RoundAnswer]:
+        name, number = request.workload, self._next.get(request.workload, 0)
+        self._next[name] = number + 1
+        canary = in_shuffled_rounds(self._canaries[name], number, name)
+        paired = request.paired and self._server.both_arms and speculates(request.knobs)
+        arms: tuple[Arm, ...] = ("candidate", "plain") if paired else ("candidate",)
+        cold = name in self._cold
+        self._turns += 1
         # Each arm goes first every other time, so that neither always finds what the other left behind.
-        answers = [self._one(wish, canary, arm, pair, pace) for arm in (arms if number % 2 else arms[::-1])]
-        sound = all(one.answer.fault is None for one in answers)
+        order = arms if number % 2 else arms[::-1]
+        generations = [self._send(request, canary, arm, budget, paired=paired) for arm in order]
+        sound = all(one.answer.fault is None for one in generations)
         if sound:
-            self._cold.discard(wish.workload)
-        for one in answers:
-            yield Asked(one, counts=not (cold and sound))
+            self._cold.discard(name)
+        for one in generations:
+            yield RoundAnswer(one, counts=not (cold and sound))
 
-    def _one(self, wish: Wish, canary: Canary, arm: Arm, pair: str, pace: Pace) -> Generation:
-        knobs = wish.knobs if arm == "candidate" else plain_of(wish.knobs)
-        served = wish.certified if dict(knobs).get("draft") is None and not self._post.both_arms else knobs
+    def _send(self, request: RoundRequest, canary: Canary, arm: Arm, budget: DutyBudget, *, paired: bool) -> Generation:
+        knobs = request.knobs if arm == "candidate" else plain_of(request.knobs)
+        served = knobs if speculates(knobs) or self._server.both_arms else request.certified
         setting = with_conditions(self._slo, served)
-        answer = self._post.answer(DecodeRequest(canary, setting, sampling_for(self._slo, canary, setting, 1)))
-        pace.spend(max(0, answer.ended_ns - answer.sent_ns) / 1e9, self._clock.now_ns())
+        answer = self._server.send(DecodeRequest(canary, setting, sampling_for(self._slo, canary, setting, 1)))
+        budget.spend(max(0, answer.ended_ns - answer.sent_ns) / 1e9, self._clock.now_ns())
         return Generation(
             trial="watch",
-            key=f"{self._asked}-{arm}",
-            workload=wish.workload,
+            key=f"{self._turns}-{arm}",
+            workload=request.workload,
             canary=canary.id,
             arm=arm,
             setting=knobs,
-            role=Role.SENTINEL if pair and arm == "plain" else Role.MEASURED,
+            role=Role.SENTINEL if paired and arm == "plain" else Role.MEASURED,
             repeat=0,
-            pair=pair,
+            pair=f"{self._turns}" if paired else "",
             concurrency=1,
             answer=answer,
             at=stamp(self._clock.wall()),

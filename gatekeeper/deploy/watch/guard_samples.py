@@ -1,54 +1,155 @@
-"""The trace of a metric in production: its values answer by answer, and the gate's own bound for them.
-
-A canary set is frozen and asked in a shuffled rotation, so each answer counts as one draw from it: whole rounds of the
-set scatter less than free draws would, and an interval for free draws then errs to undecided.
-"""
+"""Samples for the guards: recent answers, host samples and counters, of bounded size, and their values by metric."""
 
 import math
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.paired_answers import (
-    PairedAnswers,
-    paired_ratios,
-    successful,
-    too_many_lost,
-)
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios, successful, too_many_lost
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Figure, Measured
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records import Answer, Generation, HostSample
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
 
-SHARES = 8
-"""The shortest stretch of which a share is judged: one failed answer is none."""
-
-Bounded = Callable[[Sequence[float], float], Estimate | Missing]
+MAX_ANSWERS = 2000
+"""Most answers that are kept of a workload."""
+MAX_ARRIVALS = 100_000
+"""Most arrivals that they may hold together: answers of a thousand tokens must not fill the memory."""
+MAX_SAMPLES = 8_000
+"""Most samples of the host: thirty megabytes. To look back for longer, sample less often."""
+MAX_COUNTER_GAINS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side."""
+class CounterGain:
+    """What a server's own counters gained between two rounds, over all that it answered."""
+
+    at_ns: int
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuardEvidence:
+    """What was lately seen of one workload, as far back as any guard looks, the oldest first."""
+
+    now_ns: int
+    """Monotonic, as every instant here."""
+    since_ns: int
+    """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
+    answers: tuple[Generation, ...] = ()
+    """Of both arms, with the setting that each was requested with; a paired answer and its baseline share a pair."""
+    samples: tuple[HostSample, ...] = ()
+    counter_gains: tuple[CounterGain, ...] = ()
+    """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
+
+
+class RecentAnswers:
+    """The answers of one workload."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.since_ns = now_ns
+        self._kept: deque[Generation] = deque()
+        self._arrivals = 0
+
+    def add(self, one: Generation) -> None:
+        """Keep one more; drop the oldest where there are too many."""
+        self._kept.append(one)
+        self._arrivals += len(one.answer.arrivals)
+        while len(self._kept) > MAX_ANSWERS or (self._arrivals > MAX_ARRIVALS and len(self._kept) > 1):
+            self._drop()
+
+    def forget(self, now_ns: int) -> None:
+        """Drop everything: what follows is of another setting, or of another time."""
+        self._kept.clear()
+        self._arrivals, self.since_ns = 0, now_ns
+
+    def within(self, now_ns: int, window: float) -> tuple[Generation, ...]:
+        """Return what is not older than *window* seconds, and drop the rest."""
+        while self._kept and (now_ns - self._kept[0].answer.ended_ns) / 1e9 > window:
+            self._drop()
+        return tuple(self._kept)
+
+    def _drop(self) -> None:
+        self._arrivals -= len(self._kept.popleft().answer.arrivals)
+
+
+class RecentHost:
+    """The samples of the host, which a thread of the sampler adds to, and the counters of the server."""
+
+    def __init__(self) -> None:
+        self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
+        self._gains: deque[CounterGain] = deque(maxlen=MAX_COUNTER_GAINS)
+        self._lock = threading.Lock()
+        self.segment = 0
+        """Which unbroken stretch: nothing is compared across a sleep."""
+
+    def add_sample(self, sample: HostSample) -> None:
+        """Keep one more sample."""
+        with self._lock:
+            self._samples.append(replace(sample, segment=self.segment))
+
+    def add_gain(self, gain: CounterGain) -> None:
+        """Keep what the server's counters gained."""
+        self._gains.append(gain)
+
+    def forget(self) -> None:
+        """Drop everything after a sleep."""
+        with self._lock:
+            self._samples.clear()
+        self._gains.clear()
+        self.segment += 1
+
+    def samples(self, now_ns: int, window: float) -> tuple[HostSample, ...]:
+        """Return the samples not older than *window* seconds, and drop the rest."""
+        oldest = now_ns - round(window * 1e9)
+        with self._lock:
+            while self._samples and self._samples[0].at_ns < oldest:
+                self._samples.popleft()
+            return tuple(self._samples)
+
+    def counter_gains(self, now_ns: int, window: float) -> tuple[CounterGain, ...]:
+        """Return the counters' gains not older than *window* seconds, and drop the rest."""
+        while self._gains and (now_ns - self._gains[0].at_ns) / 1e9 > window:
+            self._gains.popleft()
+        return tuple(self._gains)
+
+
+MIN_SHARE_VALUES = 8
+"""The shortest stretch of which a share is judged: one failed answer is none."""
+
+BoundSeries = Callable[[Sequence[float], float], Estimate | Missing]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side.
+
+    A canary set is frozen and requested in a shuffled rotation, so each answer counts as one draw from it: whole rounds
+    of the set scatter less than free draws would, and an interval for free draws then errs to undecided.
+    """
 
     values: tuple[float, ...]
     newest_ns: int | None
     """When the newest value came."""
-    bounded: Bounded
+    bounded: BoundSeries
     least: Callable[[float], int]
     """The fewest values that can be bounded at an error."""
     notes: tuple[str, ...] = ()
     slack: float = 0.0
     """Beyond the bound by less than this share is no evidence."""
     missing: str = ""
-    """Why the values are not to be trusted, or can not be had."""
+    """Why the values are not to be trusted, or cannot be had."""
 
 
-def ratios(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
+def ratio_series(evidence: PairedAnswers, measured: Measured, slack: float) -> Series:
     """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
 
     The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
@@ -62,20 +163,20 @@ def ratios(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
         found, gone = paired_ratios((pair,), lambda answer: decode_rate(answer, together), greedy=evidence.greedy)
         lost += gone
         values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
-    return Trace(
+    return Series(
         *_split(values),
-        bounded=partial(sequential.interval, least_spread=spread(measured.throughput_ratio)),
+        bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
         notes=("against plain twins",),
         missing=too_many_lost(lost, evidence) or "",
     )
 
 
-def spread(certified: Figure | None) -> float:
+def certified_spread(certified: Figure | None) -> float:
     """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
 
     Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
-    at 95 %, which widens it where the run split its error over rungs.
+    at 95 %, which widens it where the run split its error over steps.
     """
     if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
         return 0.0
@@ -83,40 +184,40 @@ def spread(certified: Figure | None) -> float:
     return half * math.sqrt(certified.n) / intervals.student_quantile(0.95, certified.n - 1)
 
 
-def _against_certified(evidence: PairedAnswers, measured: Measured, slack: float) -> Trace:
+def _against_certified(evidence: PairedAnswers, measured: Measured, slack: float) -> Series:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
-    seen = speeds(evidence)
+    seen = speed_series(evidence)
     if speed is None or ratio is None or speed.center <= 0:
         why = "no plain decoding is at hand, and the policy has no measured speed to compare with"
-        return Trace((), None, seen.bounded, seen.least, missing=why)
+        return Series((), None, seen.bounded, seen.least, missing=why)
     certified = ratio.center / speed.center
     note = f"against the certified speed, no plain decoding being at hand; {slack:.0%} is allowed for what slows both"
     scaled = tuple(value * certified for value in seen.values)
-    return Trace(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
+    return Series(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
 
 
-def speeds(evidence: PairedAnswers) -> Trace:
+def speed_series(evidence: PairedAnswers) -> Series:
     """Return decode tokens per second, answer by answer."""
     return _medians(evidence.answers, decode_rate)
 
 
-def acceptances(evidence: PairedAnswers) -> Trace:
+def acceptance_series(evidence: PairedAnswers) -> Series:
     """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
     answers, claimed = counted_or_claimed(evidence.answers)
     return _medians(answers, acceptance_rate, notes=(CLAIMS_NOTE,) if claimed else ())
 
 
-def faults(evidence: PairedAnswers) -> Trace:
+def fault_series(evidence: PairedAnswers) -> Series:
     """Return 1 for each answer that failed, else 0, and what failed last."""
-    trace = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
+    series = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
     failed = [one for one in evidence.answers if one.answer.fault is not None]
     if not failed:
-        return trace
+        return series
     last = max(failed, key=lambda one: one.answer.ended_ns).answer.fault or ""
-    return replace(trace, notes=(f"failed last with: {quote(last)}",))
+    return replace(series, notes=(f"failed last with: {quote(last)}",))
 
 
-def passes(evidence: PairedAnswers, kind: str | None = None) -> Trace:
+def pass_series(evidence: PairedAnswers, kind: str | None = None) -> Series:
     """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
     values = []
     for one in evidence.answers:
@@ -126,7 +227,7 @@ def passes(evidence: PairedAnswers, kind: str | None = None) -> Trace:
     return _shares(values)
 
 
-def census(evidence: PairedAnswers, kind: str | None) -> float | None:
+def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float | None:
     """Return the share of a frozen set that passes once every canary of a *kind* was twice marked alike, else None."""
     marks: dict[str, list[bool]] = {
         name: [] for name in evidence.canaries if _of_kind(evidence.canaries, name, kind) is not None
@@ -139,9 +240,11 @@ def census(evidence: PairedAnswers, kind: str | None) -> float | None:
     return sum(seen[0] for seen in marks.values()) / len(marks)
 
 
-def tallied(shares: Iterable[tuple[int, float]]) -> Trace:
+def counter_series(shares: Iterable[tuple[int, float]]) -> Series:
     """Return acceptance by the server's own counters, look by look."""
-    return Trace(*_split(list(shares)), bounded=median_bounds, least=median_needs, notes=("by the server's counters",))
+    return Series(
+        *_split(list(shares)), bounded=median_bounds, least=median_min_values, notes=("by the server's counters",)
+    )
 
 
 def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
@@ -152,15 +255,15 @@ def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Can
 
 def _medians(
     answers: Iterable[Generation], read: Callable[[Answer], float | None], notes: tuple[str, ...] = ()
-) -> Trace:
+) -> Series:
     read_off = [(_ended((one,)), read(one.answer)) for one in successful(answers)]
     values = [(at, value) for at, value in read_off if value is not None]
-    return Trace(*_split(values), bounded=median_bounds, least=median_needs, notes=notes)
+    return Series(*_split(values), bounded=median_bounds, least=median_min_values, notes=notes)
 
 
-def _shares(values: Iterable[tuple[int, bool]]) -> Trace:
+def _shares(values: Iterable[tuple[int, bool]]) -> Series:
     counted = [(at, float(value)) for at, value in values]
-    return Trace(*_split(counted), bounded=share_bounds, least=lambda _: SHARES)
+    return Series(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES)
 
 
 def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
@@ -168,7 +271,7 @@ def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
     return intervals.quantile(values, 0.5, 1 - error)
 
 
-def median_needs(error: float) -> int:
+def median_min_values(error: float) -> int:
     """Return the fewest values whose median can be bounded."""
     return intervals.samples_needed(0.5, 1 - error)
 

@@ -17,44 +17,30 @@ from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES, PassRate
 from gatekeeper.core.policy import Figure, Guard, Measured, Policy, Route
-from gatekeeper.core.records import Generation, HostSample, Setting
+from gatekeeper.core.records import Setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
-from gatekeeper.deploy.watch.guard_samples import Trace, acceptances, census, faults, passes, ratios, speeds, tallied
+from gatekeeper.deploy.watch.guard_samples import (
+    GuardEvidence,
+    Series,
+    acceptance_series,
+    counter_series,
+    fault_series,
+    pass_rate_of_whole_set,
+    pass_series,
+    ratio_series,
+    speed_series,
+)
 
 SECOND = 1_000_000_000
 STRETCHES = 6
-"""How many stretches a crossing is looked for in, each twice as long as the last."""
-AWAKE = frozenset({"error_rate", "canary_pass_rate"})
+"""In how many stretches a crossing is searched for, each twice as long as the last."""
+JUDGED_WHILE_PLAIN = frozenset({"error_rate", "canary_pass_rate"})
 """What is judged of plain answers as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How a server's own counters moved between two looks, over all that it answered."""
-
-    at_ns: int
-    drafted: int
-    accepted: int
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was lately seen of one workload: no more than what may still be judged, the oldest first."""
-
-    now_ns: int
-    """Monotonic, as every instant here."""
-    since_ns: int
-    """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
-    answers: tuple[Generation, ...] = ()
-    """Of both arms, in the order of `verdict.rotation`, with the setting each was asked with; twins share a pair."""
-    samples: tuple[HostSample, ...] = ()
-    tallies: tuple[Tally, ...] = ()
-    """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
+class GuardContext:
     """How a guard is judged, beside its bound."""
 
     policy: Policy
@@ -68,8 +54,8 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """One guard at one look."""
+class GuardResult:
+    """One guard after one round."""
 
     guard: Guard
     workload: str
@@ -86,100 +72,106 @@ class Judgement:
         return self.check.outcome
 
 
-def judge(guard: Guard, route: Route, seen: Seen, terms: Terms, knobs: Setting) -> Judgement:
-    """Judge *guard* for *route* by the answers that were asked with *knobs*: those in force, or those on trial.
+def judge_guard(
+    guard: Guard, route: Route, recent: GuardEvidence, context: GuardContext, knobs: Setting
+) -> GuardResult:
+    """Judge *guard* for *route* by the answers that were requested with *knobs*: those in force, or those on trial.
 
     With plain *knobs* a guard of speculation is asleep; errors, the canaries' pass rate and the host are judged.
     """
     if guard.of.host:
-        return _of_host(guard, route.workload, seen, terms)
-    if not speculates(knobs) and guard.metric not in AWAKE:
+        return _of_host(guard, route.workload, recent, context)
+    if not speculates(knobs) and guard.metric not in JUDGED_WHILE_PLAIN:
         check = check_bound(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
-        return Judgement(guard, route.workload, check, None, asleep=True)
-    error = look_error(terms, route.workload)
-    evidence = _evidence(guard, route.workload, seen, terms, knobs)
+        return GuardResult(guard, route.workload, check, None, asleep=True)
+    error = look_error(context, route.workload)
+    evidence = _evidence(guard, route.workload, recent, context, knobs)
     if guard.metric in PASS_RATES and evidence.plain:
-        check, newest = _paired_passes(guard, evidence, error, terms.confidence)
+        check, newest = _paired_passes(guard, evidence, error, context.confidence)
     else:
-        trace = _TRACES[guard.metric](evidence, route.measured, terms.policy.watch.slack)
-        check, newest = crossed_or_kept(guard, trace, error, terms.confidence), trace.newest_ns
-        newest = None if trace.missing else newest
+        series = _SERIES[guard.metric](evidence, route.measured, context.policy.watch.slack)
+        check, newest = crossed_or_kept(guard, series, error, context.confidence), series.newest_ns
+        newest = None if series.missing else newest
         check = _by_census(guard, route.measured, evidence, check)
     if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
-        check = _by_counters(guard, seen, terms, error) or check
-    thin = check.center is None and seen.now_ns - seen.since_ns >= _over(guard, terms) * SECOND
-    return Judgement(guard, route.workload, check, None if thin else newest)
+        check = _by_counters(guard, recent, context, error) or check
+    thin = check.center is None and recent.now_ns - recent.since_ns >= _over(guard, context) * SECOND
+    return GuardResult(guard, route.workload, check, None if thin else newest)
 
 
-def judgements(workload: str, seen: Seen, terms: Terms, knobs: Setting) -> tuple[Judgement, ...]:
+def judge_guards(
+    workload: str, recent: GuardEvidence, context: GuardContext, knobs: Setting
+) -> tuple[GuardResult, ...]:
     """Judge every guard of *workload*."""
-    route = terms.policy.route_of(workload)
-    return tuple(judge(guard, route, seen, terms, knobs) for guard in terms.policy.guards_of(workload))
+    route = context.policy.route_of(workload)
+    return tuple(judge_guard(guard, route, recent, context, knobs) for guard in context.policy.guards_of(workload))
 
 
-def look_error(terms: Terms, workload: str) -> float:
-    """Return the error each bound at each look may spend, so that a whole life of looks wrongly steps down seldom.
+def look_error(context: GuardContext, workload: str) -> float:
+    """Return the error each bound of each round may spend, so that a policy's whole life seldom steps down wrongly.
 
-    It is split over all looks, guards and stretches (Bonferroni). They overlap, so together they spend less.
+    It is split over all rounds, guards and stretches (Bonferroni). They overlap, so together they spend less.
     """
-    policy = terms.policy
+    policy = context.policy
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
     looks = max(1.0, policy.life / policy.watch.interval)
     return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
 
 
-def _evidence(guard: Guard, workload: str, seen: Seen, terms: Terms, knobs: Setting) -> PairedAnswers:
+def _evidence(
+    guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext, knobs: Setting
+) -> PairedAnswers:
     """Gather the answers of one setting, and the plain ones beside them, no older than the guard looks back."""
-    oldest = seen.now_ns - _over(guard, terms) * SECOND
-    recent = [one for one in seen.answers if one.workload == workload and one.answer.ended_ns >= oldest]
+    oldest = recent.now_ns - _over(guard, context) * SECOND
+    young = [one for one in recent.answers if one.workload == workload and one.answer.ended_ns >= oldest]
     wanted = setting_document(knobs)
     return pair_answers(
         PairedAnswers(
             workload,
-            terms.canaries.get(workload, {}),
-            answers=tuple(one for one in recent if setting_document(one.setting) == wanted),
-            plain=tuple(one for one in recent if speculates(knobs) and not speculates(one.setting)),
-            level=terms.confidence,
+            context.canaries.get(workload, {}),
+            answers=tuple(one for one in young if setting_document(one.setting) == wanted),
+            plain=tuple(one for one in young if speculates(knobs) and not speculates(one.setting)),
+            level=context.confidence,
             seed=0,
-            greedy=terms.greedy,
+            greedy=context.greedy,
         )
     )
 
 
-def _over(guard: Guard, terms: Terms) -> float:
+def _over(guard: Guard, context: GuardContext) -> float:
     """Return the seconds a guard looks back."""
-    watch = terms.policy.watch
+    watch = context.policy.watch
     return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
-def crossed_or_kept(guard: Guard, trace: Trace, error: float, confidence: float) -> Check:
-    """Look at the latest values, then at ever longer stretches: the latest that decides, decides.
+def crossed_or_kept(guard: Guard, series: Series, error: float, confidence: float) -> Check:
+    """Judge the latest values, then ever longer stretches: the shortest stretch that decides, decides.
 
     So a loss is not diluted by the good time before it, nor a recovery by the bad one.
     """
     metric, bound, limit = guard.of, guard.bound, guard.threshold
-    if trace.missing:
-        return check_bound(metric, bound, limit, Missing(trace.missing, len(trace.values)), why=guard.why)
-    count = trace.least(error)
+    if series.missing:
+        return check_bound(metric, bound, limit, Missing(series.missing, len(series.values)), why=guard.why)
+    count = series.least(error)
     for _ in range(STRETCHES):
-        if count > len(trace.values):
+        if count > len(series.values):
             break
-        latest, notes = trace.values[-count:], (f"the last {count}", *trace.notes)
-        seen = _noted(trace.bounded(latest, error), *notes)
-        check = check_bound(metric, bound, limit * (1 - trace.slack), seen, why=guard.why)
+        latest, notes = series.values[-count:], (f"the last {count}", *series.notes)
+        seen = _noted(series.bounded(latest, error), *notes)
+        check = check_bound(metric, bound, limit * (1 - series.slack), seen, why=guard.why)
         if check.outcome is Outcome.FAIL:
             return check
-        kept = check_bound(metric, bound, limit, _noted(trace.bounded(latest, 1 - confidence), *notes), why=guard.why)
+        kept = check_bound(metric, bound, limit, _noted(series.bounded(latest, 1 - confidence), *notes), why=guard.why)
         if kept.outcome is Outcome.PASS:
             return kept
         count *= 2
-    seen = _noted(trace.bounded(trace.values, 1 - confidence), *trace.notes)
+    seen = _noted(series.bounded(series.values, 1 - confidence), *series.notes)
     return _not_yet(check_bound(metric, bound, limit, seen, why=guard.why))
 
 
 def _not_yet(check: Check) -> Check:
-    """Leave undecided what is crossed at a single look's confidence only: of so many looks some will show that."""
+    """Leave undecided what is crossed at a single round's confidence only: of so many rounds some will show that."""
     if check.outcome is not Outcome.FAIL:
         return check
     return replace(check, outcome=Outcome.UNPROVEN, because=f"{check.because}; among so many looks that is no proof")
@@ -210,64 +202,64 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
     return _not_yet(check), newest
 
 
-def _by_counters(guard: Guard, seen: Seen, terms: Terms, error: float) -> Check | None:
+def _by_counters(guard: Guard, recent: GuardEvidence, context: GuardContext, error: float) -> Check | None:
     """Return a crossing by the server's own counters; they see the real prompts, but of all routes together.
 
     Where all routes together lie below the lowest of their floors, so does one of them. They never speak for a route.
     """
-    floors = [one.threshold for one in terms.policy.guard if one.metric == guard.metric]
-    oldest = seen.now_ns - _over(guard, terms) * SECOND
-    moved = [one for one in seen.tallies if one.drafted > 0 and one.at_ns >= oldest]
+    floors = [one.threshold for one in context.policy.guard if one.metric == guard.metric]
+    oldest = recent.now_ns - _over(guard, context) * SECOND
+    moved = [one for one in recent.counter_gains if one.drafted > 0 and one.at_ns >= oldest]
     if guard.threshold > min(floors) or not moved:
         return None
-    trace = tallied((one.at_ns, one.accepted / one.drafted) for one in moved)
-    check = crossed_or_kept(guard, trace, error, terms.confidence)
+    series = counter_series((one.at_ns, one.accepted / one.drafted) for one in moved)
+    check = crossed_or_kept(guard, series, error, context.confidence)
     return check if check.outcome is Outcome.FAIL else None
 
 
-def _of_host(guard: Guard, workload: str, seen: Seen, terms: Terms) -> Judgement:
+def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:
     """Judge a metric of the host over its latest stretch: a fact, given enough samples."""
-    begun = max(seen.since_ns, seen.now_ns - round(_over(guard, terms) * SECOND))
-    recent = [one for one in seen.samples if one.at_ns >= begun]
-    if not recent:
+    begun = max(recent.since_ns, recent.now_ns - round(_over(guard, context) * SECOND))
+    samples = [one for one in recent.samples if one.at_ns >= begun]
+    if not samples:
         check = check_bound(guard.of, guard.bound, guard.threshold, Missing("the host was not sampled"), why=guard.why)
-        return Judgement(guard, workload, check, None)
-    spans = {recent[-1].segment: (begun, seen.now_ns)}
-    recent = [one for one in recent if one.segment in spans]
+        return GuardResult(guard, workload, check, None)
+    spans = {samples[-1].segment: (begun, recent.now_ns)}
+    samples = [one for one in samples if one.segment in spans]
     read = (
         host_throttling.throttle_time_by_sensors
         if guard.metric == "throttle_time"
         else partial(host_memory.estimate, guard.metric)
     )
-    found = read(recent, interval=terms.host_interval, spans=spans)
+    found = read(samples, interval=context.host_interval, spans=spans)
     check = check_bound(guard.of, guard.bound, guard.threshold, found, why=guard.why)
-    seconds = (seen.now_ns - begun) / SECOND
-    if check.outcome is Outcome.PASS and seconds < _over(guard, terms):
+    seconds = (recent.now_ns - begun) / SECOND
+    if check.outcome is Outcome.PASS and seconds < _over(guard, context):
         short = f"{check.because}, but only {show_seconds(seconds)} were seen"
         check = replace(check, outcome=Outcome.UNPROVEN, because=short)
-    return Judgement(guard, workload, check, None if isinstance(found, Missing) else recent[-1].at_ns)
+    return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
 
 
-def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measured, float], Trace]:
+def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measured, float], Series]:
     """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
 
-    def read(evidence: PairedAnswers, measured: Measured, _: float) -> Trace:
+    def read(evidence: PairedAnswers, measured: Measured, _: float) -> Series:
         certified: Figure | None = getattr(measured, rate.figure)
-        trace = passes(evidence, rate.kind)
+        series = pass_series(evidence, rate.kind)
         if certified is None:
             return replace(
-                trace, missing="no plain decoding is at hand, and the policy has no pass rate to compare with"
+                series, missing="no plain decoding is at hand, and the policy has no pass rate to compare with"
             )
 
         def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
-            seen = trace.bounded(values, error)
+            seen = series.bounded(values, error)
             if isinstance(seen, Missing):
                 return seen
             # The reference was a sample too: a bound takes the certified rate's far side.
             center, lo, hi = seen.center - certified.center, seen.lo - certified.hi, seen.hi - certified.lo
             return replace(seen, center=center, lo=lo, hi=hi)
 
-        return replace(trace, bounded=bounded, notes=("against the certified pass rate",))
+        return replace(series, bounded=bounded, notes=("against the certified pass rate",))
 
     return read
 
@@ -278,7 +270,7 @@ def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check:
     figure: Figure | None = getattr(measured, rate.figure) if rate else None
     if rate is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
         return check
-    share = census(evidence, rate.kind)
+    share = pass_rate_of_whole_set(evidence, rate.kind)
     if share is None:
         return check
     whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
@@ -286,10 +278,10 @@ def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check:
     return counted if counted.outcome is Outcome.PASS else check
 
 
-_TRACES: dict[str, Callable[[PairedAnswers, Measured, float], Trace]] = {
-    "throughput_ratio": ratios,
-    "decode_throughput": lambda evidence, _measured, _slack: speeds(evidence),
-    "acceptance_rate": lambda evidence, _measured, _slack: acceptances(evidence),
-    "error_rate": lambda evidence, _measured, _slack: faults(evidence),
-    "canary_pass_rate": lambda evidence, _measured, _slack: passes(evidence),
+_SERIES: dict[str, Callable[[PairedAnswers, Measured, float], Series]] = {
+    "throughput_ratio": ratio_series,
+    "decode_throughput": lambda evidence, _measured, _slack: speed_series(evidence),
+    "acceptance_rate": lambda evidence, _measured, _slack: acceptance_series(evidence),
+    "error_rate": lambda evidence, _measured, _slack: fault_series(evidence),
+    "canary_pass_rate": lambda evidence, _measured, _slack: pass_series(evidence),
 } | {name: _passes_against_certified(rate) for name, rate in PASS_RATES.items()}

@@ -1,4 +1,4 @@
-"""What a watch tells people: a line when it begins, one for each look, one for each change."""
+"""Messages of a watch on the terminal: when it starts, after each round, for each change and each alert."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from gatekeeper.core.text import describe_setting, quote
 from gatekeeper.core.units import show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch import route_state
-from gatekeeper.deploy.watch.guards import Judgement
-from gatekeeper.deploy.watch.route_state import Change, Rules, Standing, State
+from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
 
-Style = dict[str, Any]
+Style = Mapping[str, Any]
 """How a terminal shows a line; plain text elsewhere."""
 
 WARNING: Style = {"fg": "yellow"}
@@ -24,54 +24,56 @@ GOOD: Style = {"fg": "green"}
 QUIET: Style = {}
 
 
-def place(standing: Standing, rules: Rules) -> str:
-    """Say where a route stands."""
+def position(standing: Standing, rules: RouteRules) -> str:
+    """Describe where a route stands."""
     if standing.barred:
         return f"off for good: {standing.barred}"
-    if len(rules.rungs) == 1:
+    if len(rules.ladder) == 1:
         return "plain decoding, as the policy says"
-    if standing.rung == 0:
+    if standing.step == 0:
         return "on trial as certified" if standing.trying else "as certified"
     where = (
         "plain decoding"
-        if standing.rung == rules.plain
-        else describe_setting(dict(rules.rungs[standing.rung]), whole=True)
+        if standing.step == rules.plain
+        else describe_setting(dict(rules.ladder[standing.step]), whole=True)
     )
     return f"{'on trial with' if standing.trying else 'down to'} {where}"
 
 
-def beginning(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, Rules]) -> str:
-    """Say what is watched, and why a route is not where it was certified."""
-    said = []
+def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
+    """Describe what is watched, and why a route is not where it was certified."""
+    parts = []
     for name, one in standings.items():
-        known = one.rung > 0 and not one.barred and one.because
-        said.append(f"{name}: {place(one, rules[name])}{f' since {one.at}: {one.because}' if known else ''}")
-    return f"watching {slo} at {url}: {'; '.join(said)}"
+        known = one.step > 0 and not one.barred and one.because
+        parts.append(f"{name}: {position(one, rules[name])}{f' since {one.at}: {one.because}' if known else ''}")
+    return f"watching {slo} at {url}: {'; '.join(parts)}"
 
 
-def cost(duty: float, interval: float) -> str:
-    """Say what the watch may cost the server."""
+def canary_cost(duty: float, interval: float) -> str:
+    """Describe what the watch may cost the server."""
     hour = show_seconds(duty * 3600)
     return f"canaries take at most {100 * duty:g} % of the server's time ({hour} an hour); looks every {interval:g} s"
 
 
-def load(document: Mapping[str, Any]) -> str:
-    """Say what the canaries took so far."""
+def canary_load(document: Mapping[str, Any]) -> str:
+    """Describe what the canaries took so far."""
     share, bound = document["share"], document["bound"]
     ahead = ", the first being asked ahead of its time" if share > bound else ""
     return f"load {100 * share:.2g} % of at most {100 * bound:g} %{ahead}"
 
 
-def look(at: str, routes: Sequence[tuple[Standing, Rules, Sequence[Judgement]]], cost: Mapping[str, Any]) -> str:
-    """Say where every route stands, and which of its guards are not kept."""
-    said = []
+def round_result(
+    at: str, routes: Sequence[tuple[Standing, RouteRules, Sequence[GuardResult]]], cost: Mapping[str, Any]
+) -> str:
+    """Describe where every route stands, and which of its guards are not kept."""
+    parts = []
     for standing, rules, judged in routes:
         doubts = "".join(f", {doubt}" for one in judged if (doubt := _doubt(one)) is not None)
-        said.append(f"{standing.workload}: {place(standing, rules)}{doubts}")
-    return f"{at[11:19]}Z {'; '.join(said)}; {load(cost)}"
+        parts.append(f"{standing.workload}: {position(standing, rules)}{doubts}")
+    return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
 
 
-def _doubt(one: Judgement) -> str | None:
+def _doubt(one: GuardResult) -> str | None:
     if one.asleep or one.outcome is Outcome.PASS:
         return None
     check = one.check
@@ -82,8 +84,8 @@ def _doubt(one: Judgement) -> str | None:
     return f"{check.metric}{value} is past {bound}"
 
 
-def change(one: Change) -> tuple[str, Style]:
-    """Say what changed and why, and how it is shown."""
+def route_changed(one: Change) -> tuple[str, Style]:
+    """Describe what changed and why, and how the line is shown."""
     step = {
         "down": "down to",
         "off": "off:",
@@ -96,15 +98,15 @@ def change(one: Change) -> tuple[str, Style]:
     return f"{one.at[11:19]}Z {one.workload}: {step[one.kind]} {setting}: {one.because}", style
 
 
-MUTE = {
+NO_ACCEPTANCE_HINTS = {
     "mlx-server": "serve with `python -m gatekeeper.backends.mlx_tap` in the place of `python -m mlx_lm server`, or "
     "take that guard out of the policy",
 }
-"""By backend: what makes a server tell its acceptance that does not."""
+"""By backend: how to make its server report acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Alert:
     """Something that did not change a route, but will if it goes on."""
 
     kind: str
@@ -112,62 +114,58 @@ class Notice:
     text: str
     detail: dict[str, Any]
 
-    @property
-    def good(self) -> bool:
-        """Tell whether it is good news."""
-        return self.kind == "answering"
 
-
-class Notices:
-    """Says each thing once, until it is over."""
+class Alerts:
+    """Raises each alert once, until what it is about is over."""
 
     def __init__(self, backend: str) -> None:
-        """Give advice about the servers of *backend*."""
+        """Give hints about the servers of *backend*."""
         self._backend = backend
         self._failing: set[str] = set()
-        self._tells: dict[str, bool] = {}
-        """By workload: whether any drafted answer told what was accepted."""
-        self._told: set[tuple[str, str]] = set()
+        self._reports: dict[str, bool] = {}
+        """By workload: whether any drafted answer reported its acceptance."""
+        self._raised: set[tuple[str, str]] = set()
 
-    def heard(self, one: Generation) -> Notice | None:
-        """Take an answer in; say where the first of several fails, and where they come again."""
+    def answered(self, one: Generation) -> Alert | None:
+        """Return an alert at the first failed answer of a workload, and at the next sound one."""
         name, fault = one.workload, one.answer.fault
         if fault is not None:
             new, why = name not in self._failing, quote(fault)
             self._failing.add(name)
-            return Notice("fault", f"{name}: no answer: {why}", {"because": why}) if new else None
+            return Alert("fault", f"{name}: no answer: {why}", {"because": why}) if new else None
         if speculates(one.setting):
-            told = (acceptance_rate(known.answer) for known in counted_or_claimed((one,))[0])
-            self._tells[name] = self._tells.get(name, False) or any(share is not None for share in told)
+            shares = (acceptance_rate(known.answer) for known in counted_or_claimed((one,))[0])
+            self._reports[name] = self._reports.get(name, False) or any(share is not None for share in shares)
         if name not in self._failing:
             return None
         self._failing.remove(name)
-        return Notice("answering", f"{name}: it answers again", {})
+        return Alert("answering", f"{name}: it answers again", {})
 
-    def lacking(self, state: State, judged: Sequence[Judgement], rules: Rules, now_ns: int) -> Iterator[Notice]:
-        """Say which guards of a route that speculates find no evidence, and when that turns it off."""
-        if state.standing.rung >= rules.plain:
+    def without_evidence(
+        self, state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
+    ) -> Iterator[Alert]:
+        """Yield which guards of a speculating route find no evidence, and when that turns it off."""
+        if state.standing.step >= rules.plain:
             return
         name = state.standing.workload
-        silences = list(route_state.silences(state, judged, rules, now_ns))
+        silences = list(route_state.without_evidence(state, results, rules, now_ns))
         if not silences:
             limit = rules.watch.missing_for
             yield from self._once(name, "", f"no guard watches it, so it is off after {show_seconds(limit)}", limit)
         for silent, limit, one in silences:
             metric, left = one.guard.metric, max(0.0, limit - silent)
-            mute = metric == "acceptance_rate" and one.check.center is None and self._tells.get(name) is False
-            if mute:
-                said = f"this server tells nobody what it accepts, so the guard on {metric} turns speculation off in "
-                said += f"{show_seconds(left)}: {MUTE.get(self._backend, 'take that guard out of the policy')}"
-                yield from self._once(name, metric, said, left)
+            if metric == "acceptance_rate" and one.check.center is None and self._reports.get(name) is False:
+                hint = NO_ACCEPTANCE_HINTS.get(self._backend, "take that guard out of the policy")
+                text = f"this server tells nobody what it accepts, so the guard on {metric} turns speculation off in "
+                yield from self._once(name, metric, f"{text}{show_seconds(left)}: {hint}", left)
             elif silent > limit / 2:
-                said = f"no evidence of {metric} for {show_seconds(silent)} ({one.check.because})"
-                yield from self._once(name, metric, f"{said}: speculation is off in {show_seconds(left)} without", left)
+                text = f"no evidence of {metric} for {show_seconds(silent)} ({one.check.because})"
+                yield from self._once(name, metric, f"{text}: speculation is off in {show_seconds(left)} without", left)
             else:
-                self._told.discard((name, metric))
+                self._raised.discard((name, metric))
 
-    def _once(self, name: str, metric: str, said: str, left: float) -> Iterator[Notice]:
-        if (name, metric) not in self._told:
-            self._told.add((name, metric))
-            detail = {"metric": metric or None, "off_in": round(left, 3), "because": said}
-            yield Notice("lacking", f"{name}: {said}", detail)
+    def _once(self, name: str, metric: str, text: str, left: float) -> Iterator[Alert]:
+        if (name, metric) not in self._raised:
+            self._raised.add((name, metric))
+            detail = {"metric": metric or None, "off_in": round(left, 3), "because": text}
+            yield Alert("lacking", f"{name}: {text}", detail)

@@ -1,7 +1,7 @@
-"""Identity: which models answer, told by the server, by the process behind its port, and by the files it was given."""
+"""Model identity: whether the certified models answer, by the server's process, its files and the names it gives."""
 
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError, loads
 from pathlib import Path
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from gatekeeper.backends.http import control
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
@@ -17,12 +18,12 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
-"""What servers write in the place of a name."""
+"""What servers write in place of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """The process that listens where the server is reached; another one is another start."""
+class ServerProcess:
+    """The process that listens where the server is reached."""
 
     pid: int
     begun: float
@@ -30,17 +31,22 @@ class Behind:
     folder: Path | None
     """Where its relative paths begin."""
 
+    @property
+    def start(self) -> tuple[int, float]:
+        """Return what tells one start of the server from another."""
+        return self.pid, self.begun
 
-def behind(url: str, known: Behind | None = None) -> Behind | None:
+
+def find_process(url: str, known: ServerProcess | None = None) -> ServerProcess | None:
     """Return the process behind a local *url*; None for a remote one, or where the system does not say.
 
-    *known* is looked at first: most of the time it still listens.
+    *known* is tried first: most of the time it still listens.
     """
     where = urlsplit(url)
     port = where.port or (443 if where.scheme == "https" else 80)
     if not is_local(where.hostname or ""):
         return None
-    if known is not None and (still := _listener(known.pid, port)) is not None and still.begun == known.begun:
+    if known is not None and (still := _listener(known.pid, port)) is not None and still.start == known.start:
         return still
     for pid in psutil.pids():
         if (found := _listener(pid, port)) is not None:
@@ -53,7 +59,7 @@ def is_local(host: str) -> bool:
     return host in {"localhost", "::1", "0.0.0.0", socket.gethostname()} or host.startswith("127.")  # noqa: S104 (read, not bound)
 
 
-def _listener(pid: int, port: int) -> Behind | None:
+def _listener(pid: int, port: int) -> ServerProcess | None:
     try:
         process = psutil.Process(pid)
         if not any(
@@ -67,13 +73,13 @@ def _listener(pid: int, port: int) -> Behind | None:
         folder: Path | None = Path(process.cwd())
     except (psutil.Error, OSError):
         folder = None
-    return Behind(pid, begun, argv, folder)
+    return ServerProcess(pid, begun, argv, folder)
 
 
-def started_with(process: Behind, hashes: Hashes) -> dict[str, str]:
-    """Return the digest of every model the command line names, by the word that names it.
+def models_on_command_line(process: ServerProcess, hashes: Hashes) -> dict[str, str]:
+    """Return the digest of every model that the command line names, by the word that names it.
 
-    A word that is a model's folder or file but can not be read as one has the digest "".
+    A folder or file that looks like a model and cannot be read as one has the digest "".
     """
     found: dict[str, str] = {}
     for word in _words(process.argv):
@@ -111,8 +117,8 @@ def _model_at(word: str, folder: Path | None) -> Path | None:
     return None
 
 
-def foreign(manifest: Manifest, models: dict[str, str]) -> str | None:
-    """Say which model on the server's command line the manifest does not know; None where all of them are certified."""
+def uncertified_model(manifest: Manifest, models: dict[str, str]) -> str | None:
+    """Return which model on the server's command line was not certified; None where all of them were."""
     certified = {model.digest for model in (manifest.target, *manifest.drafts) if model is not None}
     for word, digest in models.items():
         if digest not in certified:
@@ -123,13 +129,13 @@ def foreign(manifest: Manifest, models: dict[str, str]) -> str | None:
     return None
 
 
-def changed(manifest: Manifest, places: dict[str, Path], hashes: Hashes) -> str | None:
-    """Say which certified model is not on disk as it was; None where every one in *places* is."""
+def changed_on_disk(manifest: Manifest, paths: Mapping[str, Path], hashes: Hashes) -> str | None:
+    """Return which certified model is not on disk as it was; None where every one in *paths* is."""
     for model in (manifest.target, *manifest.drafts):
-        if model is None or model.name not in places:
+        if model is None or model.name not in paths:
             continue
         try:
-            digest = artifacts.freeze(model.name, places[model.name], hashes).digest
+            digest = artifacts.freeze(model.name, paths[model.name], hashes).digest
         except (InputError, OSError) as error:
             return f"'{model.name}' can not be read: {getattr(error, 'message', error)}"
         if digest != model.digest:
@@ -137,21 +143,21 @@ def changed(manifest: Manifest, places: dict[str, Path], hashes: Hashes) -> str 
     return None
 
 
-def name_of(told: str | None) -> str | None:
-    """Return a model's name without its place: servers tell a path, a hub id or a file; None where they tell none."""
-    last = (told or "").rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")
+def model_name(name: str | None) -> str | None:
+    """Return a model's name without its folder: servers give a path, a hub id or a file; None where they give none."""
+    last = (name or "").rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")
     return None if last in _NAMELESS else last
 
 
-def misnamed(told: str | None, known: frozenset[str]) -> str | None:
-    """Say that the server answers as somebody else; None where it gives a *known* name, or none."""
-    name = name_of(told)
+def other_name(given: str | None, known: frozenset[str]) -> str | None:
+    """Return that the server answers under another name; None where it gives a *known* name, or none."""
+    name = model_name(given)
     if name is None or not known or name in known:
         return None
-    return f"the server answers as '{told}', certified was {' or '.join(sorted(known))}"
+    return f"the server answers as '{given}', certified was {' or '.join(sorted(known))}"
 
 
-def listed(document: str | None) -> str | None:
+def listed_model(document: str | None) -> str | None:
     """Return the name of the one model a server lists under /v1/models; None where it lists none or several."""
     try:
         names = [quote(str(one["id"])) for one in loads(document or "{}").get("data") or ()]
@@ -160,77 +166,76 @@ def listed(document: str | None) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-class Witness:
-    """Looks closely at the start and whenever the server was started again; it hears every answer."""
+class ModelIdentity:
+    """Compares files and processes at the start and after each restart of the server, and names with every answer."""
 
     def __init__(
         self,
         manifest: Manifest,
         *,
         url: str | None,
-        places: Mapping[str, Path],
+        paths: Mapping[str, Path],
         names: frozenset[str],
         hashes: Hashes,
-        listing: Callable[[], str | None],
     ) -> None:
-        """Watch what answers at *url*; *listing* fetches its list of models."""
-        self._manifest, self._url, self._places = manifest, url, dict(places)
-        self._names, self._hashes, self._listing = names, hashes, listing
-        self._process: Behind | None = None
+        """Watch what answers at *url*; *paths* are the certified models on this machine, *names* those it may give."""
+        self._manifest, self._url, self._paths = manifest, url, dict(paths)
+        self._names, self._hashes = names, hashes
+        self._process: ServerProcess | None = None
         self._models: dict[str, str] = {}
         self._due = True
         self.restarted = False
-        """Whether the last look found a server that had just begun."""
+        """Whether the last check found a server that was just started."""
 
     def pids(self) -> tuple[int, ...]:
         """Return the process of the server, where it runs on this machine."""
         return (self._process.pid,) if self._process is not None else ()
 
-    def look(self) -> str | None:
-        """Say why what answers is not what was certified; None where nothing speaks against it."""
+    def check(self) -> str | None:
+        """Return why what answers is not what was certified; None where nothing speaks against it."""
         before = self._process
-        self._process = None if self._url is None else behind(self._url, before)
-        begun = self._process is not None and (before is None or _start(before) != _start(self._process))
-        self._due, self.restarted = False, self._due or begun
-        return self._closely() if self.restarted else None
-
-    def _closely(self) -> str | None:
-        self._models = {} if self._process is None else started_with(self._process, self._hashes)
+        self._process = now = None if self._url is None else find_process(self._url, before)
+        started = now is not None and (before is None or before.start != now.start)
+        self._due, self.restarted = False, self._due or started
+        if not self.restarted:
+            return None
+        self._models = {} if now is None else models_on_command_line(now, self._hashes)
         return (
-            foreign(self._manifest, self._models)
-            or changed(self._manifest, self._places, self._hashes)
-            or misnamed(listed(self._listing()), self._names)
+            uncertified_model(self._manifest, self._models)
+            or changed_on_disk(self._manifest, self._paths, self._hashes)
+            or other_name(self._listed_name(), self._names)
         )
 
-    def heard(self, name: str | None, *, sound: bool) -> str | None:
-        """Say if the *name* an answer came under is another one; after a fault the server is looked at again."""
+    def _listed_name(self) -> str | None:
+        if self._url is None:
+            return None
+        return listed_model(control.fetch(self._url.rstrip("/").removesuffix("/v1") + "/v1/models", {}))
+
+    def check_answer(self, name: str | None, *, sound: bool) -> str | None:
+        """Return that the *name* an answer came under is another; after a fault the next check compares everything."""
         self._due = self._due or not sound
         if not sound:
             return None
         name = None if name is None else quote(name)
-        own = name_of(name)
+        own = model_name(name)
         if own is not None and not self._names:
-            # Nobody told the certified name: who answers first is who has to go on answering.
+            # The certified name is unknown: the first that answers has to go on answering.
             self._names = frozenset({own})
-        return misnamed(name, self._names)
+        return other_name(name, self._names)
 
     def document(self) -> dict[str, Any]:
-        """Return who answers, as far as anybody tells."""
+        """Return which models answer, as far as is known."""
         return {
             "pid": self._process.pid if self._process is not None else None,
             "started_with": sorted(self._models),
-            "on_disk": sorted(self._places),
+            "on_disk": sorted(self._paths),
             "names": sorted(self._names),
         }
 
-    def told(self) -> str:
-        """Say who answers, for people."""
-        said = [f"process {self._process.pid}"] if self._process is not None else []
-        said += [f"started with {', '.join(sorted(self._models))}"] if self._models else []
-        said += [f"{', '.join(sorted(self._places))} on disk as certified"] if self._places else []
-        said += [f"named {' or '.join(sorted(self._names))}"] if self._names else []
-        return f"what answers: {'; '.join(said)}" if said else "nobody tells which models answer"
-
-
-def _start(process: Behind) -> tuple[int, float]:
-    return process.pid, process.begun
+    def describe(self) -> str:
+        """Write the document for people."""
+        parts = [f"process {self._process.pid}"] if self._process is not None else []
+        parts += [f"started with {', '.join(sorted(self._models))}"] if self._models else []
+        parts += [f"{', '.join(sorted(self._paths))} on disk as certified"] if self._paths else []
+        parts += [f"named {' or '.join(sorted(self._names))}"] if self._names else []
+        return f"what answers: {'; '.join(parts)}" if parts else "nobody tells which models answer"

@@ -1,126 +1,214 @@
-"""The outlet: where a session's words go: the journal, the overlay, commands, a collector, people and programs."""
+"""Outputs of a watch: the log, the overlay, the user's commands, a telemetry collector, the terminal."""
 
+import json
+import os
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
+from gatekeeper.core import child_process
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
-from gatekeeper.deploy.watch import hooks, messages, route_state
-from gatekeeper.deploy.watch.journal import Journal
-from gatekeeper.deploy.watch.overlay import Lane, Lock, Overlay, Publisher
+from gatekeeper.deploy.watch import messages, route_state
+from gatekeeper.deploy.watch import overlay as overlay_file
+from gatekeeper.deploy.watch.certified_run import CertifiedRun
+from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
+from gatekeeper.deploy.watch.log import Log
+from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from gatekeeper.deploy.watch.route_state import Change
+from gatekeeper.report import otel
+
+HOOK_GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL, for a command that took too long."""
+OUTPUT_KEPT = 2000
+"""Characters of its output that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a session's files lie, and what it watches."""
+class HookResult:
+    """How one command ended."""
 
-    overlay: Path
-    journal: Path
-    policy: Path
-    url: str
+    argv: tuple[str, ...]
+    code: int | None
+    """None: it never ran, or took too long and was ended."""
+    seconds: float
+    output: str
+    """The end of what it printed, both streams."""
+    fault: str | None
+    """Why it failed; None for exit code 0."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the log holds it."""
+        return {
+            "argv": list(self.argv),
+            "code": self.code,
+            "seconds": round(self.seconds, 3),
+            "output": self.output,
+            "fault": self.fault,
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class Ears:
-    """Who is told."""
+def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float = HOOK_LIMIT_S) -> HookResult:
+    """Run *argv* with the transition in its environment and, as JSON, on its stdin; never raise for what it does.
 
-    say: Callable[[str, messages.Style], None]
-    """People, on stderr."""
-    write: Callable[[Mapping[str, Any]], None]
-    """Programs, on stdout: what the journal gets, entry by entry."""
+    After *limit* seconds it is ended with its process group. A program that it leaves in the background goes on.
+    """
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
+        # Files, not pipes: a server that the command starts may hold them open for ever.
+        given.write(json.dumps(transition).encode() + b"\n")
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                list(argv), stdin=given, stdout=out, stderr=out, env=_environment(transition), start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            return HookResult(tuple(argv), None, 0.0, "", f"cannot be started: {why}")
+        try:
+            code: int | None = _wait(process, limit)
+        except BaseException:  # an interrupt ends the watch, and what it started with it
+            child_process.end(process, grace=HOOK_GRACE_S)
+            raise
+        fault = None if code == 0 else f"ended with code {code}"
+        if code is None:
+            child_process.end(process, grace=HOOK_GRACE_S)
+            fault = f"took longer than {limit:g} s and was ended"
+        elif code < 0:
+            fault = f"ended by signal {-code}"
+        return HookResult(tuple(argv), code, time.monotonic() - begun, _tail(out), fault)
 
 
-class Outlet:
-    """Holds the overlay and the journal from entering to leaving; nothing it tells can stop the watch.
+def _environment(transition: Mapping[str, Any]) -> dict[str, str]:
+    """Return ours, with each plain value of the transition as GATEKEEPER_NAME; a long one is cut."""
+    given = {
+        f"GATEKEEPER_{name.upper()}": (str(value).lower() if isinstance(value, bool) else str(value))[:OUTPUT_KEPT]
+        for name, value in transition.items()
+        if isinstance(value, str | int | float)
+    }
+    return {**os.environ, **given}
 
-    Only the journal can: what can not be written down must not be done.
+
+def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _tail(out: IO[bytes]) -> str:
+    size = out.seek(0, os.SEEK_END)
+    out.seek(max(0, size - 4 * OUTPUT_KEPT))
+    return out.read().decode("utf-8", "replace")[-OUTPUT_KEPT:]
+
+
+Say = Callable[[str, messages.Style], None]
+"""Shows a line on the terminal."""
+Write = Callable[[Mapping[str, Any]], None]
+"""Prints an entry of the log as JSON."""
+
+
+class Outputs:
+    """Holds the overlay and the log while it is entered. No output that fails ends the watch, except the log.
+
+    What cannot be written down must not be done.
     """
 
     def __init__(
         self,
-        places: Places,
-        ears: Ears,
+        config: WatchConfig,
+        certified: CertifiedRun,
         clock: Clock,
         *,
+        url: str,
+        say: Say,
+        write: Write,
         state: Callable[[], Mapping[str, Any]],
-        export: Callable[[Change], str | None],
     ) -> None:
-        """Write with *clock*'s time; *export* tells a collector of a change, and returns why that failed."""
-        self._places, self._ears, self._clock, self._state, self._export = places, ears, clock, state, export
+        """Write with *clock*'s time; *state* returns what a new log begins with."""
+        self._config, self._certified, self._clock, self._url = config, certified, clock, url
+        self._say, self._write, self._state = say, write, state
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
-        self._failed: str | None = None
+        self._overlay_fault: str | None = None
 
     def __enter__(self) -> Self:
-        """Take both locks and open the journal."""
-        places, wall = self._places, self._clock.wall
-        owner = {"since": stamp(wall()), "policy": str(places.policy), "url": places.url}
+        """Take both locks and open the log."""
+        config, wall = self._config, self._clock.wall
+        owner = {"since": stamp(wall()), "policy": str(config.policy), "url": self._url}
         with ExitStack() as stack:
-            self._publisher = stack.enter_context(Publisher(places.overlay, owner=owner))
-            stack.enter_context(Lock(places.journal, owner=owner, option="--journal"))
-            self._journal = stack.enter_context(Journal(places.journal, wall=wall, state=self._state))
+            stack.enter_context(overlay_file.locked(config.overlay_path, owner=owner, option="--overlay"))
+            overlay_file.check_writable(config.overlay_path)
+            stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--journal"))
+            self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give both back."""
+        """Release both."""
         self._stack.close()
 
-    def say(self, text: str, style: messages.Style | None = None) -> None:
-        """Tell people."""
-        self._ears.say(text, style or {})
+    def say(self, text: str, style: messages.Style = messages.QUIET) -> None:
+        """Show a line on the terminal."""
+        self._say(text, style)
 
     def note(self, kind: str, **detail: Any) -> None:
-        """Write an entry and tell programs."""
-        self._ears.write(self._journal.write(kind, **detail))
+        """Write an entry into the log, and print it where that was asked for."""
+        self._write(self._log.write(kind, **detail))
 
-    def publish(self, policy: Policy, policy_sha256: str, lanes: Sequence[Lane], seconds: float) -> None:
-        """Put what is true now in place, to be believed for *seconds*, and speculation no longer than the policy."""
+    def publish(self, policy: Policy, policy_sha256: str, routes: Sequence[OverlayRoute], seconds: float) -> None:
+        """Write an overlay that counts for *seconds*, and where it lets speculate no longer than the policy."""
         now = self._clock.wall()
         until = now + timedelta(seconds=seconds)
-        if any(lane.speculation for lane in lanes):
+        if any(route.speculation for route in routes):
             until = min(until, policy.expires)
-        self._put(Overlay(policy.slo, policy_sha256, now, until, tuple(lanes)))
+        self._publish(Overlay(policy.slo, policy_sha256, now, until, tuple(routes)))
 
     def end(self, why: str) -> None:
-        """Leave an overlay that says when it was last true and why nobody looks any more."""
+        """Leave an overlay with the time of the last round, and why none follows."""
         if self._overlay is not None:
-            self._put(replace(self._overlay, ended=why))
+            self._publish(replace(self._overlay, ended=why))
         self.note("ended", because=why)
 
-    def _put(self, overlay: Overlay) -> None:
-        self._overlay = overlay
-        self._publisher.publish(overlay)
-        trouble, before = self._publisher.trouble, self._failed
-        self._failed = trouble
-        if trouble is not None and before is None:
-            self.note("overlay_failed", because=trouble)
-            self.say(f"{trouble}: readers decode plainly once the old one is too old", messages.BAD)
-        elif trouble is None and before is not None:
+    def _publish(self, overlay: Overlay) -> None:
+        self._overlay, path, before = overlay, self._config.overlay_path, self._overlay_fault
+        self._overlay_fault = fault = overlay_file.write(path, overlay)
+        if fault is not None and before is None:
+            self.note("overlay_failed", because=fault)
+            self.say(f"{fault}: readers decode plainly once the old one is too old", messages.BAD)
+        elif fault is None and before is not None:
             self.note("overlay_back")
-            self.say(f"{self._publisher.path} is written again", messages.GOOD)
+            self.say(f"{path} is written again", messages.GOOD)
 
     def changed(self, change: Change) -> None:
-        """Tell of a change, before anything is done about it."""
+        """Log and show a change, before anything is done about it."""
         self.note(route_state.CHANGE, **change.document())
-        self.say(*messages.change(change))
+        self.say(*messages.route_changed(change))
 
-    def act(self, change: Change, lane: Lane, commands: Sequence[Sequence[str]], limit: float) -> None:
-        """Run the commands of a change and tell the collector; one that settles what is in force changes nothing."""
-        place = str(self._places.overlay.absolute())
-        told = {**change.document(), "speculation": lane.speculation, "overlay": place, "request": dict(lane.request)}
+    def act(self, change: Change, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
+        """Run the commands, unless the change keeps the setting in force, and export the change to the collector."""
+        path = str(self._config.overlay_path.absolute())
+        facts = {**change.document(), "speculation": route.speculation, "overlay": path, "request": dict(route.request)}
         for argv in commands if change.kind != "settled" else ():
-            ran = hooks.run(argv, told, limit=limit)
-            self.note("command", workload=change.workload, **ran.document())
-            if ran.fault is not None:
-                self.say(f"{' '.join(argv)}: {ran.fault}", messages.WARNING)
-        failed = self._export(change)
-        if failed is not None:
-            self.note("telemetry_failed", because=failed)
-            self.say(f"telemetry was not delivered: {failed}", messages.WARNING)
+            result = run_hook(argv, facts, limit=self._config.limit)
+            self.note("command", workload=change.workload, **result.document())
+            if result.fault is not None:
+                self.say(f"{' '.join(argv)}: {result.fault}", messages.WARNING)
+        if (fault := self._export(change)) is not None:
+            self.note("telemetry_failed", because=fault)
+            self.say(f"telemetry was not delivered: {fault}", messages.WARNING)
+
+    def _export(self, change: Change) -> str | None:
+        """Send a change to the SLO's collector, linked to the run that certified; return why that failed."""
+        document = change.document()
+        keys = ("workload", "change", "from_rung", "to_rung", "because")
+        attributes = {key: document[key] for key in keys}
+        attributes |= {f"setting.{knob}": value for knob, value in change.setting.items()}
+        at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
+        return otel.transition(self._certified.given.slo.telemetry, attributes, at_ns, self._certified.manifest_sha256)

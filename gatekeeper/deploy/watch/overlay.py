@@ -1,58 +1,19 @@
-"""The overlay: the file that servers, routers and scripts read to know which workloads may speculate now."""
+"""The overlay, `policy.live.toml`: which workloads may speculate now, for servers, routers and scripts to read."""
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import tomli_w
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
-
-
-class Lock:
-    """Held from entering to leaving, on a file beside the one it is about; it ends with its process in any case."""
-
-    def __init__(self, about: Path, *, owner: Mapping[str, Any], option: str) -> None:
-        """Say in the lock who the *owner* is; *option* names another file in the place of *about*."""
-        self._about, self._owner, self._option = about, owner, option
-        self._lock = FileLock(about.with_name(f".{about.name}.lock"))
-
-    def __enter__(self) -> Self:
-        """Take it, or say who has it."""
-        try:
-            self._lock.acquire(json.dumps({"pid": os.getpid(), **self._owner}) + "\n")
-        except OSError as error:
-            raise GatekeeperError(
-                f"cannot write {self._about}: {error.strerror or error}",
-                hint=f"make its folder writable, or name another {self._option}",
-            ) from error
-        except LockHeldError as held:
-            raise HostLacksError(
-                f"{self._about} is kept by another watch: {_holder(held.owner)}",
-                hint="end that one, or give this one an --overlay and a --journal of its own",
-            ) from None
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give it back."""
-        self._lock.release()
-
-
-def _holder(owner: str) -> str:
-    """Say who holds the lock, in its own words."""
-    try:
-        told = json.loads(owner)
-        return f"process {told['pid']}, since {told['since']}, for {told['policy']}"
-    except (ValueError, KeyError, TypeError):
-        return "it has not said who it is"
-
 
 SCHEMA = 1
 """Version of the overlay. 1: the first."""
@@ -60,7 +21,7 @@ HEAD = "# Kept by `gatekeeper watch`. Past next_look_before nothing here counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class OverlayRoute:
     """What one workload may do now."""
 
     workload: str
@@ -69,21 +30,21 @@ class Lane:
     setting: tuple[tuple[str, Any], ...] = ()
     """The knobs to speculate with; none for plain decoding."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """What a request says for that, where the server takes it with the request."""
+    """The fields of a request that ask for it, where the server takes them with the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What was true at an instant, and until when it may be believed."""
+    """What was true at an instant, and until when a reader may use it."""
 
     slo: str
     policy_sha256: str
     at: datetime
     next_look_before: datetime
-    """Past this nobody looks any more: a reader decodes plainly."""
-    lanes: tuple[Lane, ...]
+    """After this a reader decodes plainly: the next overlay is overdue."""
+    routes: tuple[OverlayRoute, ...]
     ended: str | None = None
-    """Why nobody looks any more, None while somebody does."""
+    """Why the watch has ended, None while it runs."""
 
     def text(self) -> str:
         """Return the file: the keys of a route stand in the order that line-wise readers rely on."""
@@ -91,72 +52,88 @@ class Overlay:
             "schema": SCHEMA,
             "slo": self.slo,
             "policy_sha256": self.policy_sha256,
-            "at": second(self.at),
-            "next_look_before": second(self.next_look_before),
+            "at": utc_seconds(self.at),
+            "next_look_before": utc_seconds(self.next_look_before),
         }
         if self.ended is not None:
             document["ended"] = self.ended
         document["route"] = [
             {
-                "workload": lane.workload,
-                "speculation": lane.speculation,
-                "because": " ".join(lane.because.split()),
-                **({"request": dict(lane.request)} if lane.request else {}),
-                "setting": {knob: value for knob, value in lane.setting if value is not None},
+                "workload": route.workload,
+                "speculation": route.speculation,
+                "because": " ".join(route.because.split()),
+                **({"request": dict(route.request)} if route.request else {}),
+                "setting": {knob: value for knob, value in route.setting if value is not None},
             }
-            for lane in self.lanes
+            for route in self.routes
         ]
         return HEAD + tomli_w.dumps(document)
 
 
-def second(instant: datetime) -> str:
+def utc_seconds(instant: datetime) -> str:
     """Write an instant in whole seconds, rounded up: such stamps of UTC compare as text."""
     whole = datetime.fromtimestamp(math.ceil(instant.timestamp()), UTC)
     return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Publisher:
-    """The one writer of an overlay, locked from entering to leaving."""
+@contextmanager
+def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[None]:
+    """Hold the lock of a watch on *path*, which names its *owner*; *option* is how the user names another path.
 
-    def __init__(self, path: Path, *, owner: Mapping[str, Any]) -> None:
-        self.path = path
-        self._lock = Lock(path, owner=owner, option="--overlay")
-        self.trouble: str | None = None
-        """Why the newest overlay is not on disk, None where it is."""
+    Raise HostLacksError, with the holder, where another watch has it.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(json.dumps({"pid": os.getpid(), **owner}) + "\n")
+    except OSError as error:
+        raise _not_writable(path, option, error) from error
+    except LockHeldError as held:
+        raise HostLacksError(
+            f"{path} is kept by another watch: {_holder(held.owner)}",
+            hint="end that one, or give this one an --overlay and a --journal of its own",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
-    def __enter__(self) -> Self:
-        """Take the lock, and see that the folder can be written before anything is asked of a server."""
-        self._lock.__enter__()
-        probe = self._fresh()
-        try:
-            probe.write_text("")
-            probe.unlink()
-        except OSError as error:
-            self.__exit__(None, None, None)
-            raise GatekeeperError(
-                f"cannot write {self.path}: {error.strerror or error}",
-                hint="make its folder writable, or name another --overlay",
-            ) from error
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give the lock back."""
-        self._lock.__exit__(kind, error, at)
+def _holder(owner: str) -> str:
+    """Describe the holder of a lock by what it wrote into the file."""
+    try:
+        written = json.loads(owner)
+        return f"process {written['pid']}, since {written['since']}, for {written['policy']}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not said who it is"
 
-    def publish(self, overlay: Overlay) -> bool:
-        """Put *overlay* in place of the one before and tell whether that worked.
 
-        Where it did not, readers keep the one before until it is too old to count: they decode plainly then.
-        """
-        try:
-            # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
-            write_atomically(self.path, overlay.text(), temporary=self._fresh())
-        except OSError as error:
-            self.trouble = f"cannot write {self.path}: {error.strerror or error}"
-            return False
-        self.trouble = None
-        return True
+def check_writable(path: Path) -> None:
+    """Raise GatekeeperError where the overlay cannot be written, before any request is sent."""
+    try:
+        _temporary(path).write_text("")
+        _temporary(path).unlink()
+    except OSError as error:
+        raise _not_writable(path, "--overlay", error) from error
 
-    def _fresh(self) -> Path:
-        # One name for all: the lock admits one writer, and what a killed one left behind is written over.
-        return self.path.with_name(f".{self.path.name}.fresh")
+
+def write(path: Path, overlay: Overlay) -> str | None:
+    """Replace the overlay at *path*; return why that failed, None where it worked.
+
+    Where it failed, readers have the one before until it is too old to count, and then decode plainly.
+    """
+    try:
+        # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
+        write_atomically(path, overlay.text(), temporary=_temporary(path))
+    except OSError as error:
+        return f"cannot write {path}: {error.strerror or error}"
+    return None
+
+
+def _temporary(path: Path) -> Path:
+    # One name for all: the lock admits one writer, and what a killed one left behind is written over.
+    return path.with_name(f".{path.name}.fresh")
+
+
+def _not_writable(path: Path, option: str, error: OSError) -> GatekeeperError:
+    hint = f"make its folder writable, or name another {option}"
+    return GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint)

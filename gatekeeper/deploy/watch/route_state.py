@@ -1,33 +1,35 @@
-"""The vigil over one route: a state, folded over its changes, that goes down on evidence and up on more of it."""
+"""The state of one route: folded over its changes, it goes down the ladder on evidence and up on more of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from gatekeeper.analysis.plan.settings import setting_document
-from gatekeeper.core.policy import Route, Watch
+from gatekeeper.core.clock import Instant, stamp
+from gatekeeper.core.policy import Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Outcome
-from gatekeeper.deploy.watch.guards import Judgement
+from gatekeeper.deploy.watch.guards import GuardResult
 
 Kind = Literal["down", "off", "try", "settled", "barred"]
-"""down: a guard was crossed, one rung. off: evidence went missing, plain decoding. try: a rung up, on probation.
-settled: the probation is over; the rung is the same. barred: plain decoding until another certificate."""
+"""down: a guard was crossed, one step. off: evidence went missing, plain decoding. try: a step up, on probation.
+settled: the probation is over; the step is the same. barred: plain decoding until another certificate."""
 UNSOAKED = "; this rung was not soaked, the guards decide"
-"""Said of every rung between the certified one and plain decoding."""
+"""Added for every step between the certified setting and plain decoding."""
+_MOST_DOUBLINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that changed for one route: what `watch.jsonl` keeps, and all that its standing is made of."""
+    """One change of a route: what `watch.jsonl` keeps, and all that its standing is made of."""
 
     at: str
     """Wall time."""
     workload: str
     kind: Kind
     before: int
-    """The rung before; 0 is the certified setting, the last rung is plain decoding."""
+    """The step before; 0 is the certified setting, the last is plain decoding."""
     after: int
     because: str
     setting: Mapping[str, Any] = field(default_factory=dict)
@@ -50,78 +52,86 @@ class Change:
 
 
 def change_of(document: Mapping[str, Any]) -> Change:
-    """Read a change back; raise ValueError where it is none."""
+    """Parse a change; raise ValueError for a document that is none."""
     try:
-        kind, rungs = document["change"], (document["from_rung"], document["to_rung"])
-        if kind not in get_args(Kind) or any(type(rung) is not int or rung < 0 for rung in rungs):
-            raise ValueError(f"no change of a route: {kind!r}, from {rungs[0]!r} to {rungs[1]!r}")
-        words = (str(document["at"]), str(document["workload"]))
+        kind, steps = document["change"], (document["from_rung"], document["to_rung"])
+        if kind not in get_args(Kind) or any(type(step) is not int or step < 0 for step in steps):
+            raise ValueError(f"no change of a route: {kind!r}, from {steps[0]!r} to {steps[1]!r}")
+        at, workload = str(document["at"]), str(document["workload"])
         evidence = tuple(document.get("evidence", ()))
-        return Change(*words, kind, *rungs, str(document["because"]), document.get("setting", {}), evidence)
+        return Change(at, workload, kind, *steps, str(document["because"]), document.get("setting", {}), evidence)
     except (KeyError, TypeError) as error:
         raise ValueError(f"no change of a route: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a route stands: all that outlives a restart."""
+    """Where a route stands: all of its state that outlives a restart."""
 
     workload: str
-    rung: int = 0
+    step: int = 0
+    """Its step of the ladder: 0 is the certified setting, the last is plain decoding."""
     relapses: int = 0
-    """How often in a row a rung up did not hold: each doubles the quiet time."""
+    """How often in a row a step up did not hold: each doubles the quiet time."""
     trying: bool = False
-    """On probation: the rung was gone up to and has not held for its quiet time."""
+    """On probation: the step was gone up to and has not held for its quiet time."""
     barred: str = ""
-    """Why nothing but another certificate turns it on again."""
+    """Why only another certificate turns it on again."""
     because: str = ""
     at: str = ""
 
+    def document(self) -> dict[str, Any]:
+        """Return it as watch.jsonl writes it."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {("rung" if name == "step" else name): value for name, value in values.items()}
+
+
+def standing_of(document: Mapping[str, Any]) -> Standing:
+    """Parse a standing; unknown keys are ignored."""
+    names = {one.name for one in fields(Standing)}
+    values = {("step" if key == "rung" else key): value for key, value in document.items()}
+    return Standing(**{name: value for name, value in values.items() if name in names})
+
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RouteState:
     """A standing and the timers that run on it, in monotonic nanoseconds of this process."""
 
     standing: Standing
     since_ns: int
-    """When this rung was entered, or the evidence thrown away."""
+    """When this step was entered, or the evidence dropped."""
     quiet_ns: int
     """Since when no guard was crossed and none lacked evidence."""
     failing: Mapping[str, int] = field(default_factory=dict)
-    """By guard: since when each look saw it crossed."""
+    """By guard: since when every round saw it crossed."""
     fresh: Mapping[str, int] = field(default_factory=dict)
     """By guard: when its newest evidence came."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a route's vigil goes by."""
+class RouteRules:
+    """What decides about a route, beside its guards."""
 
-    rungs: tuple[Setting, ...]
-    """As Route.rungs gives them."""
+    ladder: tuple[Setting, ...]
+    """As Route.rungs gives it."""
     watch: Watch
     switched: bool
-    """The server takes the setting with each request, so that a rung up can be tried by a few answers."""
+    """The server takes the setting with each request, so that a step up can be tried by a few answers."""
 
     @property
     def plain(self) -> int:
-        """Return the rung of plain decoding, the last."""
-        return len(self.rungs) - 1
+        """Return the step of plain decoding, the last."""
+        return len(self.ladder) - 1
 
     def quiet_s(self, standing: Standing) -> float:
-        """Return the quiet time before the next rung up, and for which it must hold."""
-        doubled: float = self.watch.quiet_for * 2.0 ** min(standing.relapses, 64)
+        """Return the quiet time before the next step up, and for which it must hold."""
+        doubled: float = self.watch.quiet_for * 2.0 ** min(standing.relapses, _MOST_DOUBLINGS)
         return min(self.watch.quiet_most, doubled)
 
 
-def rules(route: Route, watch: Watch, *, switched: bool) -> Rules:
-    """Return the rules of *route*."""
-    return Rules(route.rungs, watch, switched)
-
-
-def after(standing: Standing, change: Change) -> Standing:
+def after_change(standing: Standing, change: Change) -> Standing:
     """Return where a route stands after one change of its own."""
-    moved = replace(standing, rung=change.after, because=change.because, at=change.at)
+    moved = replace(standing, step=change.after, because=change.because, at=change.at)
     if change.kind == "try":
         return replace(moved, trying=True)
     if change.kind == "settled":
@@ -130,217 +140,199 @@ def after(standing: Standing, change: Change) -> Standing:
     return replace(moved, trying=False, relapses=standing.relapses + standing.trying, barred=barred)
 
 
-def fold(workload: str, changes: Iterable[Change]) -> Standing:
-    """Return where a route stands after *changes*, oldest first; those of other workloads are passed over."""
-    standing = Standing(workload)
-    for change in changes:
-        if change.workload == workload:
-            standing = after(standing, change)
-    return standing
+def start(standing: Standing, now_ns: int) -> RouteState:
+    """Return the state at the start of a watch, or after its evidence was dropped: every timer begins now."""
+    return RouteState(standing, now_ns, now_ns)
 
 
-def begin(standing: Standing, now_ns: int) -> State:
-    """Return the state at the start of a watch: every timer begins now, nothing was seen."""
-    return State(standing, now_ns, now_ns)
+def after_round(
+    state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now: Instant
+) -> tuple[RouteState, tuple[Change, ...]]:
+    """Return the state after one round of guard results, and what changed, if anything did.
 
-
-def woken(state: State, now_ns: int) -> State:
-    """Return the state after a sleep or a clock that jumped: what was seen before counts no more."""
-    return begin(state.standing, now_ns)
-
-
-def step(
-    state: State, seen: Sequence[Judgement], rules: Rules, *, now_ns: int, at: str
-) -> tuple[State, tuple[Change, ...]]:
-    """Return the state after one look, and what changed, if anything did.
-
-    After a change of the rung the caller throws the route's answers away: they are of another setting.
+    After a change of the step the caller drops the route's answers: they are of another setting.
     """
-    state = _noticed(state, seen, rules, now_ns)
+    state = _run_timers(state, results, rules, now.now_ns)
     standing = state.standing
     if standing.barred:
         return state, ()
-    turn = _turn_down(state, seen, rules, now_ns) if standing.rung < rules.plain else None
-    turn = turn or _turn_up(state, seen, rules, now_ns)
-    if turn is None:
+    move = _move_down(state, results, rules, now.now_ns) if standing.step < rules.plain else None
+    move = move or _move_up(state, results, rules, now.now_ns)
+    if move is None:
         return state, ()
-    return _changed(state, turn, rules, now_ns, at)
+    return _changed(state, move, rules, now)
 
 
-def bar(state: State, rules: Rules, why: str, *, now_ns: int, at: str) -> tuple[State, tuple[Change, ...]]:
-    """Turn a route off until another certificate: the policy is over, or another model answers."""
+def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
+    """Turn a route off until another certificate: the policy has expired, or another model answers."""
     if state.standing.barred:
         return state, ()
-    return _changed(state, _Turn("barred", rules.plain, why), rules, now_ns, at)
+    return _changed(state, _Move("barred", rules.plain, why), rules, now)
 
 
-def amended(state: State, before: Rules, now: Rules, *, now_ns: int, at: str) -> tuple[State, tuple[Change, ...]]:
-    """Return the state under an edited policy: at the rung of the same setting, or off where that is gone."""
-    setting = before.rungs[min(state.standing.rung, before.plain)]
-    rung = now.rungs.index(setting) if setting in now.rungs else now.plain
-    if rung == state.standing.rung and setting in now.rungs:
+def after_edit(
+    state: RouteState, before: RouteRules, rules: RouteRules, now: Instant
+) -> tuple[RouteState, tuple[Change, ...]]:
+    """Return the state under an edited policy: at the step of the same setting, or off where that is gone."""
+    setting = active_setting(state, before)
+    step = _step_of(setting, rules)
+    if step == state.standing.step and setting in rules.ladder:
         return state, ()
-    why = "the policy was edited" + ("" if setting in now.rungs else ", and the setting in force is gone")
-    return _changed(state, _Turn("off" if rung == now.plain else "down", rung, why), now, now_ns, at)
+    why = "the policy was edited" + ("" if setting in rules.ladder else ", and the setting in force is gone")
+    return _changed(state, _Move("off" if step == rules.plain else "down", step, why), rules, now)
 
 
-def in_force(state: State, rules: Rules) -> Setting:
+def active_setting(state: RouteState, rules: RouteRules) -> Setting:
     """Return the setting in force."""
-    return rules.rungs[min(state.standing.rung, rules.plain)]
+    return rules.ladder[min(state.standing.step, rules.plain)]
 
 
-def to_judge(state: State, rules: Rules) -> Setting:
-    """Return the setting whose answers tell: the one in force, or while plain the one that a way up would try.
+def judged_setting(state: RouteState, rules: RouteRules) -> Setting:
+    """Return the setting whose answers are judged: the one in force, or while plain the one that a step up would try.
 
-    Where the server can not be switched per request, or the route is barred, it is the one in force.
+    Where the server cannot be switched per request, or the route is barred, it is the one in force.
     """
-    rung = min(state.standing.rung, rules.plain)
-    trial = rung == rules.plain and rung > 0 and rules.switched and not state.standing.barred
-    return rules.rungs[rung - trial]
+    step = min(state.standing.step, rules.plain)
+    trial = step == rules.plain and step > 0 and rules.switched and not state.standing.barred
+    return rules.ladder[step - trial]
+
+
+def _step_of(setting: Setting | None, rules: RouteRules) -> int:
+    """Return the step of *setting* on the ladder; plain decoding where it is no step of it."""
+    return rules.ladder.index(setting) if setting in rules.ladder else rules.plain
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Move:
     kind: Kind
-    rung: int
+    step: int
     because: str
     evidence: tuple[Check, ...] = ()
 
 
-def _noticed(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> State:
+def _run_timers(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> RouteState:
     """Run the timers: since when each guard is crossed, when each last had evidence, since when all is quiet."""
     failing, fresh = dict(state.failing), dict(state.fresh)
-    for one in seen:
+    for one in results:
         key = one.guard.name
         if one.outcome is Outcome.FAIL:
             failing.setdefault(key, now_ns)
-        elif one.check.center is not None:  # what is missing neither crosses nor clears
+        elif one.check.center is not None:  # missing evidence neither crosses nor clears
             failing.pop(key, None)
         if one.fresh_ns is not None:
             fresh[key] = max(one.fresh_ns, fresh.get(key, state.since_ns))
-    noticed = replace(state, failing=failing, fresh=fresh)
-    loud = any(one.outcome is Outcome.FAIL for one in seen) or _lacking(noticed, seen, rules, now_ns)
-    return replace(noticed, quiet_ns=now_ns) if loud else noticed
+    timed = replace(state, failing=failing, fresh=fresh)
+    loud = any(one.outcome is Outcome.FAIL for one in results) or _missing(timed, results, rules, now_ns)
+    return replace(timed, quiet_ns=now_ns) if loud else timed
 
 
-def silences(
-    state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int
-) -> Iterator[tuple[float, float, Judgement]]:
+def without_evidence(
+    state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
+) -> Iterator[tuple[float, float, GuardResult]]:
     """Yield for each guard that is awake for how many seconds it had no evidence, and for how many it may."""
-    for one in seen:
+    for one in results:
         if not one.asleep:
             silent = (now_ns - state.fresh.get(one.guard.name, state.since_ns)) / 1e9
             yield silent, one.guard.missing_for or rules.watch.missing_for, one
 
 
-def _lacking(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> list[tuple[float, Judgement]]:
+def _missing(
+    state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
+) -> list[tuple[float, GuardResult]]:
     """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
-    return [(silent, one) for silent, limit, one in silences(state, seen, rules, now_ns) if silent > limit]
+    return [(silent, one) for silent, limit, one in without_evidence(state, results, rules, now_ns) if silent > limit]
 
 
-def _turn_down(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> _Turn | None:
-    if missing := _lacking(state, seen, rules, now_ns):
-        said = [f"{one.guard.metric}: no evidence for {show_seconds(silent)}: {_why(one)}" for silent, one in missing]
-        return _Turn("off", rules.plain, "; ".join(said), tuple(one.check for _, one in missing))
+def _move_down(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:
+    if missing := _missing(state, results, rules, now_ns):
+        why = [f"{one.guard.metric}: no evidence for {show_seconds(silent)}: {_why(one)}" for silent, one in missing]
+        return _Move("off", rules.plain, "; ".join(why), tuple(one.check for _, one in missing))
     unguarded = (now_ns - state.since_ns) / 1e9
-    if all(one.asleep for one in seen) and unguarded > rules.watch.missing_for:
-        return _Turn("off", rules.plain, f"nothing guards it: no evidence for {show_seconds(unguarded)}")
-    crossed = [one for one in seen if one.outcome is Outcome.FAIL and _held(one, state, now_ns)]
+    if all(one.asleep for one in results) and unguarded > rules.watch.missing_for:
+        return _Move("off", rules.plain, f"nothing guards it: no evidence for {show_seconds(unguarded)}")
+    failing = [(one, (now_ns - state.failing[one.guard.name]) / 1e9) for one in results if one.outcome is Outcome.FAIL]
+    crossed = [(one, seconds) for one, seconds in failing if seconds >= one.guard.for_]
     if not crossed:
         return None
-    said = [f"{one.guard.metric}: {_why(one)}, for {show_seconds(_crossed_s(one, state, now_ns))}" for one in crossed]
-    return _Turn("down", state.standing.rung + 1, "; ".join(said), tuple(one.check for one in crossed))
+    why = [f"{one.guard.metric}: {_why(one)}, for {show_seconds(seconds)}" for one, seconds in crossed]
+    return _Move("down", state.standing.step + 1, "; ".join(why), tuple(one.check for one, _ in crossed))
 
 
-def _why(one: Judgement) -> str:
+def _why(one: GuardResult) -> str:
     return one.check.because + (f" ({one.guard.why})" if one.guard.why else "")
 
 
-def _crossed_s(one: Judgement, state: State, now_ns: int) -> float:
-    return (now_ns - state.failing[one.guard.name]) / 1e9
-
-
-def _held(one: Judgement, state: State, now_ns: int) -> bool:
-    return _crossed_s(one, state, now_ns) >= one.guard.for_
-
-
-def _turn_up(state: State, seen: Sequence[Judgement], rules: Rules, now_ns: int) -> _Turn | None:
-    """Return a rung up, or the end of a probation: only after the quiet time, and with every guard kept."""
+def _move_up(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:
+    """Return a step up, or the end of a probation: only after the quiet time, and with every guard kept."""
     standing, quiet = state.standing, (now_ns - state.quiet_ns) / 1e9
-    awake = [one for one in seen if not one.asleep]
+    awake = [one for one in results if not one.asleep]
     kept = all(one.outcome is Outcome.PASS and one.fresh_ns is not None for one in awake)
     if not awake or not kept or quiet < rules.quiet_s(standing):
         return None
-    said = f"quiet for {show_seconds(quiet)}, every guard kept"
+    why = f"quiet for {show_seconds(quiet)}, every guard kept"
     evidence = tuple(one.check for one in awake)
     if standing.trying:
-        return _Turn("settled", standing.rung, said, evidence)
-    if standing.rung == 0:
+        return _Move("settled", standing.step, why, evidence)
+    if standing.step == 0:
         return None
-    return _Turn("try", min(standing.rung, rules.plain) - 1, said, evidence)
+    return _Move("try", min(standing.step, rules.plain) - 1, why, evidence)
 
 
-def _changed(state: State, turn: _Turn, rules: Rules, now_ns: int, at: str) -> tuple[State, tuple[Change, ...]]:
+def _changed(state: RouteState, move: _Move, rules: RouteRules, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
     standing = state.standing
-    unsoaked = turn.kind in {"down", "try"} and 0 < turn.rung < rules.plain
+    unsoaked = move.kind in {"down", "try"} and 0 < move.step < rules.plain
     change = Change(
-        at,
+        stamp(now.wall),
         standing.workload,
-        turn.kind,
-        standing.rung,
-        turn.rung,
-        turn.because + (UNSOAKED if unsoaked else ""),
-        setting_document(rules.rungs[turn.rung]),
-        tuple(check.document() for check in turn.evidence),
+        move.kind,
+        standing.step,
+        move.step,
+        move.because + (UNSOAKED if unsoaked else ""),
+        setting_document(rules.ladder[move.step]),
+        tuple(check.document() for check in move.evidence),
     )
-    moved = after(standing, change)
-    return (replace(state, standing=moved) if moved.rung == standing.rung else begin(moved, now_ns)), (change,)
+    moved = after_change(standing, change)
+    same = moved.step == standing.step
+    return (replace(state, standing=moved) if same else start(moved, now.now_ns)), (change,)
 
 
 SNAPSHOTS = frozenset({"begun", "policy", "state"})
-"""Entries that tell where every route stands; what came before them need not be known."""
+"""Entries that say where every route stands; those before them need not be known."""
 CHANGE = "change"
 
-Standings = dict[str, Standing]
 Known = dict[str, tuple[Standing, tuple[Setting, ...]]]
-"""By workload: where its route stands, and the ladder that its rung counts on."""
+"""By workload: where its route stands, and the ladder that its step counts on."""
 
 
-def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, Rules]) -> dict[str, Any]:
-    """Return where every route stands, with the ladder that its rung counts on."""
+def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> dict[str, Any]:
+    """Return where every route stands, with the ladder that its step counts on."""
     routes = [
-        {"standing": asdict(standing), "rungs": [dict(rung) for rung in rules[name].rungs]}
+        {"standing": standing.document(), "rungs": [dict(setting) for setting in rules[name].ladder]}
         for name, standing in standings.items()
     ]
     return {"verdict_sha256": verdict_sha256, "routes": routes}
 
 
 def known(entries: Iterable[Mapping[str, Any]], verdict_sha256: str) -> Known:
-    """Return what *entries*, oldest first, tell of this certificate's routes; what can not be read is passed over."""
+    """Return what *entries*, oldest first, say of this certificate's routes; what cannot be read is skipped."""
     known: Known = {}
     for entry in entries:
         if entry["kind"] in SNAPSHOTS:
-            known = _told(entry) if entry.get("verdict_sha256") == verdict_sha256 else {}
+            known = _routes_in(entry) if entry.get("verdict_sha256") == verdict_sha256 else {}
         elif entry["kind"] == CHANGE:
             _follow(entry, known)
     return known
 
 
-def restored(known: Known, rules: Mapping[str, Rules]) -> Standings:
-    """Return where each route stands: one that nothing is *known* of begins as certified."""
-    return {name: moved(*known[name], one) if name in known else Standing(name) for name, one in rules.items()}
-
-
-def _told(entry: Mapping[str, Any]) -> Known:
-    names = {field.name for field in fields(Standing)}
+def _routes_in(entry: Mapping[str, Any]) -> Known:
     found = {}
     for route in entry.get("routes") or ():
         try:
-            standing = Standing(**{key: value for key, value in route["standing"].items() if key in names})
-            rungs = tuple(tuple(sorted(rung.items())) for rung in route["rungs"])
+            standing = standing_of(route["standing"])
+            ladder = tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
         except (KeyError, TypeError, AttributeError):
             continue
-        found[standing.workload] = standing, rungs
+        found[standing.workload] = standing, ladder
     return found
 
 
@@ -350,15 +342,14 @@ def _follow(entry: Mapping[str, Any], known: Known) -> None:
     except ValueError:
         return
     if change.workload in known:
-        standing, rungs = known[change.workload]
-        known[change.workload] = after(standing, change), rungs
+        standing, ladder = known[change.workload]
+        known[change.workload] = after_change(standing, change), ladder
 
 
-def moved(standing: Standing, before: tuple[Setting, ...], rules: Rules) -> Standing:
-    """Return a standing on an edited ladder: the same setting where it is still a rung, else plain decoding.
+def on_ladder(standing: Standing, before: tuple[Setting, ...], rules: RouteRules) -> Standing:
+    """Return a standing on an edited ladder: the same setting where it is still a step, else plain decoding.
 
     So an edit never turns anything on; it opens a way up.
     """
-    setting = before[standing.rung] if 0 <= standing.rung < len(before) else None
-    rung = rules.rungs.index(setting) if setting in rules.rungs else rules.plain
-    return standing if rung == standing.rung else replace(standing, rung=rung)
+    setting = before[standing.step] if 0 <= standing.step < len(before) else None
+    return replace(standing, step=_step_of(setting, rules))

@@ -1,4 +1,4 @@
-"""The post: the deployed server, reached as it was certified, and asked one canary at a time."""
+"""The deployed server: reached as it was certified, and sent one request at a time."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,18 +15,19 @@ from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
+from gatekeeper.deploy.watch.guard_samples import CounterGain
 
 SERVED_AS = {"mlx": "mlx-server"}
-"""Which server speaks for a backend that was certified inside a worker: the same library, over HTTP."""
+"""The server for a backend that was certified inside a worker: the same library, over HTTP."""
 _WITHOUT_URL = frozenset({"scripted"})
-_PATIENCE_S = 30.0
+_START_TIMEOUT_S = 30.0
 """Longest wait for the first answer of a server that is there: it was deployed, so it is loaded."""
 
 
-def attached(
+def attach(
     slo: Slo, *, url: str | None, plain_url: str | None, models: Mapping[str, Path], base: Path, logs: Path
 ) -> Backend:
-    """Return the backend of the running server at *url*, spoken to as the SLO's subject is."""
+    """Return the backend of the running server at *url*, which gets the requests that the SLO's subject gets."""
     subject, name = slo.subject, SERVED_AS.get(slo.subject.backend, slo.subject.backend)
     url = url or subject.url
     if name not in {*SERVERS, *_WITHOUT_URL}:
@@ -39,78 +40,86 @@ def attached(
             "watch needs --url: where the server that was promoted answers",
             hint="for example --url http://127.0.0.1:8080",
         )
-    patience = min(_PATIENCE_S, subject.start_timeout)
-    started = {"command": None, "plain_command": None, "program": None, "start_timeout": patience}
-    places = {"url": url, "plain_url": plain_url or (subject.plain_url if url == subject.url else None)}
-    changes = {"backend": name, **places, **started} if name not in _WITHOUT_URL else {}
-    return open_backend(subject.model_copy(update=changes), models=models, base=base, logs=logs)
+    changes = {
+        "backend": name,
+        "url": url,
+        "plain_url": plain_url or (subject.plain_url if url == subject.url else None),
+        "command": None,
+        "plain_command": None,
+        "program": None,
+        "start_timeout": min(_START_TIMEOUT_S, subject.start_timeout),
+    }
+    if name not in _WITHOUT_URL:
+        subject = subject.model_copy(update=changes)
+    return open_backend(subject, models=models, base=base, logs=logs)
 
 
-class Post:
-    """Keeps one subject for each process that is asked; one that can not be reached is an answer's fault."""
+class DeployedServer:
+    """Sends requests, and keeps one subject for each process that answers them."""
 
     def __init__(self, backend: Backend, drafts: Sequence[str] = ()) -> None:
-        """Reach *backend*, which may be asked to speculate with any of *drafts*."""
+        """Reach *backend*, which may speculate with any of *drafts*."""
         self._backend, self._drafts = backend, tuple(drafts)
         self._subjects: dict[str, RunningSystem] = {}
-        self._counted: Counters | None = None
+        self._counters: Counters | None = None
 
     @property
     def name(self) -> str:
-        """Return the name of the backend that speaks to it."""
+        """Return the name of its backend."""
         return self._backend.name
 
     @property
     def both_arms(self) -> bool:
-        """Tell whether a plain twin of an answer can be asked for: with the request, or at an address of its own."""
+        """Tell whether plain decoding can be requested too: with the request, or at an address of its own."""
         return self._backend.shares_process or Sight.PLAIN in self._backend.sight
 
-    def answer(self, ask: DecodeRequest) -> Answer:
-        """Answer one request; a server that is gone is a fault, whether it went before or between."""
-        begun = self._backend.clock.now_ns()
+    def send(self, request: DecodeRequest) -> Answer:
+        """Send one request; a server that cannot be reached, or breaks off, is a fault of its answer."""
+        sent_ns = self._backend.clock.now_ns()
         try:
-            subject = self._subject(ask)
+            subject = self._subject(request)
         except GatekeeperError as error:
-            now = self._backend.clock.now_ns()
-            return Answer(begun, now, fault=f"no connection: {error.message}")
-        return subject.answer(ask)
+            return Answer(sent_ns, self._backend.clock.now_ns(), fault=f"no connection: {error.message}")
+        return subject.answer(request)
 
-    def _subject(self, ask: DecodeRequest) -> RunningSystem:
-        if ask.draft is None and self._backend.shares_process:
+    def _subject(self, request: DecodeRequest) -> RunningSystem:
+        if request.draft is None and self._backend.shares_process:
             subject = next((one for one in self._subjects.values() if one.alive()), None)
             if subject is not None:
                 return subject
-        residence = self._backend.residence(ask.setting)
+        residence = self._backend.residence(request.setting)
         subject = self._subjects.get(residence)
         if subject is None or not subject.alive():
-            subject = self._subjects[residence] = self._backend.start(ask.setting)
+            subject = self._subjects[residence] = self._backend.start(request.setting)
         return subject
 
-    def gained(self) -> tuple[int, int] | None:
-        """Return what the server's own counters gained since this was asked last: drafted and accepted tokens.
+    def counter_gain(self) -> CounterGain | None:
+        """Return what the server's own counters gained since the last call.
 
-        None where it has none, they were reset, or nothing was asked before.
+        None where it has none, they were reset, or this is the first call.
         """
         server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
-        before, self._counted = self._counted, None if server is None else server.counters()
-        if before is None or self._counted is None:
+        before, self._counters = self._counters, None if server is None else server.counters()
+        if before is None or self._counters is None:
             return None
-        gained = self._counted.since(before)
-        return None if gained.drafted is None or gained.accepted is None else (gained.drafted, gained.accepted)
+        gain = self._counters.since(before)
+        if gain.drafted is None or gain.accepted is None:
+            return None
+        return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted)
 
-    def fields(self, setting: Setting) -> dict[str, Any]:
-        """Return what a request says for *setting*, or for plain decoding; nothing where the server takes neither."""
+    def request_fields(self, setting: Setting) -> dict[str, Any]:
+        """Return the fields of a request for *setting*, or plain decoding; none where the server takes neither."""
         backend, drafts = self._backend, self._drafts
         if not isinstance(backend, ServerBackend) or not drafts:
             return {}
         other = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
         try:
             return backend.fields(setting, other)
-        except InputError:  # it calls a draft by the folder it lies in, which is not here
+        except InputError:  # it names a draft by its folder, which is not here
             return {}
 
     def close(self) -> None:
-        """Let go of every server; they are not ours and go on."""
+        """Drop every connection; the servers are not ours and go on."""
         for subject in self._subjects.values():
             subject.close()
         self._subjects.clear()

@@ -1,193 +1,166 @@
-"""A session: one watch from its start to its end, look after look."""
+"""A session: one watch of a policy and its server, round after round, from its start to its end."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from gatekeeper.core.clock import Clock, stamp
+from gatekeeper import host
+from gatekeeper.core import files
+from gatekeeper.core.clock import Clock, Instant, stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.policy import Policy
-from gatekeeper.core.records import HostSample
-from gatekeeper.deploy.watch import messages, recent
-from gatekeeper.deploy.watch.canary_round import Pace, Round
-from gatekeeper.deploy.watch.certified_run import Certificate, Edits
-from gatekeeper.deploy.watch.guards import Judgement, Tally, Terms
-from gatekeeper.deploy.watch.hooks import LIMIT_S
-from gatekeeper.deploy.watch.journal import entries
-from gatekeeper.deploy.watch.messages import Notice, Notices
-from gatekeeper.deploy.watch.model_identity import Witness
-from gatekeeper.deploy.watch.outputs import Ears, Outlet, Places
-from gatekeeper.deploy.watch.overlay import Lane
-from gatekeeper.deploy.watch.recent import Host, Instant
+from gatekeeper.deploy.watch import certified_run, messages
+from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
+from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile
+from gatekeeper.deploy.watch.config import WatchConfig, host_interval
+from gatekeeper.deploy.watch.guard_samples import RecentHost
+from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
+from gatekeeper.deploy.watch.log import entries
+from gatekeeper.deploy.watch.messages import Alert, Alerts
+from gatekeeper.deploy.watch.model_identity import ModelIdentity
+from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
+from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.route_state import Change
 from gatekeeper.deploy.watch.routes import Routes
-from gatekeeper.deploy.watch.server import Post
+from gatekeeper.deploy.watch.server import DeployedServer, attach
 
 SLACK_S = 15.0
-"""An overlay counts for two intervals, twice the last look, the commands' time, and this for a slow collector."""
+"""An overlay counts for two intervals, twice the last round, the commands' time, and this for a slow collector."""
 UNISSUED = timedelta(days=1)
-"""A clock so far before the policy's issue tells nothing about its expiry."""
-
-
-class Sampling(Protocol):
-    """Samples the host while it is entered."""
-
-    @property
-    def fault(self) -> str | None:
-        """Say why no more samples come, None while they do."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Where the world comes in."""
-
-    clock: Clock
-    post: Post
-    witness: Witness
-    sampler: Callable[[Callable[[HostSample], None]], Sampling] | None
-    """Makes what hands over samples of the host; None: nobody wants them."""
-    host_interval: float
-    export: Callable[[Change], str | None]
-    """Tells a collector of a change; returns why it was not told, None where it was, or nobody asked for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What the command line adds to the policy."""
-
-    policy: Callable[[Policy], Policy]
-    """Returns a policy as it is to be watched."""
-    commands: tuple[tuple[str, ...], ...] = ()
-    limit: float = LIMIT_S
+"""A clock so far before the policy's issue cannot tell whether it has expired."""
+CLOCK_STEP_S = 2.0
+"""Smaller corrections of the time of day are a time server's daily work."""
 
 
 class Session:
-    """Watches from entering to leaving: `look` once, or `run` until somebody ends it."""
+    """Watches while it is entered: `run_round` once, or `run` until it is interrupted."""
 
     def __init__(
-        self, certificate: Certificate, edits: Edits, orders: Orders, ports: Ports, places: Places, ears: Ears
+        self,
+        config: WatchConfig,
+        certified: CertifiedRun,
+        policy_file: PolicyFile,
+        server: DeployedServer,
+        identity: ModelIdentity,
+        clock: Clock,
+        *,
+        say: Say,
+        write: Write,
     ) -> None:
-        self._certificate, self._edits, self._orders, self._ports = certificate, edits, orders, ports
-        self._clock, self._places = ports.clock, places
-        now = Instant.of(self._clock)
-        self.routes = Routes(orders.policy(edits.now.policy), switched=ports.post.both_arms, now=now)
-        watch = self.routes.policy.watch
-        self.pace = Pace(watch.duty, watch.interval, now.now_ns)
-        self._outlet = Outlet(places, ears, self._clock, state=self._snapshot, export=ports.export)
-        self._round = Round(certificate.given.slo, certificate.given.canaries, ports.post, self._clock)
-        self._host, self._sampling = Host(), ExitStack()
-        self._sampler: Sampling | None = None
+        """Watch what *config* names; *say* and *write* show messages and log entries."""
+        self._config, self._certified, self._policy_file = config, certified, policy_file
+        self._server, self._identity, self._clock = server, identity, clock
+        policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.given.slo
+        url = config.url or slo.subject.url
+        self._url = url or "no address"
+        self._samples_host = config.samples_host(policy, url)
+        self._host_interval = host_interval(policy)
+        self.routes = Routes(policy, switched=server.both_arms, now=now)
+        self.budget = DutyBudget(policy.watch.duty, policy.watch.interval, now.now_ns)
+        self._outputs = Outputs(config, certified, clock, url=self._url, say=say, write=write, state=self._snapshot)
+        self._round = CanaryRound(slo, certified.given.canaries, server, clock)
+        self._alerts = Alerts(server.name)
+        self._host, self._sampling = RecentHost(), ExitStack()
+        self._sampler: host.Sampler | None = None
         self._stack = ExitStack()
         self._last, self._rested, self._took = now, 0.0, 0.0
-        self._notices = Notices(ports.post.name)
-        self._greeted = False
-        self._answering: dict[str, Any] = {}
+        self._identified: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock, go on from the journal, and say what is watched."""
+        """Take the locks, continue from the log, and say what is watched."""
         with ExitStack() as stack:
-            stack.enter_context(self._outlet)
-            stack.callback(self._ports.post.close)
+            stack.enter_context(self._outputs)
+            stack.callback(self._server.close)
             stack.callback(self._sampling.close)
-            self.routes.restore(entries(self._places.journal), self._certificate.verdict_sha256, self._last)
-            watch, rules = self.routes.policy.watch, self.routes.rules
-            self._outlet.say(
-                messages.beginning(self._places.url, self.routes.policy.slo, self.routes.standings, rules),
-                messages.QUIET,
-            )
-            self._outlet.say(messages.cost(watch.duty, watch.interval))
-            digest = self._edits.now.sha256
-            self._outlet.note("begun", policy_sha256=digest, url=self._places.url, duty=watch.duty, **self._snapshot())
+            routes = self.routes
+            routes.restore(entries(self._config.log_path), self._certified.verdict_sha256, self._last)
+            watch = routes.policy.watch
+            self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
+            self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
+            digest = self._policy_file.sha256
+            self._outputs.note("begun", policy_sha256=digest, url=self._url, duty=watch.duty, **self._snapshot())
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave an overlay that says when it was last true and why nobody looks any more, and give everything back."""
-        why = (
-            "interrupted"
-            if kind is KeyboardInterrupt
-            else "its last look was made"
-            if kind is None
-            else f"failed: {error}"
-        )
+        """Leave an overlay with the time of the last round and why none follows, and release everything."""
+        why = f"failed: {error}" if kind is not None else "its last look was made"
+        if kind is KeyboardInterrupt:
+            why = "interrupted"
         try:
             with suppress(GatekeeperError) if kind is not None else ExitStack():
-                self._outlet.end(why)  # a journal that can not be written has ended the session already
+                self._outputs.end(why)  # a log that cannot be written has ended the session already
         finally:
             self._stack.close()
 
     def run(self, rounds: int | None) -> int:
-        """Look *rounds* times, or for ever; return the exit code."""
-        number = 0
-        while rounds is None or number < rounds:
+        """Run so many *rounds*, or without end; return the exit code."""
+        for number in count() if rounds is None else range(rounds):
             if number:
                 self._rest()
-            self.look()
-            number += 1
+            self.run_round()
         return self.routes.exit_code
 
-    def look(self) -> None:
-        """Look once: at the clock, the policy, the models, the answers; then judge, switch and tell."""
+    def run_round(self) -> None:
+        """Check clock, policy and models, request canaries; then judge, switch and report."""
         begun = Instant.of(self._clock)
-        self._notice(recent.gap(self._last, begun, expected=self._rested, interval=self.routes.policy.watch.interval))
-        self._take_up_policy()
-        why = self._over(begun) or self._identify() or self._ask(begun)
+        expected, interval = self._rested, self.routes.policy.watch.interval
+        self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
+        self._reread_policy()
+        why = self._invalid(begun) or self._identify() or self._request_canaries(begun)
         if why is None:
             self._keep_sampling()
-            terms = self._terms()
+            context = self._context()
             for name in self.routes.watched:
                 now = Instant.of(self._clock)
-                changes = self.routes.judge(name, self._host, terms, now)
-                self._notify(name, self._notices.lacking(*self.routes.judged_of(name), now.now_ns))
-                self._follow(changes)
+                changes = self.routes.judge(name, self._host, context, now)
+                self._alert(name, self._alerts.without_evidence(*self.routes.last_round(name), now.now_ns))
+                self._apply(changes)
         else:
             for name in self.routes.rules:
-                self._follow(self.routes.bar(name, why, Instant.of(self._clock)))
+                self._apply(self.routes.bar(name, why, Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()
-        self._tell()
+        self._report()
 
     def _rest(self) -> None:
-        """Wait until the next look is due."""
+        """Wait until the next round is due."""
         self._rested = max(0.0, self.routes.policy.watch.interval - self._took)
         self._clock.sleep(self._rested)
 
-    def _notice(self, gap: str | None) -> bool:
-        """Throw away what was seen before a *gap*, for nobody saw what happened in it; tell whether there was one."""
+    def _take_gap(self, gap: str | None) -> bool:
+        """Drop what was seen before a *gap* in the clock; return whether there was one."""
         if gap is None:
             return False
-        self._outlet.note("gap", because=gap)
-        self._outlet.say(f"{gap}: what was seen before counts no more", messages.WARNING)
+        self._outputs.note("gap", because=gap)
+        self._outputs.say(f"{gap}: what was seen before counts no more", messages.WARNING)
         self._host.forget()
-        self.routes.woken(Instant.of(self._clock))
+        self.routes.forget(Instant.of(self._clock))
         return True
 
-    def _take_up_policy(self) -> None:
-        before, said = self._edits.now, self._edits.reread()
-        if said is None:
+    def _reread_policy(self) -> None:
+        file, before = self._policy_file, self._policy_file.sha256
+        because = file.reread()
+        if because is None:
             return
-        self._outlet.say(said, messages.WARNING)
-        if self._edits.now is before:
-            self._outlet.note("policy_refused" if self._edits.trouble is not None else "policy_back", because=said)
+        self._outputs.say(because, messages.WARNING)
+        if file.sha256 == before:
+            self._outputs.note("policy_refused" if file.trouble is not None else "policy_back", because=because)
             return
-        changes = self.routes.edited(self._orders.policy(self._edits.now.policy), Instant.of(self._clock))
+        changes = self.routes.edit(self._config.apply(file.policy), Instant.of(self._clock))
         watch = self.routes.policy.watch
-        self.pace.duty, self.pace.interval = watch.duty, watch.interval
-        self._outlet.note("policy", policy_sha256=self._edits.now.sha256, because=said, **self._snapshot())
-        self._follow(changes)
+        self.budget.duty, self.budget.interval = watch.duty, watch.interval
+        self._outputs.note("policy", policy_sha256=file.sha256, because=because, **self._snapshot())
+        self._apply(changes)
 
-    def _over(self, now: Instant) -> str | None:
-        """Say why the policy's time is over, None while it is not."""
+    def _invalid(self, now: Instant) -> str | None:
+        """Return why the policy is not in force at *now*, None where it is."""
         policy = self.routes.policy
         if policy.expired(now.wall):
             return f"the policy expired at {stamp(policy.expires)}"
@@ -198,106 +171,156 @@ class Session:
         return None
 
     def _identify(self) -> str | None:
-        """Say why it is not the certified models that answer, None where nothing speaks against it."""
-        witness = self._ports.witness
-        why = witness.look()
-        if witness.restarted:
+        """Return why it is not the certified models that answer, None where nothing speaks against it."""
+        identity, first = self._identity, self._identified is None
+        why = identity.check()
+        if identity.restarted:
             self._round.restarted()
-            if (told := witness.document()) != self._answering:
-                self._outlet.note("server", **told)
-                self._answering = told
-        if not self._greeted:
-            self._greeted = True
-            self._outlet.say(witness.told())
+            if (document := identity.document()) != self._identified:
+                self._outputs.note("server", **document)
+                self._identified = document
+        if first:
+            self._outputs.say(identity.describe())
         return why
 
-    def _ask(self, begun: Instant) -> str | None:
-        """Ask what the pace allows; say why another model answered, None where none did."""
+    def _request_canaries(self, begun: Instant) -> str | None:
+        """Request what the budget allows; return that another model answered, None where none did."""
         watch = self.routes.policy.watch
-        for asked in self._round.ask(self.routes.wishes(), watch.canaries, self.pace):
-            one = asked.generation
-            other = self._ports.witness.heard(one.answer.claims.model, sound=one.answer.fault is None)
-            if other is not None:
-                return other
-            if (notice := self._notices.heard(one)) is not None:
-                self._notify(one.workload, [notice])
-            self.routes.add(one, counts=asked.counts)
+        for answer in self._round.send(self.routes.requests(), watch.canaries, self.budget):
+            one = answer.generation
+            why = self._identity.check_answer(one.answer.claims.model, sound=one.answer.fault is None)
+            if why is not None:
+                return why
+            if (alert := self._alerts.answered(one)) is not None:
+                self._alert(one.workload, [alert])
+            self.routes.add(one, counts=answer.counts)
         now = Instant.of(self._clock)
         passed = (now.now_ns - begun.now_ns) / 1e9
-        if not self._notice(recent.gap(begun, now, expected=passed, interval=watch.interval)):
-            gained = self._ports.post.gained()
-            if gained is not None:
-                self._host.counted(Tally(now.now_ns, *gained))
+        gap = self._take_gap(clock_gap(begun, now, expected=passed, interval=watch.interval))
+        if not gap and (gain := self._server.counter_gain()) is not None:
+            self._host.add_gain(gain)
         return None
 
-    def _terms(self) -> Terms:
-        given = self._certificate.given
+    def _context(self) -> GuardContext:
+        given = self._certified.given
         canaries = {name: {one.id: one for one in mine} for name, mine in given.canaries.items()}
         greedy = given.slo.sampling.temperature == 0
-        return Terms(self.routes.policy, canaries, greedy, self._ports.host_interval, given.slo.confidence)
+        return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, given.slo.confidence)
 
     def _keep_sampling(self) -> None:
-        """Begin to sample the host, and begin again where the sampler broke down; absence speaks for itself."""
-        if self._ports.sampler is None or (self._sampler is not None and self._sampler.fault is None):
+        """Start to sample the host, and start again where the sampler broke down."""
+        if not self._samples_host or (self._sampler is not None and self._sampler.fault is None):
             return
         if self._sampler is not None:
-            self._outlet.note("sampler_failed", because=self._sampler.fault)
-            self._outlet.say(f"the host is not sampled: {self._sampler.fault}", messages.WARNING)
+            self._outputs.note("sampler_failed", because=self._sampler.fault)
+            self._outputs.say(f"the host is not sampled: {self._sampler.fault}", messages.WARNING)
         self._sampling.close()
-        self._sampler = self._sampling.enter_context(self._ports.sampler(self._host.sampled))
+        self._sampler = self._sampling.enter_context(self._new_sampler())
 
-    def _notify(self, workload: str, notices: Iterable[Notice]) -> None:
-        for one in notices:
-            self._outlet.note(one.kind, workload=workload, **one.detail)
-            self._outlet.say(one.text, messages.GOOD if one.good else messages.WARNING)
+    def _new_sampler(self) -> host.Sampler:
+        return host.Sampler(
+            None,
+            clock=self._clock,
+            pids=self._identity.pids,
+            record=self._host.add_sample,
+            interval=self._host_interval,
+            phase="watch",
+        )
 
-    def _follow(self, changes: Sequence[Change]) -> None:
-        """Write changes down, publish them, and only then act on them."""
+    def _alert(self, workload: str, alerts: Iterable[Alert]) -> None:
+        for alert in alerts:
+            self._outputs.note(alert.kind, workload=workload, **alert.detail)
+            self._outputs.say(alert.text, messages.GOOD if alert.kind == "answering" else messages.WARNING)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        """Log changes, publish them, and only then act on them."""
         for change in changes:
-            self._outlet.changed(change)
+            self._outputs.changed(change)
         if changes:
             self._publish()
-        commands = (*self.routes.policy.watch.on_change, *self._orders.commands)
         for change in changes:
-            self._outlet.act(change, self._lane(change.workload), commands, self._orders.limit)
+            route = self._overlay_route(change.workload)
+            self._outputs.act(change, route, self.routes.policy.watch.on_change)
 
-    def _lane(self, name: str) -> Lane:
-        lane = self.routes.lane(name)
-        return replace(lane, request=self._ports.post.fields(lane.setting))
+    def _overlay_route(self, name: str) -> OverlayRoute:
+        route = self.routes.overlay_route(name)
+        return replace(route, request=self._server.request_fields(route.setting))
 
     def _publish(self) -> None:
         policy = self.routes.policy
-        commands = len(policy.watch.on_change) + len(self._orders.commands)
-        seconds = 2 * policy.watch.interval + 2 * self._took + commands * self._orders.limit + SLACK_S
-        lanes = [self._lane(route.workload) for route in policy.route]
-        self._outlet.publish(policy, self._edits.now.sha256, lanes, seconds)
+        watch = policy.watch
+        seconds = 2 * watch.interval + 2 * self._took + len(watch.on_change) * self._config.limit + SLACK_S
+        routes = [self._overlay_route(route.workload) for route in policy.route]
+        self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
 
-    def _tell(self) -> None:
-        """Tell what this look came to."""
-        routes, now_ns = self.routes, self._clock.now_ns()
-        pace = self.pace
-        load = {"asked": pace.asked, "seconds": round(pace.spent, 3), "share": pace.share(now_ns), "bound": pace.duty}
-        standings = routes.standings
-        self._outlet.note(
+    def _report(self) -> None:
+        """Log and show the result of a round."""
+        routes, budget = self.routes, self.budget
+        share = budget.share(self._clock.now_ns())
+        load = {"asked": budget.requests, "seconds": round(budget.spent, 3), "share": share, "bound": budget.duty}
+        self._outputs.note(
             "look",
-            load={**load, "share": round(load["share"], 6)},
+            load={**load, "share": round(share, 6)},
             seconds=round(self._took, 3),
-            routes={name: _summary(routes, name) for name in routes.rules},
+            routes={
+                name: {
+                    "rung": standing.step,
+                    "guards": {one.guard.name: _figures(one) for one in routes.results.get(name, ())},
+                }
+                for name, standing in routes.standings.items()
+            },
         )
-        rows = [(standings[name], routes.rules[name], routes.judged.get(name, ())) for name in routes.rules]
-        self._outlet.say(messages.look(stamp(self._last.wall), rows, load))
+        rows = [(one, routes.rules[name], routes.results.get(name, ())) for name, one in routes.standings.items()]
+        self._outputs.say(messages.round_result(stamp(self._last.wall), rows, load))
 
     def _snapshot(self) -> dict[str, Any]:
-        return self.routes.snapshot(self._certificate.verdict_sha256)
+        return self.routes.snapshot(self._certified.verdict_sha256)
 
 
-def _summary(routes: Routes, name: str) -> dict[str, Any]:
-    """Return a route at one look, short enough to be kept for every look."""
-    standing = routes.standings[name]
-    return {"rung": standing.rung, "guards": {one.guard.name: _figures(one) for one in routes.judged.get(name, ())}}
-
-
-def _figures(one: Judgement) -> list[Any]:
+def _figures(one: GuardResult) -> list[Any]:
+    """Return a guard's result, short enough to be kept for every round."""
     check = one.check
     word = "asleep" if one.asleep else check.outcome.word
     return [word, check.center, check.lo, check.hi, check.n]
+
+
+def clock_gap(before: Instant, now: Instant, *, expected: float, interval: float) -> str | None:
+    """Return what happened where more, or other, time passed than *expected* seconds; None where all is well.
+
+    Durations are the monotonic clock's, which stands still while a host sleeps. Where the time of day went on without
+    it, the host slept or its clock was set; the two cannot be told apart, and nothing seen before counts.
+    """
+    passed = (now.now_ns - before.now_ns) / 1e9
+    by_wall = (now.wall - before.wall).total_seconds()
+    limit = max(2 * interval, CLOCK_STEP_S)
+    if by_wall - passed > limit:
+        return f"the host slept, or its clock was set {by_wall - passed:.0f} s forward"
+    if passed - by_wall > limit:
+        return f"the clock was set {passed - by_wall:.0f} s back"
+    if passed - expected > limit:
+        return f"the watch was held up for {passed - expected:.0f} s"
+    return None
+
+
+@contextmanager
+def open_session(config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None) -> Iterator[Session]:
+    """Open the session that *config* asks for, by the backend's own clock or another *clock*."""
+    config.check()
+    certified = certified_run.load(config.run or config.policy.parent)
+    policy_file = PolicyFile(config.policy, certified)
+    config.apply(policy_file.policy)  # a wrong option is an error before the server is reached
+    slo, base = certified.given.slo, certified.base(config.slo)
+    models = certified.model_paths(base)
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
+        backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
+        identity = ModelIdentity(
+            certified.manifest,
+            url=config.url or slo.subject.url,
+            paths=models,
+            names=certified.names,
+            hashes=files.HashCache(files.user_hash_cache()),
+        )
+        server = DeployedServer(backend, slo.subject.drafts)
+        clock = clock or backend.clock
+        with Session(config, certified, policy_file, server, identity, clock, say=say, write=write) as session:
+            yield session

@@ -207,11 +207,11 @@ def _last(said: str, lines: int = 12) -> str:
 def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecoming:
     """Check the seals, judge again, and refuse what is not, byte for byte, what the far side says."""
     directory = run_directory.RunDirectory(out)
-    verify.sealed(directory)
-    run = verify.judged(directory, verify.read_manifest(directory))
+    verify.check_sums(directory)
+    run = verify.judge_again(directory, verify.read_manifest(directory))
     promoted = (out / POLICY).is_file()
     if promoted:
-        verify.papers(run)
+        verify.check_papers(run)
     # A soak alone ends with 0, whatever it saw; and nobody was there to see how an unwatched run ended.
     if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(

@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from gatekeeper.core.policy import Figure
 from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch.guard_samples import spread
-from gatekeeper.deploy.watch.guards import STRETCHES, Seen, Tally, judgements, look_error
+from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence, certified_spread
+from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, look_error
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, near, steady
-from tests.builders.watch import DAY_S, accepting, alone, figure, guard, judged, sampled, seen, speed, terms, twins
+from tests.builders.watch import (
+    DAY_S,
+    accepting,
+    alone,
+    context,
+    evidence,
+    figure,
+    guard,
+    judged,
+    pairs,
+    sampled,
+    speed,
+)
 
 RATIO = guard("throughput_ratio", at_least=1.16)
 ACCEPTANCE = guard("acceptance_rate", at_least=0.4)
@@ -37,7 +49,7 @@ def test_the_ratio_is_judged_pair_by_pair(ratio: float, outcome: Outcome) -> Non
     """
     Well above its bound it is kept, well below it is crossed, and at the bound nothing is decided.
     """
-    found = judged(terms(RATIO), seen(twins(at_ratio(ratio, 24))))
+    found = judged(context(RATIO), evidence(pairs(at_ratio(ratio, 24))))
 
     assert outcome is found.outcome
     assert "against plain twins" in found.check.because
@@ -48,7 +60,7 @@ def test_too_few_pairs_decide_nothing() -> None:
     """
     Seven pairs at half the speed are still too few; the eighth may speak.
     """
-    found = [judged(terms(RATIO), seen(twins(at_ratio(0.5, count)))) for count in (7, 8)]
+    found = [judged(context(RATIO), evidence(pairs(at_ratio(0.5, count)))) for count in (7, 8)]
 
     assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
     assert "too few canaries in both arms: 7" in found[0].check.because
@@ -59,7 +71,7 @@ def test_a_change_is_not_diluted_by_what_was() -> None:
     """
     A hundred good pairs before do not hide sixteen bad ones now.
     """
-    found = judged(terms(RATIO), seen(twins([*at_ratio(1.5, 100), *at_ratio(0.7, 16)], step_s=20.0)))
+    found = judged(context(RATIO), evidence(pairs([*at_ratio(1.5, 100), *at_ratio(0.7, 16)], step_s=20.0)))
 
     assert Outcome.FAIL is found.outcome
     assert "the last 16" in found.check.because or "the last 8" in found.check.because
@@ -69,7 +81,7 @@ def test_a_recovery_is_not_diluted_by_what_was() -> None:
     """
     A hundred bad pairs before do not hide sixteen good ones: the latest stretch that decides, decides.
     """
-    found = judged(terms(RATIO), seen(twins([*at_ratio(0.7, 100), *at_ratio(1.5, 16)], step_s=20.0)))
+    found = judged(context(RATIO), evidence(pairs([*at_ratio(0.7, 100), *at_ratio(1.5, 16)], step_s=20.0)))
 
     assert Outcome.PASS is found.outcome
 
@@ -80,7 +92,7 @@ def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
     """
     noisy = [1.1 * math.exp(0.12 * (-1) ** number) for number in range(16)]
 
-    found = judged(terms(RATIO), seen(twins(noisy)))
+    found = judged(context(RATIO), evidence(pairs(noisy)))
 
     assert Outcome.UNPROVEN is found.outcome
     assert 1.17 > (found.check.hi or math.inf)
@@ -93,22 +105,22 @@ def test_a_few_hard_canaries_in_a_row_are_no_loss(certified: dict[str, Any], out
     """
     Eight pairs at 0.9 are a loss where all canaries gained alike, and may be chance where they differed widely.
     """
-    known = terms(RATIO, measured={"throughput_ratio": certified})
+    known = context(RATIO, measured={"throughput_ratio": certified})
 
-    assert outcome is judged(known, seen(twins(at_ratio(0.9, 8)))).outcome
+    assert outcome is judged(known, evidence(pairs(at_ratio(0.9, 8)))).outcome
 
 
 def test_pairs_of_unlike_length_carry_no_speed() -> None:
     """
     Where more than 5 % of the pairs did other work the ratio says nothing, and counts as missing.
     """
-    answers = twins(at_ratio(1.5, 20))
+    answers = pairs(at_ratio(1.5, 20))
     cut = [
         replace(one, answer=steady(0.01, 10)) if one.canary == "c-000" and one.arm == "candidate" else one
         for one in answers
     ]
 
-    found = judged(terms(RATIO), seen(cut))
+    found = judged(context(RATIO), evidence(cut))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
     assert "pairs are lost" in found.check.because
@@ -121,7 +133,7 @@ def test_without_plain_decoding_the_certified_speed_is_the_reference(ratio: floa
     """
     answers = alone([speed(one, 60.0 * number) for number, one in enumerate(at_ratio(ratio, 40))])
 
-    found = judged(terms(RATIO), seen(answers))
+    found = judged(context(RATIO), evidence(answers))
 
     assert outcome is found.outcome
     assert "against the certified speed" in found.check.because
@@ -132,11 +144,11 @@ def test_without_any_reference_there_is_no_speed_to_guard() -> None:
     """
     No plain decoding and no certified figure: that is missing evidence, with its reason.
     """
-    known = terms(RATIO)
+    known = context(RATIO)
     bare = known.policy.route[0].model_copy(update={"measured": type(known.policy.route[0].measured)()})
     known = replace(known, policy=known.policy.model_copy(update={"route": (bare,)}))
 
-    found = judged(known, seen(alone([speed(1.5, 60.0 * number) for number in range(40)])))
+    found = judged(known, evidence(alone([speed(1.5, 60.0 * number) for number in range(40)])))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
     assert "no measured speed to compare with" in found.check.because
@@ -146,9 +158,9 @@ def test_decode_speed_is_judged_as_promised() -> None:
     """
     20 tok/s are promised; forty answers at 15 cross it.
     """
-    known = terms(guard("decode_throughput", at_least=20.0))
+    known = context(guard("decode_throughput", at_least=20.0))
 
-    found = judged(known, seen(alone([steady(1 / 15, 40, sent_s=60.0 * number) for number in range(40)])))
+    found = judged(known, evidence(alone([steady(1 / 15, 40, sent_s=60.0 * number) for number in range(40)])))
 
     assert Outcome.FAIL is found.outcome
 
@@ -161,7 +173,7 @@ def test_acceptance_is_the_median_answer(share: float, outcome: Outcome) -> None
     """
     Its floor holds by order statistics, as in the gate.
     """
-    assert outcome is judged(terms(ACCEPTANCE), seen(accepting([share] * 40))).outcome
+    assert outcome is judged(context(ACCEPTANCE), evidence(accepting([share] * 40))).outcome
 
 
 def test_a_servers_claims_stand_in_for_counters() -> None:
@@ -170,7 +182,7 @@ def test_a_servers_claims_stand_in_for_counters() -> None:
     """
     answers = [speed(1.4, 60.0 * number, claims=Claims(drafted=100, accepted=10)) for number in range(40)]
 
-    found = judged(terms(ACCEPTANCE), seen(alone(answers)))
+    found = judged(context(ACCEPTANCE), evidence(alone(answers)))
 
     assert Outcome.FAIL is found.outcome
     assert "as the server claims" in found.check.because
@@ -182,20 +194,20 @@ def test_a_draft_that_proposes_nothing_is_missing_evidence() -> None:
     """
     answers = [speed(1.0, 60.0 * number, rounds=counted(40, 0, 0)) for number in range(40)]
 
-    found = judged(terms(ACCEPTANCE), seen(alone(answers)))
+    found = judged(context(ACCEPTANCE), evidence(alone(answers)))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
 
-def moved(share: float, count: int = 60) -> list[Tally]:
-    return [Tally(number * 60 * SECOND, 10_000, round(10_000 * share)) for number in range(count)]
+def moved(share: float, count: int = 60) -> list[CounterGain]:
+    return [CounterGain(number * 60 * SECOND, 10_000, round(10_000 * share)) for number in range(count)]
 
 
 def test_the_servers_counters_see_prompts_that_canaries_do_not() -> None:
     """
     Canaries are accepted as ever, but what is really asked is not: the floor is crossed, and it says by what.
     """
-    found = judged(terms(ACCEPTANCE), seen(accepting([0.9] * 40), tallies=moved(0.1)))
+    found = judged(context(ACCEPTANCE), evidence(accepting([0.9] * 40), counter_gains=moved(0.1)))
 
     assert Outcome.FAIL is found.outcome
     assert "by the server's counters" in found.check.because
@@ -205,7 +217,7 @@ def test_the_servers_counters_never_speak_for_a_route() -> None:
     """
     They are of all routes together: good ones are no evidence, and a route without canaries stays unproven.
     """
-    found = judged(terms(ACCEPTANCE), seen(tallies=moved(0.9)))
+    found = judged(context(ACCEPTANCE), evidence(counter_gains=moved(0.9)))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -214,9 +226,9 @@ def test_counters_of_all_routes_cross_the_lowest_floor_only() -> None:
     """
     A mix may lie below the floor of one route and be right for another.
     """
-    known = terms(ACCEPTANCE, guard("acceptance_rate", at_least=0.2))
+    known = context(ACCEPTANCE, guard("acceptance_rate", at_least=0.2))
 
-    found = [judged(known, seen(accepting([0.9] * 40), tallies=moved(0.3)), at=at) for at in (0, 1)]
+    found = [judged(known, evidence(accepting([0.9] * 40), counter_gains=moved(0.3)), at=at) for at in (0, 1)]
 
     assert [Outcome.PASS, Outcome.PASS] == [one.outcome for one in found]
 
@@ -239,14 +251,14 @@ def test_errors_are_judged_by_an_exact_interval(count: int, faulty: int, outcome
     """
     One timeout is no trend; a server that is gone crosses the bound after a few answers, however many were good.
     """
-    assert outcome is judged(terms(ERRORS), seen(failing(count, faulty), now_s=2 * 3600)).outcome
+    assert outcome is judged(context(ERRORS), evidence(failing(count, faulty), now_s=2 * 3600)).outcome
 
 
 def test_at_most_none_is_crossed_by_the_first() -> None:
     """
     Whoever writes 0 by hand means it.
     """
-    found = judged(terms(guard("error_rate", at_most=0.0)), seen(failing(20, 1)))
+    found = judged(context(guard("error_rate", at_most=0.0)), evidence(failing(20, 1)))
 
     assert Outcome.FAIL is found.outcome
 
@@ -263,9 +275,9 @@ def test_right_answers_are_counted(wrong: int, outcome: Outcome) -> None:
     """
     40 right answers keep a bound of 90 %, 24 wrong ones at the end cross it, 4 of them decide nothing.
     """
-    known = terms(guard("canary_pass_rate", at_least=0.9), canaries=SAYS)
+    known = context(guard("canary_pass_rate", at_least=0.9), canaries=SAYS)
 
-    assert outcome is judged(known, seen(saying(["ok"] * (40 - wrong) + ["no"] * wrong))).outcome
+    assert outcome is judged(known, evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong))).outcome
 
 
 def paired(mine: str, plain: str, rounds: int = 2) -> list[Any]:
@@ -292,14 +304,14 @@ def test_pass_rates_of_both_arms_are_facts_once_all_was_asked_twice(mine: str, p
     """
     One canary that only the candidate gets wrong, twice, breaks a promise of no difference.
     """
-    assert outcome is judged(terms(DELTA, canaries=SAYS), seen(paired(mine, plain))).outcome
+    assert outcome is judged(context(DELTA, canaries=SAYS), evidence(paired(mine, plain))).outcome
 
 
 def test_a_single_wrong_answer_is_not_a_fact_yet() -> None:
     """
     Before every canary was answered twice the difference has an interval, and lies on both sides.
     """
-    found = judged(terms(DELTA, canaries=SAYS), seen(paired("no", "ok", rounds=1)))
+    found = judged(context(DELTA, canaries=SAYS), evidence(paired("no", "ok", rounds=1)))
 
     assert Outcome.UNPROVEN is found.outcome
     assert found.fresh_ns is not None
@@ -310,7 +322,7 @@ def test_without_plain_decoding_the_certified_pass_rate_is_the_reference(wrong: 
     """
     The whole set, twice alike, shows that nothing was lost; that something was needs more than chance.
     """
-    found = judged(terms(DELTA, canaries=SAYS), seen(saying(["ok"] * (40 - wrong) + ["no"] * wrong)))
+    found = judged(context(DELTA, canaries=SAYS), evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong)))
 
     assert outcome is found.outcome
     assert "certified pass rate" in found.check.because
@@ -321,8 +333,8 @@ def test_without_plain_decoding_the_certified_pass_rate_is_the_reference(wrong: 
 HEADROOM = guard("memory_headroom", at_least=8e9, missing_for=300.0)
 
 
-def on_host(value: float | None, *, name: str = "memory_headroom", since_s: float = 0.0, **more: Any) -> Seen:
-    return seen(since_s=since_s, samples=sampled({name: value}, at_s=range(3500, 3600)), **more)
+def on_host(value: float | None, *, name: str = "memory_headroom", since_s: float = 0.0, **more: Any) -> GuardEvidence:
+    return evidence(since_s=since_s, samples=sampled({name: value}, at_s=range(3500, 3600)), **more)
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(9e9, Outcome.PASS), (7e9, Outcome.FAIL)])
@@ -330,7 +342,7 @@ def test_the_host_is_a_fact(value: float, outcome: Outcome) -> None:
     """
     With its samples there, the lowest 10 s of the last minute decide.
     """
-    assert outcome is judged(terms(HEADROOM), on_host(value)).outcome
+    assert outcome is judged(context(HEADROOM), on_host(value)).outcome
 
 
 @pytest.mark.parametrize("status", ["absent", "denied", "stale", "parse_error"])
@@ -341,7 +353,7 @@ def test_a_sensor_that_vanished_is_missing(status: str) -> None:
     reading = Reading(9e9, "B", "made", status)
     samples = [replace(one, values={"memory_headroom": reading}) for one in on_host(9e9).samples]
 
-    found = judged(terms(HEADROOM), seen(samples=samples))
+    found = judged(context(HEADROOM), evidence(samples=samples))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -351,7 +363,7 @@ def test_a_sampler_that_stopped_is_missing(samples: Any) -> None:
     """
     A third of the last minute is not 95 % of it, and no sample at all is nothing.
     """
-    found = judged(terms(HEADROOM), seen(samples=samples))
+    found = judged(context(HEADROOM), evidence(samples=samples))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -360,7 +372,7 @@ def test_a_stretch_that_has_only_begun_keeps_nothing() -> None:
     """
     Ten good seconds of a minute are fresh evidence, but no proof of the minute; ten bad ones cross the bound.
     """
-    found = [judged(terms(HEADROOM), on_host(value, since_s=3590)) for value in (9e9, 7e9)]
+    found = [judged(context(HEADROOM), on_host(value, since_s=3590)) for value in (9e9, 7e9)]
 
     assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
     assert found[0].fresh_ns is not None
@@ -372,23 +384,23 @@ def test_swap_is_judged_over_its_own_stretch(grown: float, outcome: Outcome) -> 
     """
     Growth counts over the last ten minutes, not over the last look.
     """
-    known = terms(guard("swap_growth", at_most=256e6, over=600.0))
+    known = context(guard("swap_growth", at_most=256e6, over=600.0))
     samples = [one for at in range(3000, 3600) for one in sampled({"swap_used": grown * (at - 3000)}, at_s=[at])]
 
-    assert outcome is judged(known, seen(samples=samples)).outcome
+    assert outcome is judged(known, evidence(samples=samples)).outcome
 
 
 def test_pressure_is_judged_by_its_longest_run() -> None:
     """
     20 s of critical pressure cross a bound of 10 s; the host says 4 for critical.
     """
-    known = terms(guard("memory_pressure_critical", at_most=10.0, over=80.0))
+    known = context(guard("memory_pressure_critical", at_most=10.0, over=80.0))
     levels = [4.0 if 3540 <= at < 3560 else 1.0 for at in range(3520, 3600)]
     samples = [
         one for at, level in enumerate(levels, 3520) for one in sampled({"memory_pressure_level": level}, at_s=[at])
     ]
 
-    assert Outcome.FAIL is judged(known, seen(samples=samples)).outcome
+    assert Outcome.FAIL is judged(known, evidence(samples=samples)).outcome
 
 
 THROTTLE = guard("throttle_time", at_most=0.0, over=90.0, missing_for=300.0)
@@ -399,7 +411,7 @@ def test_throttling_is_judged_by_its_sensors(level: float, outcome: Outcome) -> 
     """
     Heavy pressure is throttled, moderate is not; production needs no second witness, and the reason says so.
     """
-    found = judged(terms(THROTTLE), on_host(level, name="thermal_level"))
+    found = judged(context(THROTTLE), on_host(level, name="thermal_level"))
 
     assert outcome is found.outcome
     assert (outcome is Outcome.PASS) == ("by the thermal sensors alone" in found.check.because)
@@ -412,8 +424,8 @@ def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
     names = ("throttle_events", "throttle_total")
     found = [
         judged(
-            terms(THROTTLE),
-            seen(
+            context(THROTTLE),
+            evidence(
                 samples=[
                     one
                     for at in range(3500, 3600)
@@ -434,7 +446,7 @@ def test_thermal_sensors_that_contradict_each_other_are_missing(beside: dict[str
     """
     samples = sampled({"thermal_level": 0.0, **beside}, at_s=range(3500, 3600))
 
-    found = judged(terms(THROTTLE), seen(samples=samples))
+    found = judged(context(THROTTLE), evidence(samples=samples))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -446,10 +458,10 @@ def test_while_plain_a_guard_of_speculation_sleeps() -> None:
     """
     Speed and acceptance say nothing of plain decoding; errors, right answers and the host are judged as ever.
     """
-    known = terms(RATIO, ACCEPTANCE, ERRORS, guard("canary_pass_rate", at_least=0.9), HEADROOM, canaries=SAYS)
+    known = context(RATIO, ACCEPTANCE, ERRORS, guard("canary_pass_rate", at_least=0.9), HEADROOM, canaries=SAYS)
     answers = alone([speed(1.0, 30.0 * number, text="ok") for number in range(80)], knobs=PLAIN)
 
-    found = judgements("easy", seen(answers, samples=on_host(9e9).samples), known, PLAIN)
+    found = judge_guards("easy", evidence(answers, samples=on_host(9e9).samples), known, PLAIN)
 
     assert [True, True, False, False, False] == [one.asleep for one in found]
     assert [Outcome.PASS] * 3 == [one.outcome for one in found if not one.asleep]
@@ -461,7 +473,7 @@ def test_answers_of_another_setting_are_no_evidence() -> None:
     """
     lower = (("draft", "heavy"), ("num_draft_tokens", 2))
 
-    found = judged(terms(RATIO), seen(twins(at_ratio(1.5, 24))), knobs=lower)
+    found = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24))), knobs=lower)
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -470,7 +482,7 @@ def test_old_answers_are_forgotten() -> None:
     """
     What is older than the window is not judged.
     """
-    found = judged(terms(RATIO), seen(twins(at_ratio(1.5, 24)), now_s=2 * DAY_S))
+    found = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24)), now_s=2 * DAY_S))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
 
@@ -479,9 +491,9 @@ def test_a_window_that_never_fills_is_missing_evidence() -> None:
     """
     While it fills, seven pairs are fresh; when a whole window of time has not brought the eighth, they are not.
     """
-    pairs = twins(at_ratio(1.5, 7), first_s=DAY_S, step_s=600.0)
+    seven = pairs(at_ratio(1.5, 7), first_s=DAY_S, step_s=600.0)
 
-    found = [judged(terms(RATIO), seen(pairs, now_s=1.5 * DAY_S, since_s=since)) for since in (DAY_S, 0.0)]
+    found = [judged(context(RATIO), evidence(seven, now_s=1.5 * DAY_S, since_s=since)) for since in (DAY_S, 0.0)]
 
     assert [True, False] == [one.fresh_ns is not None for one in found]
 
@@ -490,14 +502,14 @@ def test_the_error_of_a_look_is_a_share_of_a_whole_life() -> None:
     """
     5 % over 43,200 looks, two guards and six stretches of each.
     """
-    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(terms(RATIO, ERRORS, HEADROOM), "easy")
+    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(context(RATIO, ERRORS, HEADROOM), "easy")
 
 
 def test_acceptance_spends_on_canaries_and_on_counters() -> None:
     """
     Two ways to be crossed by chance are two shares.
     """
-    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(terms(ACCEPTANCE), "easy")
+    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(context(ACCEPTANCE), "easy")
 
 
 @settings(max_examples=40, deadline=None)
@@ -506,7 +518,9 @@ def test_a_slower_candidate_never_looks_better(ratio_of: list[float], times: flo
     """
     Slowing every candidate down by one factor never improves the outcome of the ratio.
     """
-    before, after = (judged(terms(RATIO), seen(twins(some))) for some in (ratio_of, [one / times for one in ratio_of]))
+    before, after = (
+        judged(context(RATIO), evidence(pairs(some))) for some in (ratio_of, [one / times for one in ratio_of])
+    )
 
     assert after.outcome >= before.outcome
 
@@ -520,7 +534,7 @@ def test_one_more_fault_never_looks_better(faulty: list[bool]) -> None:
     answers = [replace(speed(1.4, 30.0 * number), fault="died" if bad else None) for number, bad in enumerate(faulty)]
     more = [*answers, replace(speed(1.4, 30.0 * len(faulty)), fault="died")]
 
-    before, after = (judged(terms(ERRORS), seen(alone(some))) for some in (answers, more))
+    before, after = (judged(context(ERRORS), evidence(alone(some))) for some in (answers, more))
 
     assert after.outcome >= before.outcome
 
@@ -531,5 +545,7 @@ def test_the_spread_of_a_set_is_read_off_its_certified_interval() -> None:
     """
     figures = [Figure(center=1.1, lo=1.0, hi=1.2, n=count) for count in (25, 1)]
 
-    assert [pytest.approx(math.log(1.2) / 2 * 5 / 1.7108821, rel=1e-6), 0.0] == [spread(one) for one in figures]
-    assert 0.0 == spread(None)
+    assert [pytest.approx(math.log(1.2) / 2 * 5 / 1.7108821, rel=1e-6), 0.0] == [
+        certified_spread(one) for one in figures
+    ]
+    assert 0.0 == certified_spread(None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gatekeeper.deploy.watch import hooks
+from gatekeeper.deploy.watch import outputs
 
 TOLD = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
 
@@ -25,7 +25,7 @@ def test_a_command_is_told_what_happened() -> None:
     code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
     code += "print(sys.stdin.read())"
 
-    ran = hooks.run(python(code), TOLD)
+    ran = outputs.run_hook(python(code), TOLD)
 
     first, second, *_ = ran.output.splitlines()
     assert (0, None) == (ran.code, ran.fault)
@@ -37,7 +37,7 @@ def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
     """
     However long the evidence is, a command that does not care runs like any other.
     """
-    assert None is hooks.run(["true"], {**TOLD, "evidence": "x" * 1_000_000}).fault
+    assert None is outputs.run_hook(["true"], {**TOLD, "evidence": "x" * 1_000_000}).fault
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
     """
     A code, a signal, a program that is not there or may not be run: said, never raised.
     """
-    assert fault == hooks.run(argv, TOLD).fault
+    assert fault == outputs.run_hook(argv, TOLD).fault
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,8 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
             assert time.monotonic() < deadline, "it never began"
             time.sleep(0.02)
 
-    monkeypatch.setattr(hooks, "_wait", too_long)
-    ran = hooks.run(python(code), TOLD, limit=1.0)
+    monkeypatch.setattr(outputs, "_wait", too_long)
+    ran = outputs.run_hook(python(code), TOLD, limit=1.0)
 
     assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)
     assert "waiting\n" == ran.output
@@ -99,7 +99,7 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
     begun = time.monotonic()
 
-    ran = hooks.run(python(code), TOLD, limit=100)
+    ran = outputs.run_hook(python(code), TOLD, limit=100)
 
     left = psutil.Process(int(ran.output))
     assert (None, True) == (ran.fault, left.is_running())
@@ -111,15 +111,15 @@ def test_only_the_end_of_a_long_output_is_kept() -> None:
     """
     Megabytes of output cost neither memory nor journal; its end, which says why, is kept.
     """
-    ran = hooks.run(python("print('x' * 5_000_000); print('the reason')"), TOLD)
+    ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), TOLD)
 
-    assert (hooks.TAIL, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
+    assert (outputs.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
 
 
 def test_the_environment_of_the_watch_is_kept() -> None:
     """
     A command sees the PATH and the home it would see anywhere.
     """
-    ran = hooks.run(python("import os; print(os.environ['PATH'])"), TOLD)
+    ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), TOLD)
 
     assert os.environ["PATH"] == ran.output.strip()

@@ -76,9 +76,9 @@ def test_models_on_the_command_line_are_compared(
     Every model a local server was started with has to be a certified one, the target among them.
     """
     with served(*argv) as url:
-        process = model_identity.behind(url)
+        process = model_identity.find_process(url)
         assert process is not None
-        found = model_identity.foreign(manifest, model_identity.started_with(process, HASHES))
+        found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
     assert says is None if found is None else says is not None and says in found
 
@@ -90,9 +90,9 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"short")
     with served("--model", tmp_path) as url:
-        process = model_identity.behind(url)
+        process = model_identity.find_process(url)
         assert process is not None
-        found = model_identity.foreign(manifest, model_identity.started_with(process, HASHES))
+        found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
     assert found is not None
     assert "can not be read as a model" in found
@@ -103,9 +103,9 @@ def test_a_restart_is_another_process() -> None:
     The process behind a port is the same until it is started again, and none when it is gone.
     """
     with served() as url:
-        first = model_identity.behind(url)
-        assert first == model_identity.behind(url, first)
-    gone = model_identity.behind(url, first)
+        first = model_identity.find_process(url)
+        assert first == model_identity.find_process(url, first)
+    gone = model_identity.find_process(url, first)
 
     assert (True, None) == (first is not None, gone)
 
@@ -115,7 +115,7 @@ def test_a_remote_server_has_no_process_here(url: str) -> None:
     """
     Of another machine's processes nothing is told.
     """
-    assert model_identity.behind(url) is None
+    assert model_identity.find_process(url) is None
 
 
 def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
     swapped = {**places, "draft": MODELS / "little-draft-bad"}
     gone = {**places, "draft": tmp_path / "gone"}
 
-    assert model_identity.changed(manifest, places, HASHES) is None
-    assert "'draft' is on disk as" in (model_identity.changed(manifest, swapped, HASHES) or "")
-    assert "'draft' can not be read" in (model_identity.changed(manifest, gone, HASHES) or "")
-    assert model_identity.changed(manifest, {}, HASHES) is None
+    assert model_identity.changed_on_disk(manifest, places, HASHES) is None
+    assert "'draft' is on disk as" in (model_identity.changed_on_disk(manifest, swapped, HASHES) or "")
+    assert "'draft' can not be read" in (model_identity.changed_on_disk(manifest, gone, HASHES) or "")
+    assert model_identity.changed_on_disk(manifest, {}, HASHES) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_names_are_compared_without_their_place(told: str | None, known: set[str
     """
     A path, a hub id and a file name the same model; a name that means nothing is no witness.
     """
-    assert other == (model_identity.misnamed(told, frozenset(known)) is not None)
+    assert other == (model_identity.other_name(told, frozenset(known)) is not None)
 
 
 @pytest.mark.parametrize(
@@ -166,5 +166,5 @@ def test_a_list_of_several_models_names_none(document: str | None, name: str | N
     """
     Only a server that lists one model says by that which one answers.
     """
-    read: Callable[[str | None], str | None] = model_identity.listed
+    read: Callable[[str | None], str | None] = model_identity.listed_model
     assert name == read(document)

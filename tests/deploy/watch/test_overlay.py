@@ -7,15 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.deploy.watch.overlay import Lane, Overlay, Publisher, second
-from tests.builders.deployment import Deployed, Heard
+from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute, check_writable, locked, utc_seconds, write
+from tests.builders.deployment import Deployed, WatchOutput
 from tests.builders.readme import example
 
 NOW = datetime.now(UTC)
@@ -39,11 +39,13 @@ Reader = Callable[[str, Path], str | None]
 
 
 def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | None = None) -> Overlay:
-    lanes = (
-        Lane("chat", False, 'an "unlucky" guard = 1\nspeculation = true', request={"speculation": True, "schema": 7}),
-        Lane("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
+    routes = (
+        OverlayRoute(
+            "chat", False, 'an "unlucky" guard = 1\nspeculation = true', request={"speculation": True, "schema": 7}
+        ),
+        OverlayRoute("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
     )
-    return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), lanes, ended)
+    return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), routes, ended)
 
 
 @pytest.fixture(params=["sh", "python"])
@@ -85,23 +87,22 @@ def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> 
     """
     path = tmp_path / "policy.live.toml"
     over = threading.Event()
-    with Publisher(path, owner=OWNER) as publisher:
-        publisher.publish(overlay())
-        writer = threading.Thread(target=_publish_until, args=(publisher, over))
-        writer.start()
-        try:
-            seen = {reader("json", path) for _ in range(10)}
-        finally:
-            over.set()
-            writer.join()
+    write(path, overlay())
+    writer = threading.Thread(target=_write_until, args=(path, over))
+    writer.start()
+    try:
+        seen = {reader("json", path) for _ in range(10)}
+    finally:
+        over.set()
+        writer.join()
 
     assert seen <= {"3", None}
 
 
-def _publish_until(publisher: Publisher, over: threading.Event) -> None:
+def _write_until(path: Path, over: threading.Event) -> None:
     on = True
     while not over.is_set():
-        publisher.publish(overlay(speculation=on))
+        write(path, overlay(speculation=on))
         on = not on
 
 
@@ -132,29 +133,32 @@ def test_a_stamp_never_ends_too_early() -> None:
     """
     A stamp is rounded up to a second, and two of them compare as text.
     """
-    assert "2026-01-01T00:00:01Z" == second(datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
+    assert "2026-01-01T00:00:01Z" == utc_seconds(datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
 
 
 def test_a_reader_sees_the_old_overlay_or_the_new_one(tmp_path: Path) -> None:
     """
-    While overlays are replaced a thousand times, every read finds a whole one.
+    While overlays are replaced hundreds of times, every read finds a whole one.
     """
     path = tmp_path / "policy.live.toml"
     texts = {overlay(speculation=on).text() for on in (True, False)}
-    with Publisher(path, owner=OWNER) as publisher:
-        publisher.publish(overlay())
-        writer = multiprocessing.get_context("fork").Process(target=_publish_often, args=(publisher,))
-        writer.start()
-        seen = {path.read_text() for _ in range(500)}
-        writer.join()
+    write(path, overlay())
+    writer = multiprocessing.get_context("fork").Process(target=_write_often, args=(path,))
+    writer.start()
+    seen = {path.read_text() for _ in range(500)}
+    writer.join()
 
     assert seen <= texts
     assert 0 == writer.exitcode
 
 
-def _publish_often(publisher: Publisher) -> None:
-    for number in range(1000):
-        assert publisher.publish(overlay(speculation=number % 2 == 0))
+def _write_often(path: Path) -> None:
+    for number in range(500):
+        assert write(path, overlay(speculation=number % 2 == 0)) is None
+
+
+def hold(path: Path) -> AbstractContextManager[None]:
+    return locked(path, owner=OWNER, option="--overlay")
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -162,14 +166,14 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     Two watches can not keep one overlay; the second is told who has it, and may have it afterwards.
     """
     path = tmp_path / "policy.live.toml"
-    with Publisher(path, owner=OWNER):
+    with hold(path):
         with pytest.raises(HostLacksError, match=rf"process {os.getpid()}, since 2026-01-01T00:00:00Z") as refused:
-            Publisher(path, owner=OWNER).__enter__()
-        with Publisher(tmp_path / "other.toml", owner=OWNER):
+            hold(path).__enter__()
+        with hold(tmp_path / "other.toml"):
             pass
 
     assert 3 == refused.value.exit_code
-    with Publisher(path, owner=OWNER):
+    with hold(path):
         assert os.getpid() == json.loads((tmp_path / ".policy.live.toml.lock").read_text())["pid"]
 
 
@@ -178,20 +182,20 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     A watch that was killed leaves no lock behind.
     """
     path = tmp_path / "policy.live.toml"
-    held = "import sys; from gatekeeper.deploy.watch.overlay import Publisher; from pathlib import Path\n"
-    held += "with Publisher(Path(sys.argv[1]), owner={}):\n print('held', flush=True); sys.stdin.read()"
+    held = "import sys; from gatekeeper.deploy.watch.overlay import locked; from pathlib import Path\n"
+    held += "with locked(Path(sys.argv[1]), owner={}, option=''):\n print('held', flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", held, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert "held\n" == process.stdout.readline()
     with pytest.raises(HostLacksError):
-        Publisher(path, owner=OWNER).__enter__()
+        hold(path).__enter__()
 
     process.kill()
     process.communicate()
 
-    with Publisher(path, owner=OWNER):
+    with hold(path):
         pass
 
 
@@ -213,7 +217,7 @@ def test_a_folder_that_can_not_be_written_is_refused_at_the_start(tmp_path: Path
     An overlay that can not be written ends the command before any server is asked, with what to do.
     """
     with pytest.raises(GatekeeperError, match="cannot write") as refused:
-        Publisher(tmp_path / "nowhere" / "policy.live.toml", owner=OWNER).__enter__()
+        hold(tmp_path / "nowhere" / "policy.live.toml").__enter__()
 
     assert (4, True) == (refused.value.exit_code, "--overlay" in refused.value.hint)
 
@@ -224,28 +228,28 @@ def test_an_overlay_that_can_not_be_written_keeps_the_old_one(tmp_path: Path) ->
     """
     folder = tmp_path / "etc"
     folder.mkdir()
-    with Publisher(folder / "policy.live.toml", owner=OWNER) as publisher:
-        assert publisher.publish(overlay())
-        with read_only(folder):
-            assert not publisher.publish(overlay(speculation=False))
-            assert "cannot write" in (publisher.trouble or "")
-        assert overlay().text() == publisher.path.read_text()
-        assert publisher.publish(overlay(speculation=False))
+    path = folder / "policy.live.toml"
+    assert write(path, overlay()) is None
+    with read_only(folder):
+        assert "cannot write" in (write(path, overlay(speculation=False)) or "")
+        with pytest.raises(GatekeeperError, match="cannot write"):
+            check_writable(path)
+    assert overlay().text() == path.read_text()
 
-    assert publisher.trouble is None
-    assert overlay(speculation=False).text() == publisher.path.read_text()
+    assert write(path, overlay(speculation=False)) is None
+    assert overlay(speculation=False).text() == path.read_text()
 
 
 def test_a_journal_is_kept_by_one_watch_too(tmp_path: Path) -> None:
     """
     A watch with an overlay of its own, but the journal of another, would be restored from what the other wrote.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:
-        deployed.session(heard, overlay=tmp_path / "other.toml").__enter__()
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:
+        deployed.session(output, overlay=tmp_path / "other.toml").__enter__()
 
     assert "--journal" in refused.value.hint
-    with deployed.session(heard, overlay=tmp_path / "other.toml"):
+    with deployed.session(output, overlay=tmp_path / "other.toml"):
         pass
 
 
@@ -255,7 +259,6 @@ def test_what_a_killed_watch_left_is_written_over(tmp_path: Path) -> None:
     """
     path = tmp_path / "policy.live.toml"
     (tmp_path / ".policy.live.toml.fresh").write_text("half an over")
-    with Publisher(path, owner=OWNER) as publisher:
-        publisher.publish(overlay())
+    write(path, overlay())
 
-    assert {"policy.live.toml", ".policy.live.toml.lock"} == {one.name for one in tmp_path.iterdir()}
+    assert {"policy.live.toml"} == {one.name for one in tmp_path.iterdir()}

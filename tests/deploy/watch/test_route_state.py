@@ -1,8 +1,9 @@
-"""The vigil: down on what holds, off on what is missing, up only after quiet and only as far as the certificate."""
+"""The state of a route: down when a crossing holds, off without evidence, up after quiet as far as the certificate."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,28 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.checks import check_bound
+from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
-from gatekeeper.core.verdict import Missing, Outcome, fact
+from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.deploy.watch import route_state
-from gatekeeper.deploy.watch.guards import Judgement, judgements
-from gatekeeper.deploy.watch.route_state import Change, Rules, Standing, State
+from gatekeeper.deploy.watch.guards import GuardResult, judge_guards
+from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
 from tests.builders.slo import PLAIN, SECOND
-from tests.builders.watch import seen, terms, twins
+from tests.builders.watch import context, evidence, pairs
 
 CERTIFIED: Setting = (("draft", "heavy"), ("num_draft_tokens", 4))
 LOWER: Setting = (("draft", "heavy"), ("num_draft_tokens", 2))
 WATCH = Watch(interval=60, missing_for=600, quiet_for=1800, quiet_most=7200)
 SPEED = Guard.model_validate({"metric": "throughput_ratio", "at_least": 1.16, "for": 120, "why": "it must pay"})
 ERRORS = Guard.model_validate({"metric": "error_rate", "at_most": 0.05, "for": 120})
-SEEN = {Outcome.PASS: 1.5, Outcome.FAIL: 0.5}
 
 
-def rules(*, switched: bool = True, rungs: tuple[Setting, ...] = (CERTIFIED, LOWER, PLAIN)) -> Rules:
-    return Rules(rungs, WATCH, switched)
+def rules(*, switched: bool = True, ladder: tuple[Setting, ...] = (CERTIFIED, LOWER, PLAIN)) -> RouteRules:
+    return RouteRules(ladder, WATCH, switched)
 
 
-def judgement(guard: Guard, word: str, now_ns: int) -> Judgement:
+def result(guard: Guard, word: str, now_ns: int) -> GuardResult:
     """Return a guard that is `kept`, `crossed`, `undecided`, `missing` or `asleep`, on evidence of this moment."""
     good, bad = (1.5, 0.5) if guard.bound == "at_least" else (0.0, 0.5)
     estimate = {
@@ -41,33 +42,44 @@ def judgement(guard: Guard, word: str, now_ns: int) -> Judgement:
     }.get(word, Missing("nothing was asked"))
     check = check_bound(guard.of, guard.bound, guard.threshold, estimate, why=guard.why)
     fresh = None if word in {"missing", "asleep"} else now_ns
-    return Judgement(guard, "easy", check, fresh, asleep=word == "asleep")
+    return GuardResult(guard, "easy", check, fresh, asleep=word == "asleep")
+
+
+def instant(now_ns: int) -> Instant:
+    return Instant(now_ns, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_ns / 1000))
+
+
+def restored(changes: Sequence[Change]) -> Standing:
+    """Return where the route stands after *changes*, as a restart reads them from the log."""
+    begun = {"kind": "begun", **route_state.snapshot("verdict", {"easy": Standing("easy")}, {"easy": rules()})}
+    entries = [begun, *({"kind": "change", **one.document()} for one in changes)]
+    standing, _ = route_state.known(json.loads(json.dumps(entries)), "verdict")["easy"]
+    return standing
 
 
 @dataclass
 class Watched:
-    """A route under watch on a clock of our own: each look is a minute after the last."""
+    """A route under watch on a clock of our own: a round each minute."""
 
-    rules: Rules
-    state: State = field(default_factory=lambda: route_state.begin(Standing("easy"), 0))
+    rules: RouteRules
+    state: RouteState = field(default_factory=lambda: route_state.start(Standing("easy"), 0))
     now_ns: int = 0
     changes: list[Change] = field(default_factory=list)
-    rungs: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
-    def look(self, *words: str, minutes: int = 1) -> "Watched":
-        """Look each minute, and find *words* of the speed and of the errors."""
+    def watch(self, *words: str, minutes: int = 1) -> "Watched":
+        """Run a round each minute, and find *words* of the speed and of the errors."""
         for _ in range(minutes):
             self.now_ns += 60 * SECOND
             guards = zip((SPEED, ERRORS), words, strict=False)
-            seen = [judgement(guard, word, self.now_ns) for guard, word in guards]
-            at = f"minute {self.now_ns // (60 * SECOND)}"
-            self.state, new = route_state.step(self.state, seen, self.rules, now_ns=self.now_ns, at=at)
+            results = [result(guard, word, self.now_ns) for guard, word in guards]
+            self.state, new = route_state.after_round(self.state, results, self.rules, instant(self.now_ns))
             self.changes += new
-            self.rungs.append(self.state.standing.rung)
+            self.steps.append(self.state.standing.step)
         return self
 
     @property
-    def told(self) -> list[tuple[str, int]]:
+    def moves(self) -> list[tuple[str, int]]:
         return [(one.kind, one.after) for one in self.changes]
 
 
@@ -80,30 +92,30 @@ def test_while_all_is_kept_nothing_changes(watched: Watched) -> None:
     """
     A day of looks at a healthy route leaves it as it was certified.
     """
-    watched.look("kept", "kept", minutes=1440)
+    watched.watch("kept", "kept", minutes=1440)
 
-    assert ([], CERTIFIED) == (watched.told, route_state.in_force(watched.state, watched.rules))
+    assert ([], CERTIFIED) == (watched.moves, route_state.active_setting(watched.state, watched.rules))
 
 
 def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
     """
     An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes.
     """
-    watched.look("undecided", "undecided", minutes=1440)
+    watched.watch("undecided", "undecided", minutes=1440)
 
-    assert [] == watched.told
+    assert [] == watched.moves
 
 
 def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) -> None:
     """
     Two minutes are two minutes after the first look that saw it, and one good look begins them again.
     """
-    watched.look("crossed", minutes=2).look("kept").look("crossed", minutes=2)
-    assert [] == watched.told
+    watched.watch("crossed", minutes=2).watch("kept").watch("crossed", minutes=2)
+    assert [] == watched.moves
 
-    watched.look("crossed")
+    watched.watch("crossed")
 
-    assert [("down", 1)] == watched.told
+    assert [("down", 1)] == watched.moves
     (change,) = watched.changes
     assert "throughput_ratio: 0.5 is not at least 1.16 (it must pay), for 2 min" in change.because.replace(
         "120 s", "2 min"
@@ -116,34 +128,34 @@ def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
     """
     A look without evidence is no good look: what was crossed before and after it was crossed throughout.
     """
-    watched.look("crossed").look("missing").look("crossed")
+    watched.watch("crossed").watch("missing").watch("crossed")
 
-    assert [("down", 1)] == watched.told
+    assert [("down", 1)] == watched.moves
 
 
 def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
     """
     One rung down, and then off: the evidence of the rung above does not count against the one below.
     """
-    watched.look("crossed", minutes=3)
-    assert [1] == watched.rungs[-1:]
+    watched.watch("crossed", minutes=3)
+    assert [1] == watched.steps[-1:]
 
-    watched.look("crossed", minutes=3)
+    watched.watch("crossed", minutes=3)
 
-    assert [("down", 1), ("down", 2)] == watched.told
-    assert PLAIN == route_state.in_force(watched.state, watched.rules)
+    assert [("down", 1), ("down", 2)] == watched.moves
+    assert PLAIN == route_state.active_setting(watched.state, watched.rules)
 
 
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     """
     Beyond its limit of ten minutes nobody knows, so no rung is tried on the way: plain decoding.
     """
-    watched.look("kept", "kept", minutes=5).look("missing", "kept", minutes=10)
-    assert [] == watched.told
+    watched.watch("kept", "kept", minutes=5).watch("missing", "kept", minutes=10)
+    assert [] == watched.moves
 
-    watched.look("missing", "kept")
+    watched.watch("missing", "kept")
 
-    assert [("off", 2)] == watched.told
+    assert [("off", 2)] == watched.moves
     assert "throughput_ratio: no evidence for 11 min: nothing was asked" in watched.changes[0].because
 
 
@@ -154,36 +166,36 @@ def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
     soon = SPEED.model_copy(update={"missing_for": 60.0})
     for minute in range(1, 3):
         now_ns = minute * 60 * SECOND
-        seen = [judgement(soon, "missing", now_ns)]
-        watched.state, new = route_state.step(watched.state, seen, watched.rules, now_ns=now_ns, at="")
+        results = [result(soon, "missing", now_ns)]
+        watched.state, new = route_state.after_round(watched.state, results, watched.rules, instant(now_ns))
         watched.changes += new
 
-    assert [("off", 2)] == watched.told
+    assert [("off", 2)] == watched.moves
 
 
 def test_without_any_guard_there_is_no_evidence_either(watched: Watched) -> None:
     """
     A policy whose guards were all deleted does not speculate for longer than missing evidence may last.
     """
-    watched.look(minutes=11)
+    watched.watch(minutes=11)
 
-    assert [("off", 2)] == watched.told
+    assert [("off", 2)] == watched.moves
 
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
     """
     After half an hour with every guard kept, one rung up; after as long again it is settled, and the next may come.
     """
-    watched.look("crossed", minutes=6)
-    watched.look("kept", "kept", minutes=29)
-    assert 2 == watched.state.standing.rung
+    watched.watch("crossed", minutes=6)
+    watched.watch("kept", "kept", minutes=29)
+    assert 2 == watched.state.standing.step
 
-    watched.look("kept", "kept", minutes=31)
-    assert [("try", 1), ("settled", 1)] == watched.told[2:]
+    watched.watch("kept", "kept", minutes=31)
+    assert [("try", 1), ("settled", 1)] == watched.moves[2:]
 
-    watched.look("kept", "kept", minutes=31)
+    watched.watch("kept", "kept", minutes=31)
 
-    assert [("try", 0), ("settled", 0)] == watched.told[4:]
+    assert [("try", 0), ("settled", 0)] == watched.moves[4:]
     assert Standing("easy") == replace(watched.state.standing, because="", at="")
 
 
@@ -192,35 +204,35 @@ def test_what_is_not_kept_never_turns_on(word: str, watched: Watched) -> None:
     """
     Undecided, missing or crossed: whatever the time, a route that is off stays off.
     """
-    watched.look("crossed", minutes=6).look(word, "kept", minutes=1440)
+    watched.watch("crossed", minutes=6).watch(word, "kept", minutes=1440)
 
-    assert 2 == watched.state.standing.rung
+    assert 2 == watched.state.standing.step
 
 
 def test_quiet_begins_again_with_every_crossing(watched: Watched) -> None:
     """
     A signal that flaps every twenty minutes is never quiet for thirty.
     """
-    watched.look("crossed", minutes=6)
+    watched.watch("crossed", minutes=6)
     for _ in range(100):
-        watched.look("kept", "kept", minutes=20).look("crossed", "kept")
+        watched.watch("kept", "kept", minutes=20).watch("crossed", "kept")
 
-    assert 2 == watched.state.standing.rung
+    assert 2 == watched.state.standing.step
 
 
 def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
     """
     Half an hour, one, two, and no more than two: a route that does not hold is tried ever more seldom.
     """
-    watched.look("crossed", minutes=6)
+    watched.watch("crossed", minutes=6)
     waits = []
     for _ in range(5):
         minutes = 0
-        while watched.told[-1][0] != "try":
-            watched.look("kept", "kept")
+        while watched.moves[-1][0] != "try":
+            watched.watch("kept", "kept")
             minutes += 1
         waits.append(minutes)
-        watched.look("crossed", minutes=3)
+        watched.watch("crossed", minutes=3)
 
     assert [30, 60, 120, 120, 120] == waits
 
@@ -229,23 +241,23 @@ def test_a_server_that_can_not_be_switched_is_tried_for_real() -> None:
     """
     While it decodes plainly its guards of speculation sleep: the rest being kept, the rung above is tried, once.
     """
-    watched = Watched(rules(switched=False)).look("crossed", minutes=6)
+    watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
-    watched.look("asleep", "kept", minutes=30)
+    watched.watch("asleep", "kept", minutes=30)
 
-    assert [("try", 1)] == watched.told[2:]
-    assert LOWER == route_state.in_force(watched.state, watched.rules)
+    assert [("try", 1)] == watched.moves[2:]
+    assert LOWER == route_state.active_setting(watched.state, watched.rules)
 
 
 def test_nothing_is_tried_on_no_evidence_at_all() -> None:
     """
     With every guard asleep there is nothing that is kept.
     """
-    watched = Watched(rules(switched=False)).look("crossed", minutes=6)
+    watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
-    watched.look("asleep", "asleep", minutes=1440)
+    watched.watch("asleep", "asleep", minutes=1440)
 
-    assert 2 == watched.state.standing.rung
+    assert 2 == watched.state.standing.step
 
 
 @pytest.mark.parametrize(("switched", "expected"), [(True, LOWER), (False, PLAIN)])
@@ -253,53 +265,53 @@ def test_while_plain_the_rung_above_is_asked_where_that_can_be(switched: bool, e
     """
     A few answers with the draft tell whether it pays again; where the server has one setting there are none.
     """
-    watched = Watched(rules(switched=switched)).look("crossed", minutes=6)
+    watched = Watched(rules(switched=switched)).watch("crossed", minutes=6)
 
-    assert expected == route_state.to_judge(watched.state, watched.rules)
+    assert expected == route_state.judged_setting(watched.state, watched.rules)
 
 
 def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
     """
     Another model answers: off, once, and whatever is seen later.
     """
-    watched.state, new = route_state.bar(watched.state, watched.rules, "another model", now_ns=1, at="then")
+    watched.state, new = route_state.bar(watched.state, watched.rules, "another model", instant(1))
     watched.changes += new
-    watched.state, again = route_state.bar(watched.state, watched.rules, "expired", now_ns=2, at="then")
+    watched.state, again = route_state.bar(watched.state, watched.rules, "expired", instant(2))
 
-    watched.look("kept", "kept", minutes=1440)
+    watched.watch("kept", "kept", minutes=1440)
 
-    assert ([("barred", 2)], ()) == (watched.told, again)
+    assert ([("barred", 2)], ()) == (watched.moves, again)
     assert "another model" == watched.state.standing.barred
-    assert PLAIN == route_state.to_judge(watched.state, watched.rules)
+    assert PLAIN == route_state.judged_setting(watched.state, watched.rules)
 
 
 def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
     """
     Nine minutes without evidence and a sleep are a new ten minutes, and a crossing begins again.
     """
-    watched.look("missing", "missing", minutes=9)
-    watched.state = route_state.woken(watched.state, watched.now_ns)
+    watched.watch("missing", "missing", minutes=9)
+    watched.state = route_state.start(watched.state.standing, watched.now_ns)
 
-    watched.look("missing", "missing", minutes=9)
-    assert [] == watched.told
+    watched.watch("missing", "missing", minutes=9)
+    assert [] == watched.moves
 
-    watched.look("missing", "missing", minutes=2)
-    assert [("off", 2)] == watched.told
+    watched.watch("missing", "missing", minutes=2)
+    assert [("off", 2)] == watched.moves
 
 
 def test_a_route_that_never_was_on_has_nothing_to_change() -> None:
     """
     A workload that was graded back is watched in vain.
     """
-    watched = Watched(rules(rungs=(PLAIN,)))
+    watched = Watched(rules(ladder=(PLAIN,)))
 
-    watched.look("asleep", "kept", minutes=200).look("crossed", "crossed", minutes=200)
+    watched.watch("asleep", "kept", minutes=200).watch("crossed", "crossed", minutes=200)
 
-    assert [] == watched.told
+    assert [] == watched.moves
 
 
 @pytest.mark.parametrize(
-    ("rungs", "told"),
+    ("ladder", "changes"),
     [
         ((CERTIFIED, LOWER, PLAIN), []),
         ((CERTIFIED, PLAIN), [("off", 1)]),
@@ -308,16 +320,16 @@ def test_a_route_that_never_was_on_has_nothing_to_change() -> None:
     ],
 )
 def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
-    rungs: tuple[Setting, ...], told: list[tuple[str, int]], watched: Watched
+    ladder: tuple[Setting, ...], changes: list[tuple[str, int]], watched: Watched
 ) -> None:
     """
     The setting in force stays in force where the new ladder has it; where it has not, plain decoding.
     """
-    watched.look("crossed", minutes=3)
+    watched.watch("crossed", minutes=3)
 
-    _, changes = route_state.amended(watched.state, watched.rules, rules(rungs=rungs), now_ns=watched.now_ns, at="then")
+    _, found = route_state.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
 
-    assert told == [(one.kind, one.after) for one in changes]
+    assert changes == [(one.kind, one.after) for one in found]
 
 
 # Whatever is seen
@@ -329,24 +341,23 @@ LOOKS = st.lists(st.tuples(st.tuples(WORDS, WORDS), st.integers(1, 45)), max_siz
 def lived(looks: Sequence[tuple[tuple[str, str], int]], *, switched: bool = True) -> Watched:
     watched = Watched(rules(switched=switched))
     for words, minutes in looks:
-        watched.look(*words, minutes=minutes)
+        watched.watch(*words, minutes=minutes)
     return watched
 
 
 @settings(max_examples=50, deadline=None)
 @given(LOOKS)
-def test_the_state_is_the_fold_of_its_journal(looks: list[tuple[tuple[str, str], int]]) -> None:
+def test_the_state_is_what_its_log_says(looks: list[tuple[tuple[str, str], int]]) -> None:
     """
-    What a restart reads back, line by line, is where the route stood.
+    What a restart reads back, line by line, is where the route stood; changes of another route are not its own.
     """
     watched = lived(looks)
 
     lines = [json.dumps(one.document()) for one in watched.changes]
-    read = [route_state.change_of(json.loads(line)) for line in lines]
 
-    assert watched.changes == read
-    assert watched.state.standing == route_state.fold("easy", read)
-    assert Standing("hard") == route_state.fold("hard", read)
+    assert watched.changes == [route_state.change_of(json.loads(line)) for line in lines]
+    assert watched.state.standing == restored(watched.changes)
+    assert Standing("easy") == restored([replace(one, workload="hard") for one in watched.changes])
 
 
 @settings(max_examples=50, deadline=None)
@@ -358,11 +369,11 @@ def test_a_route_is_never_on_without_fresh_evidence(looks: list[tuple[tuple[str,
     watched = Watched(rules())
     for words, minutes in looks:
         for _ in range(minutes):
-            watched.look(*words)
+            watched.watch(*words)
             state = watched.state
             newest = [state.fresh.get(one.name, state.since_ns) for one in (SPEED, ERRORS)]
             silent = [(watched.now_ns - at) / SECOND for at in newest]
-            assert state.standing.rung == watched.rules.plain or max(silent) <= WATCH.missing_for
+            assert state.standing.step == watched.rules.plain or max(silent) <= WATCH.missing_for
 
 
 @settings(max_examples=50, deadline=None)
@@ -373,8 +384,8 @@ def test_changes_are_bounded_by_the_quiet_time(looks: list[tuple[tuple[str, str]
     """
     watched = lived(looks, switched=switched)
 
-    ups = sum(kind == "try" for kind, _ in watched.told)
-    downs = sum(kind in {"down", "off"} for kind, _ in watched.told)
+    ups = sum(kind == "try" for kind, _ in watched.moves)
+    downs = sum(kind in {"down", "off"} for kind, _ in watched.moves)
     assert ups <= watched.now_ns / SECOND / WATCH.quiet_for
     assert downs <= ups + watched.rules.plain
 
@@ -387,23 +398,23 @@ def test_without_a_kept_guard_it_only_goes_down(looks: list[tuple[str, int]]) ->
     """
     watched = Watched(rules())
     for word, minutes in looks:
-        watched.look("kept", word, minutes=minutes)
+        watched.watch("kept", word, minutes=minutes)
 
-    assert sorted(watched.rungs) == watched.rungs
+    assert sorted(watched.steps) == watched.steps
 
 
 @settings(max_examples=40, deadline=None)
 @given(LOOKS, st.integers(0, 30))
 def test_a_restart_never_takes_a_route_up(looks: list[tuple[tuple[str, str], int]], cut: int) -> None:
     """
-    Begun again from its journal a route stands where it stood, and its quiet time begins again.
+    Started again from its log a route stands where it stood, and its quiet time begins again.
     """
     before = lived(looks[:cut])
-    after = Watched(rules(), route_state.begin(route_state.fold("easy", before.changes), 0))
+    after = Watched(rules(), route_state.start(restored(before.changes), 0))
 
-    after.look("kept", "kept", minutes=29)
+    after.watch("kept", "kept", minutes=29)
 
-    assert before.state.standing.rung == after.state.standing.rung
+    assert before.state.standing.step == after.state.standing.step
 
 
 @pytest.mark.parametrize(
@@ -419,7 +430,7 @@ def test_a_restart_never_takes_a_route_up(looks: list[tuple[tuple[str, str], int
 )
 def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]], Any]) -> None:
     """
-    A journal that says something else is not read as a change of a route.
+    A log that says something else is not read as a change of a route.
     """
     document = Change("then", "easy", "down", 0, 1, "slow").document()
     spoiled(document)
@@ -430,34 +441,35 @@ def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]],
 
 def test_a_loss_goes_all_the_way_down_and_back() -> None:
     """
-    Answers, guards and vigil together: a draft that turns bad is off within the hour, and when it is good again the
-    trial answers take it up rung by rung, to the certified setting and no further.
+    Answers, guards and state together: a draft that turns bad is off within the hour, and when it is good again the
+    trial answers take it up step by step, to the certified setting and no further.
     """
-    known = terms({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
-    mine = route_state.rules(known.policy.route_of("easy"), known.policy.watch, switched=True)
-    state = route_state.begin(Standing("easy"), 0)
+    known = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
+    mine = RouteRules(known.policy.route_of("easy").rungs, known.policy.watch, switched=True)
+    state = route_state.start(Standing("easy"), 0)
     kept: list[Generation] = []
-    rungs = []
+    steps = []
     for minute in range(1, 150):
-        knobs, ratio = route_state.to_judge(state, mine), 0.6 if 20 <= minute < 70 else 1.5
-        pair = twins([ratio * (1.02 if minute % 2 else 0.98)], first_s=60.0 * minute)
+        knobs, ratio = route_state.judged_setting(state, mine), 0.6 if 20 <= minute < 70 else 1.5
+        pair = pairs([ratio * (1.02 if minute % 2 else 0.98)], first_s=60.0 * minute)
         kept += [replace(one, setting=knobs) if one.arm == "candidate" else one for one in pair]
-        what = seen(kept, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
-        before = state.standing.rung
-        state, _ = route_state.step(state, judgements("easy", what, known, knobs), mine, now_ns=what.now_ns, at="")
-        if state.standing.rung != before:
-            rungs.append((minute, state.standing.rung))
+        what = evidence(kept, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
+        before = state.standing.step
+        results = judge_guards("easy", what, known, knobs)
+        state, _ = route_state.after_round(state, results, mine, instant(what.now_ns))
+        if state.standing.step != before:
+            steps.append((minute, state.standing.step))
             kept = []
 
-    assert [1, 2, 1, 0] == [rung for _, rung in rungs]
-    assert 20 < rungs[1][0] < 70 < rungs[2][0]
+    assert [1, 2, 1, 0] == [step for _, step in steps]
+    assert 20 < steps[1][0] < 70 < steps[2][0]
 
 
 def test_a_rung_that_was_not_soaked_is_told_as_one(watched: Watched) -> None:
     """
     Between the certified setting and plain decoding nothing was soaked: the reason of the step says so, down and up.
     """
-    watched.look("crossed", "kept", minutes=3).look("kept", "kept", minutes=31)
+    watched.watch("crossed", "kept", minutes=3).watch("kept", "kept", minutes=31)
 
     down, up = watched.changes[:2]
     assert [("down", 1, True), ("try", 0, False)] == [

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch import route_state
-from gatekeeper.deploy.watch.recent import Instant
 from gatekeeper.deploy.watch.routes import Routes
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
@@ -48,7 +48,7 @@ def test_a_route_that_is_taken_out_is_a_change() -> None:
     """
     kept = routes("json", "chat")
 
-    changes = kept.edited(policy("chat"), NOW)
+    changes = kept.edit(policy("chat"), NOW)
 
     assert [("json", "off")] == [(one.workload, one.kind) for one in changes]
     assert "the policy was edited" in changes[0].because
@@ -60,12 +60,12 @@ def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) 
     Taken out and put back, at once or over restarts with and without it, a route is not simply as certified again.
     """
     kept = routes("json", "chat")
-    kept.edited(policy("chat"), NOW)
+    kept.edit(policy("chat"), NOW)
     again = restarted(kept, *between)
-    changes = again.edited(policy("json", "chat"), NOW)
+    changes = again.edit(policy("json", "chat"), NOW)
 
     assert "try" not in {one.kind for one in changes}
-    assert [False, True] == [again.lane(name).speculation for name in ("json", "chat")]
+    assert [False, True] == [again.overlay_route(name).speculation for name in ("json", "chat")]
 
 
 def test_what_bars_a_route_outlives_its_block() -> None:
@@ -75,7 +75,7 @@ def test_what_bars_a_route_outlives_its_block() -> None:
     kept = routes("json", "chat")
     for name in ("json", "chat"):
         kept.bar(name, "another model answers", NOW)
-    kept.edited(policy("chat"), NOW)
+    kept.edit(policy("chat"), NOW)
     again = restarted(restarted(kept, "chat"), "json", "chat")
 
     assert ["another model answers"] * 2 == [one.barred for one in again.standings.values()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.deployment import SETTING, Deployed, Heard
+from tests.builders.deployment import SETTING, Deployed, WatchOutput
 
 OLLAMA = {"options": {"draft_num_predict": 4}}, {"options": {"draft_num_predict": 0}}
 MTPLX = {"generation_mode": "mtp", "depth": 4}, {"generation_mode": "ar"}
@@ -29,11 +29,11 @@ def test_the_overlay_says_what_a_request_says(
     """
     Where a server takes its setting with each request, the overlay carries the fields that do it; elsewhere none.
     """
-    made, heard = Deployed.served(tmp_path, "http://127.0.0.1:9", backend), Heard()
+    made, output = Deployed.served(tmp_path, "http://127.0.0.1:9", backend), WatchOutput()
     found = []
     for speculation in (True, False):
         made.policy(route={"speculation": speculation, "setting": SETTING})
-        with made.session(heard) as session:
+        with made.session(output) as session:
             session._publish()
         found.append(tomllib.loads(made.overlay)["route"][0].get("request", {}))
 
@@ -45,8 +45,8 @@ def test_a_field_of_the_users_own_is_told_too(tmp_path: Path) -> None:
     A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that name.
     """
     knobs = {"num_draft_tokens": {"field": "speculative.n_max"}}
-    made, heard = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), Heard()
-    with made.session(heard) as session:
+    made, output = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), WatchOutput()
+    with made.session(output) as session:
         session._publish()
 
     assert {"speculative.n_max": 4} == tomllib.loads(made.overlay)["route"][0]["request"]

@@ -4,7 +4,6 @@ import gc
 import json
 import sys
 import tomllib
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.errors import InputError
-from gatekeeper.deploy.watch import journal
-from tests.builders.deployment import GUARDS, LADDER, SETTING, Deployed, Heard
+from gatekeeper.deploy.watch import log
+from tests.builders.deployment import GUARDS, LADDER, SETTING, Deployed, WatchOutput
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}
 
@@ -32,9 +31,9 @@ def test_a_good_draft_stays_on(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path)
 
-    code, heard = deployed.watch(60)
+    code, output = deployed.watch(60)
 
-    assert (0, []) == (code, heard.changes)
+    assert (0, []) == (code, output.changes)
     assert (True, SETTING, "as certified") == tuple(
         route(deployed)[key] for key in ("speculation", "setting", "because")
     )
@@ -46,15 +45,15 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
 
-    code, heard = deployed.watch(200)
+    code, output = deployed.watch(200)
 
-    assert (1, ["down 0>1", "down 1>2"]) == (code, heard.changes[:2])
+    assert (1, ["down 0>1", "down 1>2"]) == (code, output.changes[:2])
     assert (False, {}) == (route(deployed)["speculation"], route(deployed)["setting"])
-    first = heard.of("change")[0]
+    first = output.of("change")[0]
     assert "acceptance_rate" in first["because"]
     assert ["acceptance_rate"] == [check["metric"] for check in first["evidence"]]
     assert first["at"] > "2026-01-01T00:10"
-    assert any("down to" in line and "acceptance_rate" in line for line in heard.said)
+    assert any("down to" in line and "acceptance_rate" in line for line in output.messages)
 
 
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
@@ -64,11 +63,11 @@ def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
     deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
 
-    code, heard = deployed.watch(500)
+    code, output = deployed.watch(500)
 
-    down, up = heard.changes[:2], heard.changes[2:]
+    down, up = output.changes[:2], output.changes[2:]
     assert (0, ["down 0>1", "down 1>2"], ["try 2>1", "settled 1>1", "try 1>0", "settled 0>0"]) == (code, down, up)
-    assert heard.of("change")[2]["at"] > "2026-01-01T00:30"
+    assert output.of("change")[2]["at"] > "2026-01-01T00:30"
     assert route(deployed)["setting"] == SETTING
 
 
@@ -84,10 +83,10 @@ def test_flapping_signals_change_little(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path, {"drift": drift, "tokens": 12})
     deployed.policy(watch={"interval": 60.0, "window": 600.0, "duty": 0.05, "quiet_for": 450.0})
 
-    _, heard = deployed.watch(360)
+    _, output = deployed.watch(360)
 
-    tries = [datetime.fromisoformat(one["at"]) for one in heard.of("change") if one["change"] == "try"]
-    assert 1 <= len(tries) <= 9, heard.changes
+    tries = [datetime.fromisoformat(one["at"]) for one in output.of("change") if one["change"] == "try"]
+    assert 1 <= len(tries) <= 9, output.changes
     assert all(after - before >= timedelta(seconds=900) for before, after in pairwise(tries))
 
 
@@ -99,13 +98,13 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     deployed.watch(200)
     deployed.truth()
 
-    code, heard = deployed.watch(3)
+    code, output = deployed.watch(3)
 
-    begun = heard.of("begun")[0]["routes"][0]["standing"]
-    assert (1, 2, []) == (code, begun["rung"], heard.changes)
+    begun = output.of("begun")[0]["routes"][0]["standing"]
+    assert (1, 2, []) == (code, begun["rung"], output.changes)
     assert "acceptance_rate" in begun["because"]
-    assert "easy: down to plain decoding since 2026" in heard.said[0]
-    assert "acceptance_rate: " in heard.said[0]
+    assert "easy: down to plain decoding since 2026" in output.messages[0]
+    assert "acceptance_rate: " in output.messages[0]
     assert route(deployed)["speculation"] is False
 
 
@@ -113,15 +112,15 @@ def test_state_outlives_a_rotated_journal(tmp_path: Path, monkeypatch: pytest.Mo
     """
     What was turned off stays off when the lines that said so were put aside long ago.
     """
-    monkeypatch.setattr("gatekeeper.deploy.watch.journal.LIMIT", 20_000)
+    monkeypatch.setattr("gatekeeper.deploy.watch.log.LOG_LIMIT", 20_000)
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(400)
     (tmp_path / "watch.jsonl.1").unlink()
 
-    _, heard = deployed.watch(1)
+    _, output = deployed.watch(1)
 
     assert not any('"down"' in line for line in (tmp_path / "watch.jsonl").read_text().splitlines())
-    assert 2 == heard.of("begun")[0]["routes"][0]["standing"]["rung"]
+    assert 2 == output.of("begun")[0]["routes"][0]["standing"]["rung"]
 
 
 def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
@@ -135,9 +134,9 @@ def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
     deployed.truth()
     deployed.policy()
 
-    code, heard = deployed.watch(10)
+    code, output = deployed.watch(10)
 
-    assert (0, 0) == (code, heard.of("begun")[0]["routes"][0]["standing"]["rung"])
+    assert (0, 0) == (code, output.of("begun")[0]["routes"][0]["standing"]["rung"])
 
 
 def test_an_expired_policy_is_off(tmp_path: Path) -> None:
@@ -147,11 +146,11 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
-    code, heard = deployed.watch(20)
+    code, output = deployed.watch(20)
     again, after = deployed.watch(1)
 
-    assert (1, ["barred 0>2"]) == (code, heard.changes)
-    assert "expired at 2026-01-01T00:01:35" in heard.of("change")[0]["because"]
+    assert (1, ["barred 0>2"]) == (code, output.changes)
+    assert "expired at 2026-01-01T00:01:35" in output.of("change")[0]["because"]
     assert (1, [], False) == (again, after.changes, route(deployed)["speculation"])
     assert "expired" in route(deployed)["because"]
 
@@ -177,10 +176,10 @@ def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
     (tmp_path / "run" / "events.jsonl").write_text('{"at": "2027-01-01T00:00:00Z"}\n')
     deployed.policy(issued="2027-01-01T00:00:00Z", expires="2027-01-02T00:00:00Z")
 
-    code, heard = deployed.watch(1)
+    code, output = deployed.watch(1)
 
-    assert (1, ["barred 0>2"]) == (code, heard.changes)
-    assert "before the policy was issued" in heard.of("change")[0]["because"]
+    assert (1, ["barred 0>2"]) == (code, output.changes)
+    assert "before the policy was issued" in output.of("change")[0]["because"]
 
 
 class Shifted(VirtualClock):
@@ -207,73 +206,73 @@ def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, says: str) -> N
     """
     After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off by it.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         clock = Shifted(session._clock)
         session._clock = clock
         session.run(30)
         before = len(session.routes._answers["easy"]._kept)
         clock.shift = timedelta(hours=hours)
         session._rest()
-        session.look()
+        session.run_round()
         after = len(session.routes._answers["easy"]._kept)
         session.run(10)
 
-    assert (True, []) == (before > 10 * after, heard.changes)
-    assert [says in one["because"] for one in heard.of("gap")] == [True]
+    assert (True, []) == (before > 10 * after, output.changes)
+    assert [says in one["because"] for one in output.of("gap")] == [True]
 
 
 def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
     """
     Missing evidence is counted anew after a sleep, and turns speculation off all the same when it does not come.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         clock = Shifted(session._clock)
         session._clock = clock
         session.run(30)
         clock.shift = timedelta(hours=3)
-        session.pace.balance = -1e9  # no canary is paid for any more
+        session.budget.balance = -1e9  # no canary is paid for any more
         session.run(20)
 
-    assert ["off 0>2"] == heard.changes
-    assert "no evidence for" in heard.of("change")[0]["because"]
+    assert ["off 0>2"] == output.changes
+    assert "no evidence for" in output.of("change")[0]["because"]
 
 
 def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
     """
     A process that stood still for ten intervals does not take what it saw before for news.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         session.run(10)
         session._rest()
         session._clock.sleep(100)
-        session.look()
+        session.run_round()
 
-    assert ["the watch was held up for 100 s"] == [one["because"] for one in heard.of("gap")]
+    assert ["the watch was held up for 100 s"] == [one["because"] for one in output.of("gap")]
 
 
 def test_an_edit_is_taken_up(tmp_path: Path) -> None:
     """
     A guard that was loosened while watching is in force at the next look, with nothing turned on or off by it.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         session.run(5)
         deployed.policy(guards=[{**GUARDS[0], "at_least": 0.4}, GUARDS[1]])
         session.run(5)
-        bound = session.routes.judged["easy"][0].guard.threshold
+        bound = session.routes.results["easy"][0].guard.threshold
 
-    assert (0.4, [], 1) == (bound, heard.changes, len(heard.of("policy")))
+    assert (0.4, [], 1) == (bound, output.changes, len(output.of("policy")))
 
 
 def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
     """
     A person may switch a route off at once; switched on again it has to earn its way up.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         session.run(2)
         deployed.policy(route={"speculation": False})
         session.run(1)
@@ -284,7 +283,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
         session.run(200)
 
     assert (False, False) == (off, still)
-    assert {"try 2>1", "try 1>0"} <= set(heard.changes)
+    assert {"try 2>1", "try 1>0"} <= set(output.changes)
     assert route(deployed)["setting"] == SETTING
 
 
@@ -307,18 +306,18 @@ def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str,
     """
     What can not be read, or was never certified, is told once and does not count; neither does it at the start.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         session.run(2)
         deployed.policy(**changes)
         session.run(3)
         deployed.policy()
         session.run(1)
-    refused = heard.of("policy_refused")
+    refused = output.of("policy_refused")
     deployed.policy(**changes)
 
-    assert (1, True, []) == (len(refused), says in refused[0]["because"], heard.changes)
-    assert 1 == len(heard.of("policy_back"))
+    assert (1, True, []) == (len(refused), says in refused[0]["because"], output.changes)
+    assert 1 == len(output.of("policy_back"))
     with pytest.raises(InputError, match=says):
         deployed.watch(1)
 
@@ -327,8 +326,8 @@ def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
     """
     A policy that was deleted, or is half written, is told once; what was read before stays in force.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard) as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
         session.run(1)
         (tmp_path / "policy.toml").unlink()
         session.run(2)
@@ -337,7 +336,7 @@ def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
 
     assert ["No such file", "not TOML"] == [
         next(word for word in ("No such file", "not TOML") if word in one["because"])
-        for one in heard.of("policy_refused")
+        for one in output.of("policy_refused")
     ]
     assert route(deployed)["speculation"] is True
 
@@ -389,13 +388,13 @@ def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
     deployed.policy(guards=[{"metric": "decode_throughput", "at_least": 0.1, "for": 10.0}], watch={"duty": 1e-6})
 
-    _, heard = deployed.watch(20)
+    _, output = deployed.watch(20)
 
-    told, off = heard.of("lacking"), heard.of("change")[0]
+    told, off = output.of("lacking"), output.of("change")[0]
     assert (1, "off") == (len(told), off["change"])
     assert told[0]["at"] < off["at"]
     assert 0 < told[0]["off_in"] <= 60
-    assert any("no evidence of decode_throughput" in line for line in heard.said)
+    assert any("no evidence of decode_throughput" in line for line in output.messages)
 
 
 def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
@@ -405,10 +404,10 @@ def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(guards=[])
 
-    _, heard = deployed.watch(20)
+    _, output = deployed.watch(20)
 
-    assert ["no guard watches it, so it is off after 2 min"] == [one["because"] for one in heard.of("lacking")]
-    assert ["off 0>2"] == heard.changes
+    assert ["no guard watches it, so it is off after 2 min"] == [one["because"] for one in output.of("lacking")]
+    assert ["off 0>2"] == output.changes
 
 
 def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None:
@@ -417,8 +416,8 @@ def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None
     """
     folder = tmp_path / "etc"
     folder.mkdir()
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
-    with deployed.session(heard, overlay=folder / "live.toml") as session:
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output, overlay=folder / "live.toml") as session:
         session.run(2)
         folder.rename(tmp_path / "aside")
         folder.write_text("")
@@ -427,8 +426,8 @@ def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None
         (tmp_path / "aside").rename(folder)
         session.run(1)
 
-    assert (1, 1) == (len(heard.of("overlay_failed")), len(heard.of("overlay_back")))
-    assert any("readers decode plainly" in line for line in heard.said)
+    assert (1, 1) == (len(output.of("overlay_failed")), len(output.of("overlay_back")))
+    assert any("readers decode plainly" in line for line in output.messages)
 
 
 def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
@@ -437,33 +436,33 @@ def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
 
-    code, heard = deployed.watch(20)
+    code, output = deployed.watch(20)
 
-    assert (1, ["off 0>2"]) == (code, heard.changes)
-    assert "acceptance_rate: no evidence for" in heard.of("change")[0]["because"]
+    assert (1, ["off 0>2"]) == (code, output.changes)
+    assert "acceptance_rate: no evidence for" in output.of("change")[0]["because"]
 
 
-def test_an_unsampled_host_turns_speculation_off(tmp_path: Path) -> None:
+def test_an_unsampled_host_turns_speculation_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A guard of the host that is not sampled any more is missing evidence.
+    A guard of a host that is no longer sampled has no evidence.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
     deployed.policy(guards=[*GUARDS, headroom])
-    with deployed.session(heard) as session:
+    with deployed.session(output) as session:
         session.run(5)
-        kept = [one.outcome.word for one in session.routes.judged["easy"] if one.guard.metric == "memory_headroom"]
+        kept = [one.outcome.word for one in session.routes.results["easy"] if one.guard.metric == "memory_headroom"]
         session._sampling.close()
-        session._sampler = _Dead()
-        session._ports = replace(session._ports, sampler=lambda _: _Dead())
+        session._sampler = None
+        monkeypatch.setattr(session, "_new_sampler", _DeadSampler)
         session.run(20)
 
-    assert (["pass"], ["off 0>2"]) == (kept, heard.changes)
-    assert "memory_headroom: no evidence for" in heard.of("change")[0]["because"]
-    assert heard.of("sampler_failed")
+    assert (["pass"], ["off 0>2"]) == (kept, output.changes)
+    assert "memory_headroom: no evidence for" in output.of("change")[0]["because"]
+    assert output.of("sampler_failed")
 
 
-class _Dead:
+class _DeadSampler:
     """A sampler that broke down."""
 
     fault = "OSError: no such sensor"
@@ -487,12 +486,12 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     tells = (sys.executable, "-S", "-c", code)
     deployed.policy(watch={"on_change": [["false"], list(tells)]})
 
-    exit_code, heard = deployed.watch(200, commands=(("true",),), limit=240.0)
+    exit_code, output = deployed.watch(200, commands=(("true",),), limit=240.0)
 
     assert ["down True True", "down False False"] == note.read_text().splitlines()
-    faults = [one["fault"] for one in heard.of("command")]
+    faults = [one["fault"] for one in output.of("command")]
     assert (1, ["ended with code 1", None, None] * 2) == (exit_code, faults)
-    kinds = [one["kind"] for one in heard.entries]
+    kinds = [one["kind"] for one in output.entries]
     assert kinds.index("change") < kinds.index("command")
 
 
@@ -503,11 +502,11 @@ def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
-    _, heard = deployed.watch(14, commands=(("sleep", "1000"),), limit=0.2)
+    _, output = deployed.watch(14, commands=(("sleep", "1000"),), limit=0.2)
 
-    assert ["took longer than 0.2 s and was ended"] == [one["fault"] for one in heard.of("command")]
-    assert any("sleep 1000: took longer" in line for line in heard.said)
-    assert heard.of("look")[-1]["at"] > heard.of("command")[0]["at"]
+    assert ["took longer than 0.2 s and was ended"] == [one["fault"] for one in output.of("command")]
+    assert any("sleep 1000: took longer" in line for line in output.messages)
+    assert output.of("look")[-1]["at"] > output.of("command")[0]["at"]
 
 
 def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,10 +517,10 @@ def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pyt
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
-    code, heard = deployed.watch(14)
+    code, output = deployed.watch(14)
 
-    assert (1, ["barred 0>2"], 1) == (code, heard.changes, len(heard.of("telemetry_failed")))
-    assert heard.of("look")[-1]["at"] > heard.of("telemetry_failed")[0]["at"]
+    assert (1, ["barred 0>2"], 1) == (code, output.changes, len(output.of("telemetry_failed")))
+    assert output.of("look")[-1]["at"] > output.of("telemetry_failed")[0]["at"]
 
 
 def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
@@ -531,12 +530,12 @@ def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(watch={"duty": 0.02})
 
-    _, heard = deployed.watch(200)
+    _, output = deployed.watch(200)
 
-    loads = [one["load"] for one in heard.of("look")]
+    loads = [one["load"] for one in output.of("look")]
     assert all(load["share"] <= 0.021 for load in loads[20:])
     assert 0.018 < loads[-1]["share"]
-    assert any("at most 2 % of the server's time (72 s an hour)" in line for line in heard.said)
+    assert any("at most 2 % of the server's time (72 s an hour)" in line for line in output.messages)
 
 
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,17 +543,17 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     A thousand looks after the window is full the process holds no more objects, and the files are of bounded size.
     """
     limit = 50_000
-    monkeypatch.setattr(journal, "LIMIT", limit)
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    monkeypatch.setattr(log, "LOG_LIMIT", limit)
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     guard = {"metric": "decode_throughput", "at_least": 0.1, "for": 10.0, "missing_for": "30 d"}
     deployed.policy(guards=[guard], watch={"window": 120.0, "canaries": 1, "duty": 0.05})
-    with deployed.session(heard) as session:
+    with deployed.session(output) as session:
         session.run(200)
-        early = _objects(heard)
+        early = _objects(output)
         for _ in range(10):
             session.run(100)
-            _objects(heard)
-        late = _objects(heard)
+            _objects(output)
+        late = _objects(output)
 
     assert late < early + 500, "one object a look would be a thousand"
     assert (tmp_path / "watch.jsonl.1").exists()
@@ -562,10 +561,10 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all((tmp_path / name).stat().st_size < 2 * limit for name in kept)
 
 
-def _objects(heard: Heard) -> int:
+def _objects(output: WatchOutput) -> int:
     """Return how many objects there are beside what the test itself keeps."""
-    heard.entries.clear()
-    heard.said.clear()
+    output.entries.clear()
+    output.messages.clear()
     gc.collect()
     return len(gc.get_objects())
 
@@ -574,11 +573,11 @@ def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
     """
     After the last look the overlay keeps its time limit and says why nobody looks any more.
     """
-    deployed, heard = Deployed.scripted(tmp_path), Heard()
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     before: dict[str, Any] = {}
 
     def watched() -> None:
-        with deployed.session(heard) as session:
+        with deployed.session(output) as session:
             session.run(2)
             before.update(tomllib.loads(deployed.overlay))
             raise KeyboardInterrupt
@@ -587,4 +586,4 @@ def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
         watched()
 
     assert {**before, "ended": "interrupted"} == tomllib.loads(deployed.overlay)
-    assert "interrupted" == heard.of("ended")[0]["because"]
+    assert "interrupted" == output.of("ended")[0]["because"]

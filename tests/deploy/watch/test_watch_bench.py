@@ -10,20 +10,20 @@ from bench import watch
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guard_samples import (
-    SHARES,
-    Bounded,
-    Trace,
+    MIN_SHARE_VALUES,
+    BoundSeries,
+    Series,
+    certified_spread,
     median_bounds,
-    median_needs,
+    median_min_values,
     share_bounds,
-    spread,
 )
 from gatekeeper.deploy.watch.guards import crossed_or_kept
 
-HOW: dict[str, tuple[Bounded, Callable[[float], int]]] = {
+HOW: dict[str, tuple[BoundSeries, Callable[[float], int]]] = {
     "throughput_ratio": (sequential.interval, lambda _: sequential.MIN_CANARIES),
-    "acceptance_rate": (median_bounds, median_needs),
-    "error_rate": (share_bounds, lambda _: SHARES),
+    "acceptance_rate": (median_bounds, median_min_values),
+    "error_rate": (share_bounds, lambda _: MIN_SHARE_VALUES),
 }
 WORSE = watch.Truth("worse", ratio=0.7, acceptance=0.4, errors=0.3)
 
@@ -36,7 +36,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     condition = watch.Condition("made", 0.15, 60.0, hard=0.4)
     known = watch.policy(condition)
     error, guard = watch.error_of(known), next(one for one in known.guard if one.metric == metric)
-    differ = spread(known.route[0].measured.throughput_ratio)
+    differ = certified_spread(known.route[0].measured.throughput_ratio)
     one = watch.drawn(
         [(watch.HEALTHY[2], 60), (WORSE, 100), (watch.HEALTHY[0], 80)], condition, np.random.default_rng(3)
     )
@@ -50,7 +50,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
         bounded = partial(sequential.interval, least_spread=differ)
     looks = [
         crossed_or_kept(
-            guard, Trace(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
+            guard, Series(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
         ).outcome
         for count in range(1, len(values) + 1)
     ]

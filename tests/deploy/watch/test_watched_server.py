@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gatekeeper.cli.deploy import watch
 from gatekeeper.core.errors import InputError
-from tests.builders.deployment import GUARDS, Answering, Deployed, Heard
+from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.place import ROOT
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
@@ -50,29 +50,29 @@ def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> No
     """
     A server at its address is asked as it was certified, and nothing changes.
     """
-    code, heard = deployed(tmp_path, server).watch(5)
+    code, output = deployed(tmp_path, server).watch(5)
 
-    assert (0, []) == (code, heard.changes)
-    assert os.getpid() == heard.of("server")[0]["pid"]
+    assert (0, []) == (code, output.changes)
+    assert os.getpid() == output.of("server")[0]["pid"]
 
 
 def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) -> None:
     """
     A refused connection is a failed answer; when the server comes back the watch sees that, and does not end before.
     """
-    made, heard = deployed(tmp_path, server), Heard()
-    with made.session(heard) as session:
+    made, output = deployed(tmp_path, server), WatchOutput()
+    with made.session(output) as session:
         session.run(5)
         server.shutdown()
         server.server_close()
-        until(lambda: session.run(1) == 1 and len(heard.changes) == 2)
-        gone = list(heard.changes)
+        until(lambda: session.run(1) == 1 and len(output.changes) == 2)
+        gone = list(output.changes)
         with Answering(int(server.url.rpartition(":")[2])):
-            until(lambda: session.run(1) == 1 and bool(heard.of("answering")))
+            until(lambda: session.run(1) == 1 and bool(output.of("answering")))
 
     assert ["down 0>1", "down 1>2"] == gone
-    assert "error_rate" in heard.of("change")[0]["because"]
-    assert "no connection" in heard.of("fault")[0]["because"]
+    assert "error_rate" in output.of("change")[0]["because"]
+    assert "no connection" in output.of("fault")[0]["because"]
 
 
 def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
     with Answering() as server:
         made = deployed(tmp_path, server)
 
-    heard = Heard()
-    with made.session(heard) as session:
+    output = WatchOutput()
+    with made.session(output) as session:
         until(lambda: session.run(5) == 1)
 
-    assert "down 0>1" == heard.changes[0]
-    assert "error_rate" in heard.of("change")[0]["because"]
+    assert "down 0>1" == output.changes[0]
+    assert "error_rate" in output.of("change")[0]["because"]
 
 
 def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
@@ -104,16 +104,16 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
     """
     A server that answers as another model is not what was certified: off, and off after a restart.
     """
-    made, heard = deployed(tmp_path, server), Heard()
-    with made.session(heard) as session:
+    made, output = deployed(tmp_path, server), WatchOutput()
+    with made.session(output) as session:
         session.run(5)
         server.model = "org/another"
         until(lambda: session.run(1) == 1)
     server.model = "org/target"
     code, again = made.watch(3)
 
-    assert ["barred 0>2"] == heard.changes
-    assert "answers as 'org/another'" in heard.of("change")[0]["because"]
+    assert ["barred 0>2"] == output.changes
+    assert "answers as 'org/another'" in output.of("change")[0]["because"]
     assert (1, [], False) == (code, again.changes, tomllib.loads(made.overlay)["route"][0]["speculation"])
 
 
@@ -122,15 +122,15 @@ def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answe
     """
     A name that no file, terminal or environment can hold is another model's: off, with every command told.
     """
-    made, heard = deployed(tmp_path, server), Heard()
-    with made.session(heard, commands=(("true",),)) as session:
+    made, output = deployed(tmp_path, server), WatchOutput()
+    with made.session(output, commands=(("true",),)) as session:
         session.run(1)
         server.model = name
         until(lambda: session.run(1) == 1)
 
-    assert (["barred 0>2"], [None]) == (heard.changes, [one["fault"] for one in heard.of("command")])
+    assert (["barred 0>2"], [None]) == (output.changes, [one["fault"] for one in output.of("command")])
     assert False is tomllib.loads(made.overlay)["route"][0]["speculation"]
-    assert all(line.isprintable() for line in heard.said)
+    assert all(line.isprintable() for line in output.messages)
 
 
 def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, server: Answering) -> None:
@@ -141,25 +141,25 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
     answer = {"answer": {"claims": {"model": "org/certified"}}}
     (tmp_path / "run" / "soak-1.jsonl").write_text(json.dumps(answer) + "\n")
 
-    code, heard = made.watch(1)
+    code, output = made.watch(1)
 
-    assert (1, ["barred 0>2"]) == (code, heard.changes)
-    assert "certified was certified" in heard.of("change")[0]["because"]
+    assert (1, ["barred 0>2"]) == (code, output.changes)
+    assert "certified was certified" in output.of("change")[0]["because"]
 
 
 def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
     """
     The acceptance a server claims is judged; when it falls, the route goes down although it can not be switched.
     """
-    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), Heard()
+    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
     made.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
-    with made.session(heard) as session:
-        until(lambda: session.run(1) == 0 and session.routes.judged["easy"][0].outcome.word == "pass")
+    with made.session(output) as session:
+        until(lambda: session.run(1) == 0 and session.routes.results["easy"][0].outcome.word == "pass")
         server.accepted = 1
         until(lambda: session.run(1) == 1)
 
-    assert ["down 0>1"] == heard.changes
-    assert "as the server claims" in heard.of("change")[0]["because"]
+    assert ["down 0>1"] == output.changes
+    assert "as the server claims" in output.of("change")[0]["because"]
 
 
 def test_a_plain_twin_is_asked_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
@@ -167,8 +167,8 @@ def test_a_plain_twin_is_asked_where_it_has_an_address(tmp_path: Path, server: A
     With a plain_url each canary is asked of both servers, and the ratio is theirs.
     """
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
-    made, heard = deployed(tmp_path, server, ratio), Heard()
-    with Answering() as plain, made.session(heard, plain_url=plain.url) as session:
+    made, output = deployed(tmp_path, server, ratio), WatchOutput()
+    with Answering() as plain, made.session(output, plain_url=plain.url) as session:
         until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
         arms = {one.arm for one in session.routes._answers["easy"]._kept}
 
@@ -186,8 +186,8 @@ def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) 
         made.watch(1, url="http://192.0.2.1:8080")
 
     assert "--no-host" in getattr(refused.value, "hint", "")
-    _, heard = made.watch(2, host=False)
-    assert ["error_rate at_most 0.2"] == list(heard.of("look")[-1]["routes"]["easy"]["guards"])
+    _, output = made.watch(2, host=False)
+    assert ["error_rate at_most 0.2"] == list(output.of("look")[-1]["routes"]["easy"]["guards"])
 
 
 def start(made: Deployed, *words: str) -> subprocess.Popen[str]:
@@ -246,9 +246,9 @@ def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> N
     process.communicate()
     server.status = 200
 
-    code, heard = made.watch(1)
+    code, output = made.watch(1)
 
-    assert (1, True) == (code, heard.of("begun")[0]["routes"][0]["standing"]["rung"] > 0)
+    assert (1, True) == (code, output.of("begun")[0]["routes"][0]["standing"]["rung"] > 0)
 
 
 def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
@@ -316,18 +316,18 @@ def test_answers_that_fail_are_told_with_their_reason(tmp_path: Path, server: An
     """
     Who watches reads at the first failed answer what is wrong, once until it is over, and in the reason of the step.
     """
-    made, heard = deployed(tmp_path, server), Heard()
-    with made.session(heard) as session:
+    made, output = deployed(tmp_path, server), WatchOutput()
+    with made.session(output) as session:
         session.run(3)
         server.status = 503
-        until(lambda: session.run(1) == 1 and bool(heard.changes))
+        until(lambda: session.run(1) == 1 and bool(output.changes))
         server.status = 200
-        until(lambda: session.run(1) == 1 and bool(heard.of("answering")))
+        until(lambda: session.run(1) == 1 and bool(output.of("answering")))
 
-    assert [True] == ["HTTP 503" in one["because"] for one in heard.of("fault")]
-    assert "failed last with: HTTP 503" in heard.of("change")[0]["because"]
+    assert [True] == ["HTTP 503" in one["because"] for one in output.of("fault")]
+    assert "failed last with: HTTP 503" in output.of("change")[0]["because"]
     assert [True, True] == [
-        any(word in line for line in heard.said) for word in ("no answer: HTTP 503", "answers again")
+        any(word in line for line in output.messages) for word in ("no answer: HTTP 503", "answers again")
     ]
 
 
@@ -335,12 +335,12 @@ def test_a_server_that_tells_no_acceptance_is_told_at_once(tmp_path: Path, serve
     """
     Long before a guard turns speculation off for want of evidence, the first look says that it will, and what to do.
     """
-    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), Heard()
-    with made.session(heard) as session:
+    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
+    with made.session(output) as session:
         session.run(3)
 
-    (told,) = heard.of("lacking")
-    assert ("easy", "acceptance_rate", []) == (told["workload"], told["metric"], heard.changes)
+    (told,) = output.of("lacking")
+    assert ("easy", "acceptance_rate", []) == (told["workload"], told["metric"], output.changes)
     assert 0 < told["off_in"] <= AT_ONCE["missing_for"]
     assert "python -m gatekeeper.backends.mlx_tap" in told["because"]
 
@@ -349,8 +349,8 @@ def test_a_server_that_claims_its_acceptance_is_not_told_off(tmp_path: Path, ser
     """
     Claims are evidence too: nobody is sent after a tap that is not needed.
     """
-    made, heard = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), Heard()
-    with made.session(heard) as session:
+    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
+    with made.session(output) as session:
         session.run(3)
 
-    assert not any("tells nobody" in one["because"] for one in heard.of("lacking"))
+    assert not any("tells nobody" in one["because"] for one in output.of("lacking"))

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gatekeeper.deploy.watch.recent import Instant, gap
+from gatekeeper.core.clock import Instant
+from gatekeeper.deploy.watch.session import clock_gap
 
 START = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -28,11 +29,11 @@ def test_time_that_went_by_otherwise_is_told(now: Instant, says: str | None) -> 
     """
     More than two intervals beside what was expected, on either clock, is told; a time server's step is not.
     """
-    assert says == gap(START, now, expected=10, interval=10)
+    assert says == clock_gap(START, now, expected=10, interval=10)
 
 
 def test_short_intervals_forgive_a_small_step() -> None:
     """
     A watch of a tenth of a second does not take a corrected clock for a sleep.
     """
-    assert gap(START, after(0.1, 1.6), expected=0.1, interval=0.1) is None
+    assert clock_gap(START, after(0.1, 1.6), expected=0.1, interval=0.1) is None

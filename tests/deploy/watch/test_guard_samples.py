@@ -4,10 +4,9 @@ import pytest
 
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Arrival, Generation, HostSample, Role
-from gatekeeper.deploy.watch import recent, start
-from gatekeeper.deploy.watch.guards import Tally
-from gatekeeper.deploy.watch.recent import Answers, Host
-from tests.builders.watch import guard, terms
+from gatekeeper.deploy.watch import config, guard_samples
+from gatekeeper.deploy.watch.guard_samples import CounterGain, RecentAnswers, RecentHost
+from tests.builders.watch import context, guard
 
 SECOND = 10**9
 
@@ -18,16 +17,19 @@ def answer(at_s: float, pieces: int = 1) -> Generation:
     return Generation("watch", f"{at_s}", "easy", "c", "candidate", (), Role.MEASURED, 0, "", 1, given, at="")
 
 
-@pytest.mark.parametrize(("pieces", "kept"), [(1, recent.ANSWERS), (recent.PIECES // 10, 10), (2 * recent.PIECES, 1)])
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [(1, guard_samples.MAX_ANSWERS), (guard_samples.MAX_ARRIVALS // 10, 10), (2 * guard_samples.MAX_ARRIVALS, 1)],
+)
 def test_only_so_many_answers_are_kept(pieces: int, kept: int) -> None:
     """
     Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least.
     """
-    answers = Answers(0)
+    answers = RecentAnswers(0)
     for number in range(kept + 50):
         answers.add(answer(number, pieces))
 
-    found = answers.of((kept + 50) * SECOND, 1e9)
+    found = answers.within((kept + 50) * SECOND, 1e9)
     assert (kept, float(kept + 49)) == (len(found), found[-1].answer.ended_ns / SECOND)
 
 
@@ -35,28 +37,31 @@ def test_old_answers_are_dropped() -> None:
     """
     What is older than the window is gone for good, and what it held with it.
     """
-    answers = Answers(0)
+    answers = RecentAnswers(0)
     for number in range(100):
-        answers.add(answer(number, pieces=recent.PIECES // 100))
+        answers.add(answer(number, pieces=guard_samples.MAX_ARRIVALS // 100))
 
-    assert 11 == len(answers.of(99 * SECOND, 10.0))
+    assert 11 == len(answers.within(99 * SECOND, 10.0))
     for number in range(100, 189):
-        answers.add(answer(number, pieces=recent.PIECES // 100))
-    assert 100 == len(answers.of(188 * SECOND, 1e9))
+        answers.add(answer(number, pieces=guard_samples.MAX_ARRIVALS // 100))
+    assert 100 == len(answers.within(188 * SECOND, 1e9))
 
 
 def test_only_so_many_samples_and_counters_are_kept() -> None:
     """
     A window of weeks keeps no more of the host than its limit.
     """
-    host = Host()
-    for number in range(recent.SAMPLES + 100):
-        host.sampled(HostSample("", number * SECOND, {}))
-        host.counted(Tally(number * SECOND, 1, 1))
+    host = RecentHost()
+    for number in range(guard_samples.MAX_SAMPLES + 100):
+        host.add_sample(HostSample("", number * SECOND, {}))
+        host.add_gain(CounterGain(number * SECOND, 1, 1))
 
-    now = (recent.SAMPLES + 100) * SECOND
-    assert (recent.SAMPLES, recent.TALLIES) == (len(host.samples(now, 1e9)), len(host.tallies(now, 1e9)))
-    assert (11, 11) == (len(host.samples(now - SECOND, 10.0)), len(host.tallies(now - SECOND, 10.0)))
+    now = (guard_samples.MAX_SAMPLES + 100) * SECOND
+    assert (guard_samples.MAX_SAMPLES, guard_samples.MAX_COUNTER_GAINS) == (
+        len(host.samples(now, 1e9)),
+        len(host.counter_gains(now, 1e9)),
+    )
+    assert (11, 11) == (len(host.samples(now - SECOND, 10.0)), len(host.counter_gains(now - SECOND, 10.0)))
 
 
 @pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
@@ -64,7 +69,7 @@ def test_the_host_is_sampled_as_often_as_looks_ask_for(interval: float, expected
     """
     Twelve samples a look, but not more than one a second, nor fewer than one in ten.
     """
-    assert expected == start.host_interval(policy(interval))
+    assert expected == config.host_interval(policy(interval))
 
 
 @pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
@@ -74,11 +79,11 @@ def test_a_long_stretch_is_kept_whole(interval: float) -> None:
     """
     over = 2 * 86400.0
 
-    assert over / start.host_interval(policy(interval, over=over)) <= recent.SAMPLES / 2
+    assert over / config.host_interval(policy(interval, over=over)) <= guard_samples.MAX_SAMPLES / 2
 
 
 def policy(interval: float, **more: float) -> Policy:
-    known = terms(guard("swap_growth", at_most=1e9, **more)).policy
+    known = context(guard("swap_growth", at_most=1e9, **more)).policy
     watch = known.watch.model_copy(update={"interval": interval})
     return known.model_copy(update={"watch": watch})
 
@@ -87,9 +92,9 @@ def test_nothing_is_compared_across_a_sleep() -> None:
     """
     After a sleep the samples begin a stretch of their own.
     """
-    host = Host()
-    host.sampled(HostSample("", SECOND, {}))
+    host = RecentHost()
+    host.add_sample(HostSample("", SECOND, {}))
     host.forget()
-    host.sampled(HostSample("", 2 * SECOND, {}))
+    host.add_sample(HostSample("", 2 * SECOND, {}))
 
     assert [1] == [one.segment for one in host.samples(3 * SECOND, 1e9)]

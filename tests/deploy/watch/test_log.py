@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.deploy.watch.journal import Journal, entries
+from gatekeeper.deploy.watch.log import Log, entries
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def journal(path: Path, limit: int = 10_000, state: dict[str, Any] | None = None) -> Journal:
-    return Journal(path, wall=lambda: NOW, state=lambda: state or {}, limit=limit)
+def journal(path: Path, limit: int = 10_000, state: dict[str, Any] | None = None) -> Log:
+    return Log(path, wall=lambda: NOW, state=lambda: state or {}, limit=limit)
 
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:
@@ -62,12 +62,14 @@ def test_a_full_journal_is_put_aside_with_its_state(tmp_path: Path) -> None:
 
 def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
     """
-    Where only the full file is there, it is what is read.
+    Where the full file was renamed and no new one begun, the next session goes on with the full one.
     """
     path = tmp_path / "watch.jsonl"
     with journal(path) as kept:
         kept.write("first")
-    path.rename(kept.aside)
+    path.rename(kept.previous)
+    with journal(path):
+        pass
 
     assert ["first"] == [entry["kind"] for entry in entries(path)]
 
