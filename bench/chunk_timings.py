@@ -27,7 +27,7 @@ from gatekeeper.backends.dialects.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.server import Server  # noqa: E402
 from gatekeeper.backends.server_backend import ServerBackend  # noqa: E402
 from gatekeeper.core.canary import parse  # noqa: E402
-from gatekeeper.core.interfaces import DecodeRequest, Sampling  # noqa: E402
+from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters  # noqa: E402
 from gatekeeper.core.records import setting  # noqa: E402
 from gatekeeper.core.subject import Subject  # noqa: E402
 from tools import write_gguf  # noqa: E402
@@ -81,7 +81,7 @@ def main() -> None:
         ratios, speeds = [], []
         with backend.start(PLAIN) as server:
             for number in range(-3, pairs):
-                ask = DecodeRequest(canaries[number % len(canaries)], PLAIN, Sampling())
+                ask = DecodeRequest(canaries[number % len(canaries)], PLAIN, SamplingParameters())
                 seen = {}
                 for told in draw.sample((True, False), 2):
                     asking.told = told

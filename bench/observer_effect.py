@@ -30,7 +30,7 @@ from gatekeeper.backends.http.chat import resolve
 from gatekeeper.backends.process import environment
 from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.subject import Subject
 
@@ -131,7 +131,7 @@ def asks(which: Setting, pairs: int, max_tokens: int) -> list[DecodeRequest]:
         DecodeRequest(
             Canary.model_validate({"id": f"pair-{number}", "messages": [message]}),
             which,
-            Sampling(temperature=1.5, seed=number, max_tokens=max_tokens),
+            SamplingParameters(temperature=1.5, seed=number, max_tokens=max_tokens),
         )
         for number in range(pairs)
     ]

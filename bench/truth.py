@@ -35,7 +35,7 @@ from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import DecodeRequest, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.slo import Slo
 
@@ -152,7 +152,7 @@ def truths(script: Mapping[str, Any]) -> dict[int, float]:
     """Return the true decode ratio of each draft length, the geometric mean over the canaries."""
     subject = ScriptedBackend(Script.model_validate(quiet(script)))
     resident = subject.start(setting(draft="heavy"))
-    sampling = Sampling(max_tokens=256)
+    sampling = SamplingParameters(max_tokens=256)
 
     def answers(**knobs: Any) -> list[Answer]:
         return [resident.answer(DecodeRequest(canary, setting(**knobs), sampling)) for canary in prompts()]

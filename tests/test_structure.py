@@ -13,7 +13,7 @@ import pytest
 
 import gatekeeper
 from gatekeeper.cli import main
-from gatekeeper.cli.options import Later
+from gatekeeper.cli.options import LazyCommand
 from gatekeeper.core import errors
 
 PACKAGE = Path(gatekeeper.__file__).parent
@@ -69,7 +69,7 @@ def test_a_command_that_is_imported_later_says_what_it_will() -> None:
     """
     What the list of commands says of one is the first sentence of its own help.
     """
-    later = [one for one in main.gatekeeper.commands.values() if isinstance(one, Later)]
+    later = [one for one in main.gatekeeper.commands.values() if isinstance(one, LazyCommand)]
 
     assert ["remote"] == [one.name for one in later]
     for one in later:

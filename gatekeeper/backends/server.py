@@ -12,7 +12,7 @@ from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Answer, Claims, Setting
 from gatekeeper.core.subject import Subject
 
@@ -128,7 +128,7 @@ class Server(RunningSystem):
 
 def shortest_request(setting: Setting) -> DecodeRequest:
     """Return the shortest request with *setting*."""
-    return DecodeRequest(_PING, setting, Sampling())
+    return DecodeRequest(_PING, setting, SamplingParameters())
 
 
 def _plain(answer: Answer) -> Answer:

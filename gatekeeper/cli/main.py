@@ -11,7 +11,7 @@ import click
 
 from gatekeeper.cli import deploy, setup
 from gatekeeper.cli import run as run_commands
-from gatekeeper.cli.options import Commands, Later
+from gatekeeper.cli.options import CommandGroup, LazyCommand
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 
 KEPT = "what was measured is kept; "
@@ -26,7 +26,7 @@ AFTER_INTERRUPT = {
 """What to do after Ctrl-C, by command; the others have nothing to keep."""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "-V",
     "--version",
@@ -50,7 +50,7 @@ def gatekeeper() -> None:
     """  # noqa: D301 (click reads the \b)
 
 
-REMOTE = Later(
+REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on another machine, over your own ssh, as if it were here."
 )
 for _command in (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE):

@@ -32,11 +32,11 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    from gatekeeper.core.inputs import written_at  # noqa: PLC0415
+    from gatekeeper.core.inputs import find_slo_file  # noqa: PLC0415
     from gatekeeper.core.slo import parse  # noqa: PLC0415
     from gatekeeper.report import github_annotations  # noqa: PLC0415
 
-    file, text = written_at(run_dir, slo)
+    file, text = find_slo_file(run_dir, slo)
     sys.stderr.write(github_annotations.render(verdict, parse(text, str(file)), text, str(file)))
 
 
@@ -53,7 +53,7 @@ def seconds(written: str | None, option: str, example: str = "7d") -> float | No
     return found
 
 
-class Later(click.Command):
+class LazyCommand(click.Command):
     """A command that is listed, and imported only when it is asked for: *source* is its module, and holds its name."""
 
     def __init__(self, name: str, source: str, says: str) -> None:
@@ -66,13 +66,13 @@ class Later(click.Command):
         return command
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """Answers a mistyped command with the nearest one, and shows of each the whole sentence."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name."""
         found = super().get_command(ctx, cmd_name)
-        return found.load() if isinstance(found, Later) else found
+        return found.load() if isinstance(found, LazyCommand) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, Commands, annotate, show
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, annotate, show
 from gatekeeper.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _bringing(command: Command) -> Command:
     return command
 
 
-@click.group(cls=Commands)
+@click.group(cls=CommandGroup)
 def remote() -> None:
     """Run a command on another machine, over your own ssh, as if it were here.
 

@@ -1,17 +1,17 @@
-"""The files a run is made from: the SLO, its canaries and its profile, as text, parsed, and with their digests."""
+"""The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.core import canary, run_directory, slo, toml_file
+from gatekeeper.core import canary, run_directory, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo
+from gatekeeper.core.slo import parse as parse_slo
 
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
@@ -19,7 +19,7 @@ PROFILE_NAME = "inputs/profile.toml"
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a person wrote, complete."""
+    """Every file that a person wrote for a run."""
 
     slo: Slo
     canaries: dict[str, tuple[Canary, ...]]
@@ -28,9 +28,9 @@ class Inputs:
     base: Path
     """The folder that paths in the SLO are relative to."""
     texts: dict[str, str]
-    """Every file's text, by its name in the run directory."""
+    """The text of every file, by its name in the run directory."""
     files: dict[str, File]
-    """What the manifest says of them: `slo`, `profile`, `workload NAME`."""
+    """What the manifest records of them, by `slo`, `profile`, `workload NAME`."""
 
 
 def read_text(path: Path, what: str) -> str:
@@ -50,11 +50,11 @@ def read_text(path: Path, what: str) -> str:
 def read(path: Path) -> Inputs:
     """Read an SLO file and everything it names."""
     text = read_text(path, "SLO file")
-    promised = slo.parse(text, str(path))
+    slo = parse_slo(text, str(path))
     base = path.parent
     texts, files = {SLO_NAME: text}, {"slo": File(name=path.name, sha256=sha256(text))}
     canaries = {}
-    for number, workload in enumerate(promised.workload):
+    for number, workload in enumerate(slo.workload):
         source = base / workload.canaries
         line = toml_file.line_of(text, ("workload", number, "canaries"))
         content = read_text(source, f"{path}: line {line}: workload[{number + 1}].canaries: canary file")
@@ -62,24 +62,24 @@ def read(path: Path) -> Inputs:
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
         files[f"workload {workload.name}"] = File(name=source.name, sha256=sha256(content), count=count)
-    source = find_profile(promised.soak.profile, base, path)
+    source = find_profile(slo.soak.profile, base, path)
     content = read_text(source, "soak profile")
     texts[PROFILE_NAME] = content
     files["profile"] = File(name=source.name, sha256=sha256(content))
     profile = toml_file.parse(content, str(source), Profile)
-    _known_workloads(profile, promised, source)
-    return Inputs(promised, canaries, profile, base, texts, files)
+    _check_mix(profile, slo, source)
+    return Inputs(slo, canaries, profile, base, texts, files)
 
 
-def written_at(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
-    """Return where a run's SLO file stands, and its text: the one named, the same in this checkout, or the copy."""
+def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
+    """Return path and text of a run's SLO file: *slo_path*, one of this checkout with the same text, or the copy."""
     if slo_path is not None:
         return slo_path, read_text(slo_path, "SLO file")
     copy = run_dir / SLO_NAME
     text = read_text(copy, "SLO file")
-    for here in (Path(), Path("slos")):
-        for path in sorted(here.glob("*.toml")):
-            with suppress(OSError):  # somebody else's file, and none of our business
+    for folder in (Path(), Path("slos")):
+        for path in sorted(folder.glob("*.toml")):
+            with suppress(OSError):  # a file that we cannot read is not the one
                 if path.read_text(encoding="utf-8", errors="replace") == text:
                     return path, text
     return copy, text
@@ -90,14 +90,15 @@ def canary_name(workload: str) -> str:
     return f"inputs/canaries-{workload}.jsonl"
 
 
-def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
-    idle = [one.name for one in promised.workload if profile.weight(one.name, one.tier) <= 0]
+def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
+    """Refuse a profile that leaves out a workload of the SLO, or names a tier that none of them has."""
+    idle = [one.name for one in slo.workload if profile.weight(one.name, one.tier) <= 0]
     if idle:
         raise InputError(
             f"{source}: mix gives a workload no weight: it would never be soaked",
             hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
         )
-    absent = sorted(set(profile.tiers) - {one.tier for one in promised.workload})
+    absent = sorted(set(profile.tiers) - {one.tier for one in slo.workload})
     if absent:
         raise InputError(
             f"{source}: mix names the tier {', '.join(absent)}, and no workload of the SLO is of it",
@@ -105,7 +106,7 @@ def _known_workloads(profile: Profile, promised: Slo, source: Path) -> None:
         )
 
 
-def shipped(folder: str) -> Path:
+def shipped_folder(folder: str) -> Path:
     """Return a folder of data shipped with gatekeeper: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "data" / folder
@@ -116,7 +117,7 @@ def find_profile(name: str, base: Path, slo_path: Path) -> Path:
     """Return the file of profile *name*: a path relative to the SLO, a project's own, or a shipped one."""
     if name.endswith(".toml"):
         return base / name
-    places = [base / "profiles", base.parent / "soak" / "profiles", shipped("soak/profiles")]
+    places = [base / "profiles", base.parent / "soak" / "profiles", shipped_folder("soak/profiles")]
     for place in places:
         if (place / f"{name}.toml").is_file():
             return place / f"{name}.toml"
@@ -124,30 +125,10 @@ def find_profile(name: str, base: Path, slo_path: Path) -> Path:
     raise InputError(f"{slo_path}: soak.profile: no profile '{name}'", hint=did_you_mean(name, known))
 
 
-def stored(texts: dict[str, str], manifest: Manifest, base: Path) -> tuple[Inputs, list[str]]:
-    """Rebuild the inputs from a run directory's copies; also say which are not what was frozen."""
-    promised = slo.parse(texts[SLO_NAME], SLO_NAME)
-    canaries: dict[str, tuple[Canary, ...]] = {}
-    broken = []
-    expected = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
-    for workload in promised.workload:
-        name = canary_name(workload.name)
-        canaries[workload.name] = canary.parse(texts[name], name)[: workload.first]
-        if workload.name in manifest.canaries:
-            expected[name] = manifest.canaries[workload.name]
-    for name, text in texts.items():
-        if name not in expected or sha256(text) != expected[name].sha256:
-            broken.append(f"{name} is not what was frozen")
-    profile = toml_file.parse(texts[PROFILE_NAME], PROFILE_NAME, Profile)
-    files: dict[str, Any] = {"slo": manifest.slo, "profile": manifest.profile}
-    files |= {f"workload {name}": file for name, file in manifest.canaries.items()}
-    return Inputs(promised, canaries, profile, base, texts, files), broken
-
-
 def load_manifest(content: bytes) -> Manifest:
     """Parse manifest.json; a newer or a damaged one is an InputError."""
     try:
-        return Manifest.model_validate(run_directory.document(content, "manifest.json"))
+        return Manifest.model_validate(run_directory.parse_json(content, "manifest.json"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -157,7 +138,20 @@ def load_manifest(content: bytes) -> Manifest:
 
 
 def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
-    """Read the inputs a run directory keeps."""
+    """Read the copies that a run directory keeps; also say which are not what the manifest froze."""
     names = [SLO_NAME, PROFILE_NAME, *(canary_name(name) for name in manifest.canaries)]
     texts = {name: directory.text(name) for name in names}
-    return stored(texts, manifest, directory.path / "inputs")
+    slo = parse_slo(texts[SLO_NAME], SLO_NAME)
+    frozen = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
+    canaries = {}
+    for workload in slo.workload:
+        name = canary_name(workload.name)
+        canaries[workload.name] = canary.parse(texts[name], name)[: workload.first]
+        frozen[name] = manifest.canaries[workload.name]
+    changed = [name for name, text in texts.items() if name not in frozen or sha256(text) != frozen[name].sha256]
+    profile = toml_file.parse(texts[PROFILE_NAME], PROFILE_NAME, Profile)
+    files = {"slo": manifest.slo, "profile": manifest.profile}
+    files |= {f"workload {name}": file for name, file in manifest.canaries.items()}
+    return Inputs(slo, canaries, profile, directory.path / "inputs", texts, files), [
+        f"{name} is not what was frozen" for name in changed
+    ]

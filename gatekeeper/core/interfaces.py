@@ -11,7 +11,7 @@ from gatekeeper.core.records import Answer, Event, Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingParameters:
     """How tokens are drawn. A seed is sent only where it changes nothing but the draw."""
 
     temperature: float = 0.0
@@ -31,7 +31,7 @@ class DecodeRequest:
     canary: Canary
     setting: Setting
     """With draft None: plain decoding."""
-    sampling: Sampling
+    sampling: SamplingParameters
 
     @property
     def draft(self) -> str | None:

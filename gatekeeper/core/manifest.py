@@ -101,9 +101,9 @@ def seed_of(manifest_sha256: str) -> int:
     return int(manifest_sha256[:15], 16)
 
 
-PASSING = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
+VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
 """Facts of a host that no two runs share, even on one machine."""
-CHECKED = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
+COMPARED_PARTS = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
 
 
 def differences(mine: Manifest, other: Manifest) -> list[str]:
@@ -113,10 +113,10 @@ def differences(mine: Manifest, other: Manifest) -> list[str]:
     """
     before, after = _parts(mine), _parts(other)
     found = []
-    for part in CHECKED:
+    for part in COMPARED_PARTS:
         if isinstance(before[part], dict) and isinstance(after[part], dict):
             keys = sorted(key for key in {*before[part], *after[part]} if before[part].get(key) != after[part].get(key))
-            found += [f"{part}.{key}" for key in keys if not (part == "host" and key in PASSING)]
+            found += [f"{part}.{key}" for key in keys if not (part == "host" and key in VOLATILE_FACTS)]
         elif before[part] != after[part]:
             found.append(part)
     return found

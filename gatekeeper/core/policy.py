@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, ValidationInfo, field_validator, mode
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
 from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import Bounded, Chosen, Rung
+from gatekeeper.core.slo import ChosenKnobs, MetricBound, Step
 from gatekeeper.core.subject import InputTable
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import UNITS_OF, Seconds
@@ -45,7 +45,7 @@ WATCHED: dict[str, Metric] = {
 """The metrics a guard may name."""
 
 
-class Figure(InputTable):
+class MeasuredValue(InputTable):
     """A figure as the soak measured it, with its bounds at the SLO's confidence."""
 
     center: float
@@ -54,21 +54,21 @@ class Figure(InputTable):
     n: int = Field(ge=0)
 
 
-class Measured(InputTable):
+class MeasuredRoute(InputTable):
     """What the soak measured of a route: the reference where production has no plain decoding to compare with."""
 
-    throughput_ratio: Figure | None = None
-    decode_throughput: Figure | None = None
-    acceptance_rate: Figure | None = None
-    canary_pass_rate: Figure | None = None
-    json_pass_rate: Figure | None = None
-    tool_call_pass_rate: Figure | None = None
+    throughput_ratio: MeasuredValue | None = None
+    decode_throughput: MeasuredValue | None = None
+    acceptance_rate: MeasuredValue | None = None
+    canary_pass_rate: MeasuredValue | None = None
+    json_pass_rate: MeasuredValue | None = None
+    tool_call_pass_rate: MeasuredValue | None = None
 
 
-class Lower(Chosen):
+class LadderStep(ChosenKnobs):
     """One rung below the certified setting."""
 
-    rung: Rung
+    rung: Step
 
 
 class Route(InputTable):
@@ -77,10 +77,10 @@ class Route(InputTable):
     workload: str = Field(min_length=1)
     speculation: bool
     because: str = ""
-    setting: Chosen = Chosen()
+    setting: ChosenKnobs = ChosenKnobs()
     warm_up: bool = False
-    ladder: tuple[Lower, ...] = Field(default=(), description="rungs below the setting; plain decoding ends them")
-    measured: Measured = Measured()
+    ladder: tuple[LadderStep, ...] = Field(default=(), description="rungs below the setting; plain decoding ends them")
+    measured: MeasuredRoute = MeasuredRoute()
 
     @model_validator(mode="after")
     def _drafts(self) -> "Route":
@@ -91,14 +91,14 @@ class Route(InputTable):
         return self
 
     @property
-    def rungs(self) -> tuple[Setting, ...]:
+    def steps(self) -> tuple[Setting, ...]:
         """Return the settings from the certified one down; the last one is plain decoding."""
         if not self.speculation:
             return (_plain(),)
-        return (*(_turned(one) for one in (self.setting, *self.ladder)), _plain())
+        return (*(_setting_of(one) for one in (self.setting, *self.ladder)), _plain())
 
 
-class Guard(Bounded):
+class Guard(MetricBound):
     """One bound to watch while a route speculates: crossed for so long, the route goes down a rung."""
 
     for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be seen crossed")
@@ -224,13 +224,13 @@ class Policy(InputTable):
         return now >= self.expires
 
     @property
-    def life(self) -> float:
+    def lifetime(self) -> float:
         """Return the seconds it holds for."""
         return max(0.0, (self.expires - self.issued).total_seconds())
 
 
-def _turned(knobs: Chosen) -> Setting:
-    written = knobs.model_dump(include=set(Chosen.model_fields), exclude_none=True)
+def _setting_of(knobs: ChosenKnobs) -> Setting:
+    written = knobs.model_dump(include=set(ChosenKnobs.model_fields), exclude_none=True)
     return tuple(sorted(written.items()))
 
 

@@ -15,7 +15,7 @@ from gatekeeper.core.units import parse as parse_quantity
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
 
-Rung = Literal["shrink-draft", "lighter-draft", "autoregressive"]
+Step = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
 
 CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
@@ -24,7 +24,7 @@ CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs swept in both arms and reported, never chosen."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that are the draft's length, for the step `shrink-draft`."""
-TIER = "tier:"
+TIER_PREFIX = "tier:"
 """Begins a name of the mix that stands for every workload of a tier."""
 
 
@@ -62,7 +62,7 @@ class Workload(InputTable):
     speculation: Literal["required", "optional"] = "required"
 
 
-class Chosen(InputTable):
+class ChosenKnobs(InputTable):
     """One value of each knob the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
@@ -73,7 +73,7 @@ class Chosen(InputTable):
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
 
 
-class Knobs(Chosen):
+class Knobs(ChosenKnobs):
     """One value of each knob."""
 
     temperature: float | None = Field(default=None, ge=0)
@@ -156,11 +156,11 @@ class Soak(InputTable):
 class Fallback(InputTable):
     """Where a workload steps when a promise breaks."""
 
-    ladder: tuple[Rung, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
+    ladder: tuple[Step, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
 
     @field_validator("ladder")
     @classmethod
-    def _each_once(cls, ladder: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    def _each_once(cls, ladder: tuple[Step, ...]) -> tuple[Step, ...]:
         if len(set(ladder)) != len(ladder):
             raise ValueError("each rung once")
         if "autoregressive" in ladder and ladder[-1] != "autoregressive":
@@ -194,7 +194,7 @@ class Telemetry(InputTable):
         return self
 
 
-class Bounded(InputTable):
+class MetricBound(InputTable):
     """What holds one metric of some workloads, or of all, to one bound: a promise, or a guard."""
 
     metric: str
@@ -218,7 +218,7 @@ class Bounded(InputTable):
         return not self.workloads or workload in self.workloads
 
 
-class Objective(Bounded):
+class Objective(MetricBound):
     """One promise: a metric, one bound, and why it was made."""
 
     when: Literal["speculating", "always"] | None = None
@@ -353,12 +353,12 @@ class Profile(InputTable):
 
     def weight(self, workload: str, tier: str) -> float:
         """Return the weight of a workload in the mix: its own, or else its tier's, or else the rest's."""
-        return self.mix.get(workload, self.mix.get(f"{TIER}{tier}", self.mix.get("*", 0.0)))
+        return self.mix.get(workload, self.mix.get(f"{TIER_PREFIX}{tier}", self.mix.get("*", 0.0)))
 
     @property
     def tiers(self) -> tuple[str, ...]:
         """Return the tiers that the mix names."""
-        return tuple(name.removeprefix(TIER) for name in self.mix if name.startswith(TIER))
+        return tuple(name.removeprefix(TIER_PREFIX) for name in self.mix if name.startswith(TIER_PREFIX))
 
 
 def parse(text: str, name: str) -> Slo:

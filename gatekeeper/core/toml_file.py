@@ -25,21 +25,21 @@ def parse(text: str, name: str, model: type[Model]) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        first, *others = (complaint(text, name, model, one) for one in error.errors())
+        first, *others = (describe_error(text, name, model, one) for one in error.errors())
         message, hint = first
         more = "".join(f"\n{other}" for other, _ in others[:4])
         raise InputError(message + more, hint=hint) from error
 
 
-def complaint(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
+def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     """Turn one pydantic error into a message with its line, and a hint."""
     loc, kind, said = error["loc"], error["type"], error["msg"]
     path = [part for part in loc if not (isinstance(part, str) and ("[" in part or part.startswith("function-")))]
-    key = dotted(path)
+    key = key_path(path)
     where = f"{name}: line {line_of(text, path)}: {key}" if path else name
     said = said.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "extra_forbidden":
-        return f"{where}: unknown key", did_you_mean(str(path[-1]), keys_at(model, path[:-1]))
+        return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed_keys(model, path[:-1]))
     if kind == "missing":
         return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", f"add `{path[-1]} = …`"
     if "\n" in said:
@@ -48,7 +48,7 @@ def complaint(text: str, name: str, model: type[BaseModel], error: ErrorDetails)
     return f"{where}: {said[:1].lower()}{said[1:]}", ""
 
 
-def dotted(path: Path) -> str:
+def key_path(path: Path) -> str:
     """Name a place as people do: `objective[3].metric`, counting from 1."""
     out = ""
     for part in path:
@@ -56,7 +56,7 @@ def dotted(path: Path) -> str:
     return out
 
 
-def keys_at(model: type[BaseModel], path: Path) -> list[str]:
+def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys allowed at *path* of *model*."""
     here: object = model
     named = False  # the next part is a name that people chose: the key of a table of tables

@@ -48,18 +48,18 @@ def parse(written: object, units: dict[str, float]) -> float:
     return value
 
 
-def _door(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
+def _quantity(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
     names = "|".join(re.escape(unit) for unit in sorted(units, key=len, reverse=True))
     pattern = rf"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*({names})?\s*$"
     schema = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}
     return BeforeValidator(lambda written: parse(written, units)), WithJsonSchema(schema)
 
 
-Seconds = Annotated[float, *_door(SECONDS)]
-Bytes = Annotated[float, *_door(BYTES)]
-ByteRate = Annotated[float, *_door(BYTE_RATES)]
-EventRate = Annotated[float, *_door(EVENT_RATES)]
-Quantity = Annotated[float, *_door(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
+Seconds = Annotated[float, *_quantity(SECONDS)]
+Bytes = Annotated[float, *_quantity(BYTES)]
+ByteRate = Annotated[float, *_quantity(BYTE_RATES)]
+EventRate = Annotated[float, *_quantity(EVENT_RATES)]
+Quantity = Annotated[float, *_quantity(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
 
 
 def show_seconds(seconds: float) -> str:

@@ -117,7 +117,7 @@ def _read(path: Path) -> _Past:
     trouble, verdict = None, {}
     try:
         verify.check_sums(directory)
-        verdict = run_directory.document(directory.read("verdict.json"), "verdict.json")
+        verdict = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
     except NoProofError as error:
         trouble = error.message
     run = _Past(path, manifest, slo, verdict, trouble, _footprint(path))
@@ -127,7 +127,7 @@ def _read(path: Path) -> _Past:
 
 def _footprint(path: Path) -> float | None:
     """Return the subject's largest memory in any soak; None where it was not seen."""
-    samples = run_directory.load(path / "host.jsonl", run_directory.SAMPLES).records
+    samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
     seen = [one.values["subject_footprint"] for one in samples if one.phase and "subject_footprint" in one.values]
     return max((float(one.value) for one in seen if one.status == "ok" and one.value is not None), default=None)
 

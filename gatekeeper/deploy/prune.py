@@ -189,7 +189,7 @@ def _entry(path: Path) -> _Entry:
         if isinstance(error, NoProofError):
             raise
         raise verify.unreadable(error) from error
-    verdict = _verdict(directory) if directory.is_sealed() else {"outcome": "unfinished"}
+    verdict = _verdict(directory) if directory.is_finished() else {"outcome": "unfinished"}
     outcome = str(verdict.get("outcome", "damaged"))
     stored = StoredRun(
         run=path.name,
@@ -197,7 +197,7 @@ def _entry(path: Path) -> _Entry:
         subject=_subject(manifest, slo),
         at=at,
         until=_until(directory, at, slo),
-        sealed=directory.is_sealed(),
+        sealed=directory.is_finished(),
         passed=verdict.get("exit_code") == ExitCode.OK,
         promoted=outcome == "promoted",
     )
@@ -223,7 +223,7 @@ def _subject(manifest: Manifest, slo: Slo) -> str:
 def _verdict(directory: run_directory.RunDirectory) -> dict[str, Any]:
     # What it says is believed here, for it saves a run and can not admit one.
     try:
-        return run_directory.document(directory.read("verdict.json"), "verdict.json")
+        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
     except GatekeeperError:
         return {}
 
@@ -233,7 +233,7 @@ def _until(directory: run_directory.RunDirectory, at: datetime, slo: Slo) -> dat
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):
         times.append(_instant(str(tomllib.loads(directory.read(POLICY).decode())["issued"])))
-    events = run_directory.load(directory.path / "events.jsonl", run_directory.EVENTS).records
+    events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
     with suppress(ValueError):
         times += [_instant(event.at) for event in events[-1:]]
     try:
@@ -279,10 +279,10 @@ def _forget(path: Path) -> None:
 def _foreign(path: Path) -> list[str]:
     """Name the files that gatekeeper has not written."""
     names = [str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or not one.is_dir()]
-    listed = path / run_directory.SUMS
+    listed = path / run_directory.CHECKSUMS
     if listed.is_file():
         known = {line.partition("  ")[2] for line in listed.read_text(errors="replace").splitlines()}
-        return sorted(name for name in names if name not in known | {run_directory.SUMS, LOCK})
+        return sorted(name for name in names if name not in known | {run_directory.CHECKSUMS, LOCK})
     return sorted(name for name in names if name != LOCK and not _recorded(Path(name)))
 
 

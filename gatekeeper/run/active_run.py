@@ -36,7 +36,7 @@ class ActiveRun:
         self.observers = observers
         self.open = ExitStack()
         """Closes what is opened on the way."""
-        self.events = directory.events()
+        self.events = directory.writer("events.jsonl", run_directory.EVENTS)
         self.open.callback(self.events.close)
         self.observe = EventRecorder(self.events, self.backend.clock, observers)
         self.segment = 1 + max((one.detail.get("segment", 0) for one in self.events.records), default=-1)
@@ -82,7 +82,7 @@ class ActiveRun:
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
         """Sample the host, and what *client* runs on it, for as long as the context is open."""
-        samples = self.directory.samples()
+        samples = self.directory.writer("host.jsonl", run_directory.SAMPLES)
         self.open.callback(samples.close)
 
         def keep(sample: HostSample) -> None:

@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, partings_of
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation
-from gatekeeper.core.run_directory import Appender, Kind
+from gatekeeper.core.run_directory import ANSWERS, TIES, Kind, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import SoakTask
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
@@ -18,27 +18,29 @@ from gatekeeper.run.stages.warm_cache import warm
 
 
 def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
-    """Do what is still missing after the soak of *soak_plan*; nothing here is timed, and a finished file stays as it is."""
+    """Do what is missing after the soak of *soak_plan*; nothing here is timed, and a finished file stays as it is."""
     task, backend = run.task(soak_plan), run.backend
     if partings := partings_of(case, soak_plan):
-        with _pass(run, run.directory.ties(soak_plan.ties), "near-ties", soak_plan) as ties:
+        with _pass(run, run.directory.writer(soak_plan.ties, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None
                 before = tuple(ties.records)
                 read_ties(task, partings, client, backend.clock, before=before, record=ties, observe=run.observe)
     if names := warm_cache_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.answers(soak_plan.warm), "warm cache", soak_plan) as file:
+        with _pass(run, run.directory.writer(soak_plan.warm, ANSWERS), "warm cache", soak_plan) as file:
             if file is not None:
                 part = _part(task, names, file)
                 warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
     if names := first_token_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.answers(soak_plan.draws), "distribution", soak_plan) as file:
+        with _pass(run, run.directory.writer(soak_plan.draws, ANSWERS), "distribution", soak_plan) as file:
             if file is not None:
                 sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
 
 
 @contextmanager
-def _pass(run: ActiveRun, file: Appender[Kind], stage: str, soak_plan: SoakPlan) -> Iterator[Appender[Kind] | None]:
+def _pass(
+    run: ActiveRun, file: RecordWriter[Kind], stage: str, soak_plan: SoakPlan
+) -> Iterator[RecordWriter[Kind] | None]:
     """Yield the file of a pass, None if it is finished; finish it where the pass went through."""
     with closing(file):
         if file.finished:
@@ -49,6 +51,6 @@ def _pass(run: ActiveRun, file: Appender[Kind], stage: str, soak_plan: SoakPlan)
         file.finish()
 
 
-def _part(task: SoakTask, names: tuple[str, ...], file: Appender[Generation]) -> SoakTask:
+def _part(task: SoakTask, names: tuple[str, ...], file: RecordWriter[Generation]) -> SoakTask:
     """Return the task of some of its workloads, with what was recorded of it already."""
     return replace(task, settings={name: task.settings[name] for name in names}, before=tuple(file.records))

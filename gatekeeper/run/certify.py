@@ -57,7 +57,7 @@ class Finished:
 
 def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
     """Run the whole job into *out*, or continue the run that lies there."""
-    if resume and out is not None and run_directory.RunDirectory(out).is_sealed():
+    if resume and out is not None and run_directory.RunDirectory(out).is_finished():
         verdict = judge(out)
         return Finished(verdict, verdict_json.render(verdict), out, (out / POLICY).is_file())
     with ExitStack() as stack:
@@ -173,7 +173,7 @@ def _measure(run: ActiveRun) -> None:
 
 def _sweep(run: ActiveRun, client: Client) -> None:
     plan = run.prepared.plan
-    files = {trial.name: run.directory.answers(trial.file) for trial in plan.trials}
+    files = {trial.name: run.directory.writer(trial.file, run_directory.ANSWERS) for trial in plan.trials}
     for file in files.values():
         run.open.callback(file.close)
     if all(file.finished for file in files.values()):
@@ -190,7 +190,7 @@ def _sweep(run: ActiveRun, client: Client) -> None:
 
 
 def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
-    file = run.directory.answers(soak_plan.file)
+    file = run.directory.writer(soak_plan.file, run_directory.ANSWERS)
     run.open.callback(file.close)
     if file.finished:
         return
@@ -257,7 +257,7 @@ def _publish(run: ActiveRun) -> Finished:
         policy=directory.read(POLICY).decode() if wrote else None,
     )
     directory.write("report.html", page.render(shown))
-    directory.seal()
+    directory.write_checksums()
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
     return Finished(verdict, text, directory.path, wrote, run.telemetry.trouble)

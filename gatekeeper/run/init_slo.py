@@ -181,7 +181,7 @@ class _SloWriter:
             Proposed(
                 path=str(self.output),
                 name=re.sub(r"[^A-Za-z0-9_.-]+", "-", self.output.stem).strip("-._") or "this-host",
-                schema=self._reference(inputs.shipped("slos") / "slo.schema.json"),
+                schema=self._reference(inputs.shipped_folder("slos") / "slo.schema.json"),
                 version=__version__,
                 host=_host(self.facts),
                 backend=pair.backend,
@@ -216,13 +216,13 @@ class _SloWriter:
         return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.shelf}"
 
     def _asked(self, one: Asked) -> Asked:
-        path = self._reference(inputs.shipped("canaries") / one.canaries)
+        path = self._reference(inputs.shipped_folder("canaries") / one.canaries)
         return Asked(one.name, one.tier, path, one.note, one.quality)
 
     def _reference(self, path: Path) -> str:
         """Write *path* relative to the file within one checkout, where both move together; else as it is."""
         base = self.output.parent.resolve()
-        together = base.is_relative_to(inputs.shipped("slos").parent.resolve())
+        together = base.is_relative_to(inputs.shipped_folder("slos").parent.resolve())
         return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else str(path.resolve())
 
 
@@ -287,7 +287,9 @@ def _named(pair: ModelPair) -> _PairNames:
 def _to_fetch(writer: _SloWriter, missing: Mapping[str, str], memory: float | None) -> _Chosen:
     """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
     # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
-    shipped = [slo.parse((inputs.shipped("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES]
+    shipped = [
+        slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES
+    ]
     limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
     fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
     named = _PairNames(fitting.subject.backend, fitting.subject.target, fitting.subject.drafts)

@@ -17,7 +17,7 @@ from gatekeeper.core.errors import InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.records import Event, Setting
-from gatekeeper.core.run_directory import RESTORE
+from gatekeeper.core.run_directory import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.run.stages.promote import POLICY
@@ -26,7 +26,7 @@ from gatekeeper.run.stages.promote import POLICY
 def fixed_in(directory: run_directory.RunDirectory) -> Setting | None:
     """Return the setting that was soaked without a sweep, if that is what the run is."""
     path = directory.path / "plan.json"
-    fixed = run_directory.document(path.read_bytes(), "plan.json").get("fixed") if path.is_file() else None
+    fixed = run_directory.parse_json(path.read_bytes(), "plan.json").get("fixed") if path.is_file() else None
     return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
 
 
@@ -41,17 +41,20 @@ def load_case(
     plan = frozen_plan(given.slo, given.canaries, manifest, sha256(text), fixed_in(directory))
 
     def recorded(name: str) -> Recorded:
-        loaded = run_directory.load(directory.path / name, run_directory.ANSWERS)
+        loaded = run_directory.read_records(directory.path / name, run_directory.ANSWERS)
         return Recorded(loaded.records, loaded.trouble)
 
     soaks = {path.stem: recorded(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
     if live:
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
-    read = {name: run_directory.load(directory.path / file_after("ties", name), run_directory.TIES) for name in soaks}
+    read = {
+        name: run_directory.read_records(directory.path / file_after("ties", name), run_directory.TIES)
+        for name in soaks
+    }
     warm = {name: recorded(file_after("warm", name)) for name in soaks}
     draws = {name: recorded(file_after("draws", name)) for name in soaks}
-    samples = run_directory.load(directory.path / "host.jsonl", run_directory.SAMPLES)
-    events = run_directory.load(directory.path / "events.jsonl", run_directory.EVENTS)
+    samples = run_directory.read_records(directory.path / "host.jsonl", run_directory.SAMPLES)
+    events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS)
     return Case(
         slo=given.slo,
         canaries=given.canaries,
@@ -135,7 +138,7 @@ def picture(path: Path) -> PageData:
 
 def _stored(
     directory: run_directory.RunDirectory, slo_path: Path | None = None
-) -> tuple[Case, Manifest, run_directory.Loaded[Event]]:
+) -> tuple[Case, Manifest, run_directory.StoredRecords[Event]]:
     """Read a stored run as a case, with everything that is wrong with it among its doubts."""
     path = directory.path
     with _damage_is_no_proof(path):
@@ -146,13 +149,13 @@ def _stored(
         given = _with_promises_of(given, inputs.read(slo_path), slo_path)
     with _damage_is_no_proof(path):
         case = load_case(directory, given, manifest, text)
-    events = run_directory.load(path / "events.jsonl", run_directory.EVENTS)
+    events = run_directory.read_records(path / "events.jsonl", run_directory.EVENTS)
     if events.trouble is not None:
         broken.append(f"events.jsonl: {events.trouble}")
     if not (path / "plan.json").is_file():
         broken.append("plan.json: missing")
-    seals = directory.broken_seals(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
-    broken += [f"{name} is not what {run_directory.SUMS} says" for name in seals]
+    seals = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
+    broken += [f"{name} is not what {run_directory.CHECKSUMS} says" for name in seals]
     return replace(case, doubts=(*case.doubts, *dict.fromkeys(broken))), manifest, events
 
 
@@ -163,7 +166,7 @@ def _concluded(case: Case, path: Path) -> Verdict:
     except (ValueError, LookupError) as error:
         if not case.doubts:
             raise
-        raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE) from error
+        raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE_HINT) from error
 
 
 @contextmanager
@@ -175,9 +178,9 @@ def _damage_is_no_proof(path: Path) -> Iterator[None]:
         if not run_directory.is_run(path):
             raise
         said = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
-        newer = isinstance(error, InputError) and error.hint == run_directory.UPDATE
+        newer = isinstance(error, InputError) and error.hint == run_directory.UPDATE_HINT
         raise NoProofError(
-            Reason.UNREADABLE, f"{path}: {said}", hint=run_directory.UPDATE if newer else RESTORE
+            Reason.UNREADABLE, f"{path}: {said}", hint=run_directory.UPDATE_HINT if newer else RESTORE_HINT
         ) from error
 
 

@@ -80,7 +80,8 @@ def probe_pair(
     again: str,
 ) -> dict[str, Any]:
     """Probe a target and its draft without an SLO file."""
-    files = [canaries] if canaries is not None else [inputs.shipped("canaries") / f"{name}.jsonl" for name in CANARIES]
+    shipped = inputs.shipped_folder("canaries")
+    files = [canaries] if canaries is not None else [shipped / f"{name}.jsonl" for name in CANARIES]
     slo = {
         "schema": 1,
         "name": "probe",
@@ -126,8 +127,9 @@ class _Probe:
     ) -> None:
         self._prepared, self._seconds = prepared, seconds
         self._slo, self._backend, self._canaries = prepared.inputs.slo, prepared.backend, prepared.inputs.canaries
-        self._files = {trial.name: directory.answers(trial.file) for trial in prepared.plan.trials}
-        self._events = directory.events()
+        trials = prepared.plan.trials
+        self._files = {trial.name: directory.writer(trial.file, run_directory.ANSWERS) for trial in trials}
+        self._events = directory.writer("events.jsonl", run_directory.EVENTS)
         self._observe = EventRecorder(self._events, self._backend.clock, observers)
         self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
         self._found: dict[str, quick_probe.ProbeResult] = {}

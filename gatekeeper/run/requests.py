@@ -10,7 +10,7 @@ from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, Sampling
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
@@ -31,7 +31,7 @@ class Request:
     canary: Canary
     arm: str
     setting: Setting
-    sampling: Sampling
+    sampling: SamplingParameters
     role: Role
     repeat: int = 0
     pair: str = ""

@@ -22,7 +22,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.records import Event
-from gatekeeper.core.run_directory import RESTORE
+from gatekeeper.core.run_directory import RESTORE_HINT
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, verdict_json
@@ -127,50 +127,51 @@ class Papers:
 
 def check_sums(directory: run_directory.RunDirectory) -> int:
     """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
-    if not directory.is_sealed():
+    if not directory.is_finished():
         raise NoProofError(
             Reason.UNFINISHED,
-            f"it has not ended: there is no {run_directory.SUMS}",
+            f"it has not ended: there is no {run_directory.CHECKSUMS}",
             hint="wait for it, or go on with it: gatekeeper certify {slo} --resume --out {run}",
         )
     listed = {
-        line.partition("  ")[2] for line in directory.read(run_directory.SUMS).decode(errors="replace").splitlines()
+        line.partition("  ")[2]
+        for line in directory.read(run_directory.CHECKSUMS).decode(errors="replace").splitlines()
     }
-    broken = directory.broken_seals(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
+    broken = directory.changed_files(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
     if broken:
         said = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
-        raise NoProofError(Reason.TAMPERED, f"not what {run_directory.SUMS} says: {said}", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"not what {run_directory.CHECKSUMS} says: {said}", hint=RESTORE_HINT)
     return len(listed)
 
 
 def judge_again(directory: run_directory.RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
-        stored = run_directory.document(directory.read("verdict.json"), "verdict.json")
+        stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
         frozen = promises.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = load.judge(directory.path)
-        events = run_directory.load(directory.path / "events.jsonl", run_directory.EVENTS).records
+        events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
     except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
         raise unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
     mine = verdict.document()
     if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
-        raise NoProofError(Reason.TAMPERED, "verdict.json is not what the records give", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, "verdict.json is not what the records give", hint=RESTORE_HINT)
     if _gist(mine) != _gist(stored):
         was = f"'{stored.get('outcome')}'"
         raise NoProofError(
             Reason.TAMPERED if exact else Reason.UNPROVEN,
             f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
-            hint=RESTORE,
+            hint=RESTORE_HINT,
         )
     return VerifiedRun(directory, manifest, frozen, verdict, exact, events)
 
 
 def unreadable(error: Exception) -> NoProofError:
     """Return the refusal of a run that this gatekeeper can not read."""
-    message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE)
-    return NoProofError(Reason.UNREADABLE, f"can not be read: {message}", hint=hint or RESTORE)
+    message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE_HINT)
+    return NoProofError(Reason.UNREADABLE, f"can not be read: {message}", hint=hint or RESTORE_HINT)
 
 
 def _gist(document: Mapping[str, Any]) -> Any:
@@ -200,13 +201,15 @@ def check_papers(run: VerifiedRun) -> Papers:
         certified = json.loads(written)
         said = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise NoProofError(Reason.TAMPERED, f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE) from error
+        raise NoProofError(
+            Reason.TAMPERED, f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE_HINT
+        ) from error
     if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
-        raise NoProofError(Reason.TAMPERED, f"{POLICY} is not what the verdict gives", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{POLICY} is not what the verdict gives", hint=RESTORE_HINT)
     if said[0] != own["subject"]:
-        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is about something else than this run", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is about something else than this run", hint=RESTORE_HINT)
     if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
-        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE_HINT)
     return Papers(stored, sha256(text), issued.astimezone(UTC), written)
 
 
@@ -251,10 +254,12 @@ def read_manifest(directory: run_directory.RunDirectory) -> Manifest:
 
 def check_inputs(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
     """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
-    if directory.broken_seals(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
-        raise NoProofError(Reason.TAMPERED, f"its manifest or SLO is not what {run_directory.SUMS} says", hint=RESTORE)
+    if directory.changed_files(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
+        raise NoProofError(
+            Reason.TAMPERED, f"its manifest or SLO is not what {run_directory.CHECKSUMS} says", hint=RESTORE_HINT
+        )
     if sha256(slo_text) != manifest.slo.sha256:
-        raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE)
+        raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE_HINT)
 
 
 def sign(path: Path, key: Path) -> dict[str, Any]:
@@ -265,7 +270,7 @@ def sign(path: Path, key: Path) -> dict[str, Any]:
         run = judge_again(directory, read_manifest(directory))
         admission.proven(run.verdict)
         directory.write(SIGNATURE, make_signature(check_papers(run).certificate, key))
-        directory.seal()
+        directory.write_checksums()
     except NoProofError as error:
         raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
     finally:

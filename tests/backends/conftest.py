@@ -13,7 +13,7 @@ import pytest
 import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary, parse
-from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, Sampling
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import setting
 from gatekeeper.core.subject import Subject
 
@@ -94,4 +94,4 @@ def canary(workload: str) -> Canary:
 def ask(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> DecodeRequest:
     """Return an ask of that canary in the setting *which*, its own limit left out."""
     unlimited = canary(workload).model_copy(update={"max_tokens": None})
-    return DecodeRequest(unlimited, which, Sampling(max_tokens=max_tokens, **sampling))
+    return DecodeRequest(unlimited, which, SamplingParameters(max_tokens=max_tokens, **sampling))

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import DecodeRequest, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, PLAIN, Arena, ask, canary
@@ -122,8 +122,8 @@ def test_the_limit_holds(one: Arena, which: Any) -> None:
 
     answers = [
         subject.answer(ask("prose", which, max_tokens=7)),
-        subject.answer(DecodeRequest(own_limit, which, Sampling(max_tokens=7))),
-        subject.answer(DecodeRequest(own_limit, limited, Sampling(max_tokens=7))),
+        subject.answer(DecodeRequest(own_limit, which, SamplingParameters(max_tokens=7))),
+        subject.answer(DecodeRequest(own_limit, limited, SamplingParameters(max_tokens=7))),
     ]
 
     lengths = [(7, "length"), (5, "length"), (3, "length")]

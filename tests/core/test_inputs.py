@@ -8,6 +8,7 @@ import pytest
 from gatekeeper.core import inputs
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.run_directory import RunDirectory
 
 SLO = """\
 schema = 1
@@ -150,15 +151,23 @@ def frozen(given: inputs.Inputs) -> Manifest:
     )
 
 
+def stored(folder: Path, texts: dict[str, str]) -> RunDirectory:
+    run = RunDirectory.open(folder / "run", resume=False)
+    for name, text in texts.items():
+        run.write(name, text)
+    run.close()
+    return run
+
+
 def test_stored_inputs_are_the_frozen_ones(folder: Path) -> None:
     """
-    A run directory's copies give back the same inputs, and nothing is broken.
+    A run directory's copies give back the same inputs, and none has changed.
     """
     given = inputs.read(folder / "made.toml")
 
-    again, broken = inputs.stored(given.texts, frozen(given), folder)
+    again, changed = inputs.stored_inputs(stored(folder, given.texts), frozen(given))
 
-    assert ([], given.slo, given.canaries, given.profile) == (broken, again.slo, again.canaries, again.profile)
+    assert ([], given.slo, given.canaries, given.profile) == (changed, again.slo, again.canaries, again.profile)
 
 
 @pytest.mark.parametrize("name", [inputs.SLO_NAME, inputs.PROFILE_NAME, "inputs/canaries-tools.jsonl"])
@@ -167,20 +176,22 @@ def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
     An SLO loosened after the run, other canaries or another load are not what was frozen.
     """
     given = inputs.read(folder / "made.toml")
-    changed = {**given.texts, name: given.texts[name] + "\n"}
+    run = stored(folder, {**given.texts, name: given.texts[name] + "\n"})
 
-    _, broken = inputs.stored(changed, frozen(given), folder)
+    _, changed = inputs.stored_inputs(run, frozen(given))
 
-    assert [f"{name} is not what was frozen"] == broken
+    assert [f"{name} is not what was frozen"] == changed
 
 
-def test_canaries_the_manifest_does_not_know_are_named(folder: Path) -> None:
+def test_canaries_that_the_slo_no_longer_names_are_named(folder: Path) -> None:
     """
-    A workload that was added to a stored SLO has no frozen canaries.
+    A workload that was taken out of a stored SLO leaves its canaries behind.
     """
     given = inputs.read(folder / "made.toml")
-    manifest = frozen(given).model_copy(update={"canaries": {"other": File(name="o", sha256="o")}})
+    left = "inputs/canaries-other.jsonl"
+    run = stored(folder, {**given.texts, left: "other"})
+    canaries = {**frozen(given).canaries, "other": File(name="o", sha256=sha256("other"))}
 
-    _, broken = inputs.stored(given.texts, manifest, folder)
+    _, changed = inputs.stored_inputs(run, frozen(given).model_copy(update={"canaries": canaries}))
 
-    assert ["inputs/canaries-tools.jsonl is not what was frozen"] == broken
+    assert [f"{left} is not what was frozen"] == changed

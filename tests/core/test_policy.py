@@ -107,7 +107,7 @@ def test_a_policy_from_before_there_was_a_watch_loads() -> None:
     policy = parse(BEFORE, "policy.toml")
 
     assert Watch() == policy.watch
-    assert ((("draft", "heavy"), ("num_draft_tokens", 4)), (("draft", None),)) == policy.route_of("tools").rungs
+    assert ((("draft", "heavy"), ("num_draft_tokens", 4)), (("draft", None),)) == policy.route_of("tools").steps
     assert policy.route_of("tools").warm_up
 
 
@@ -117,8 +117,8 @@ def test_the_rungs_go_down_to_plain_decoding() -> None:
     """
     policy = parse(GOOD, "policy.toml")
 
-    assert [4, 2, None] == [dict(rung).get("num_draft_tokens") for rung in policy.route_of("tools").rungs]
-    assert ((("draft", None),),) == policy.route_of("prose").rungs
+    assert [4, 2, None] == [dict(rung).get("num_draft_tokens") for rung in policy.route_of("tools").steps]
+    assert ((("draft", None),),) == policy.route_of("prose").steps
 
 
 def test_what_has_no_route_decodes_plainly() -> None:
@@ -146,7 +146,7 @@ def test_its_time_ends_with_its_date() -> None:
     """
     policy = parse(GOOD, "policy.toml")
 
-    assert 30 * 86400.0 == policy.life
+    assert 30 * 86400.0 == policy.lifetime
     assert [False, True] == [policy.expired(datetime(2026, 1, day, 23, tzinfo=UTC)) for day in (30, 31)]
 
 

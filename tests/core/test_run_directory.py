@@ -28,7 +28,7 @@ def event(number: int, text: str = "") -> Event:
 
 
 def written(path: Path, count: int = 3, *, finish: bool = True) -> Path:
-    with_lines = run_directory.Appender(path, run_directory.EVENTS)
+    with_lines = run_directory.RecordWriter(path, run_directory.EVENTS)
     for number in range(count):
         with_lines(event(number))
     if finish:
@@ -76,12 +76,12 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
         segment=3,
         at="now",
     )
-    file = run_directory.Appender(tmp_path / "a.jsonl", run_directory.ANSWERS)
+    file = run_directory.RecordWriter(tmp_path / "a.jsonl", run_directory.ANSWERS)
 
     file(made)
     file.finish()
 
-    loaded = run_directory.load(tmp_path / "a.jsonl", run_directory.ANSWERS)
+    loaded = run_directory.read_records(tmp_path / "a.jsonl", run_directory.ANSWERS)
     assert (None, (made,)) == (loaded.trouble, loaded.records)
     assert isinstance(loaded.records[0].answer.arrivals[0], Arrival)
 
@@ -91,12 +91,12 @@ def test_every_record_is_on_disk_before_the_next(tmp_path: Path) -> None:
     Nothing waits in a buffer: a reader sees each record as soon as it was written.
     """
     path = tmp_path / "a.jsonl"
-    file = run_directory.Appender(path, run_directory.EVENTS)
+    file = run_directory.RecordWriter(path, run_directory.EVENTS)
 
     seen = []
     for number in range(3):
         file(event(number))
-        seen.append(len(run_directory.load(path, run_directory.EVENTS).records))
+        seen.append(len(run_directory.read_records(path, run_directory.EVENTS).records))
     file.close()
 
     assert [1, 2, 3] == seen
@@ -109,7 +109,7 @@ def test_the_closing_line_counts(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl")
 
     assert {"end": True, "records": 3} == json.loads(path.read_text().splitlines()[-1])
-    again = run_directory.Appender(path, run_directory.EVENTS)
+    again = run_directory.RecordWriter(path, run_directory.EVENTS)
     assert (True, 3) == (again.finished, len(again.records))
     with pytest.raises(GatekeeperError):
         again(event(9))
@@ -119,10 +119,10 @@ def test_an_empty_finished_file_is_whole(tmp_path: Path) -> None:
     """
     No record is a count, too; an empty or missing file is trouble.
     """
-    assert run_directory.load(written(tmp_path / "a.jsonl", 0), run_directory.EVENTS).trouble is None
+    assert run_directory.read_records(written(tmp_path / "a.jsonl", 0), run_directory.EVENTS).trouble is None
     (tmp_path / "empty.jsonl").touch()
-    assert run_directory.load(tmp_path / "empty.jsonl", run_directory.EVENTS).trouble
-    assert "missing" == run_directory.load(tmp_path / "none.jsonl", run_directory.EVENTS).trouble
+    assert run_directory.read_records(tmp_path / "empty.jsonl", run_directory.EVENTS).trouble
+    assert "missing" == run_directory.read_records(tmp_path / "none.jsonl", run_directory.EVENTS).trouble
 
 
 DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
@@ -149,7 +149,7 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     change, whole = DAMAGE[damage]
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
-    loaded = run_directory.load(path, run_directory.EVENTS)
+    loaded = run_directory.read_records(path, run_directory.EVENTS)
 
     assert loaded.trouble
     assert whole == len(loaded.records)
@@ -166,7 +166,7 @@ def test_any_cut_is_noticed(tmp_path: Path, share: float) -> None:
     content = written(path).read_bytes()
     path.write_bytes(content[: int(share * len(content))])
 
-    loaded = run_directory.load(path, run_directory.EVENTS)
+    loaded = run_directory.read_records(path, run_directory.EVENTS)
 
     assert loaded.trouble
     assert loaded.records == tuple(event(number) for number in range(len(loaded.records)))
@@ -179,12 +179,12 @@ def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> N
     path = written(tmp_path / "a.jsonl", finish=False)
     path.write_bytes(path.read_bytes()[:-5])
 
-    file = run_directory.Appender(path, run_directory.EVENTS)
+    file = run_directory.RecordWriter(path, run_directory.EVENTS)
     before = [one.detail["number"] for one in file.records]
     file(event(7))
     file.finish()
 
-    loaded = run_directory.load(path, run_directory.EVENTS)
+    loaded = run_directory.read_records(path, run_directory.EVENTS)
     assert ([0, 1], None) == (before, loaded.trouble)
     assert [0, 1, 7] == [one.detail["number"] for one in loaded.records]
 
@@ -194,17 +194,17 @@ def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
     A denied reading is denied after reading it back; it never becomes zero.
     """
     sample = HostSample("now", 5, {"gpu_power": Reading(None, "W", "powermetrics", "denied")}, phase="soak-1")
-    file = run_directory.Appender(tmp_path / "host.jsonl", run_directory.SAMPLES)
+    file = run_directory.RecordWriter(tmp_path / "host.jsonl", run_directory.SAMPLES)
 
     file(sample)
     file.finish()
 
-    assert (sample,) == run_directory.load(tmp_path / "host.jsonl", run_directory.SAMPLES).records
+    assert (sample,) == run_directory.read_records(tmp_path / "host.jsonl", run_directory.SAMPLES).records
 
 
 FULL = """
 resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
-file = run_directory.Appender(pathlib.Path(sys.argv[1]), run_directory.EVENTS)
+file = run_directory.RecordWriter(pathlib.Path(sys.argv[1]), run_directory.EVENTS)
 try:
     for number in range(100):
         file(Event("now", "tick", {"number": number, "text": "x" * 50}))
@@ -223,11 +223,11 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
 
     assert said.startswith(f"4 | cannot write {path}:")
     assert "--resume" in said
-    kept = run_directory.load(path, run_directory.EVENTS)
+    kept = run_directory.read_records(path, run_directory.EVENTS)
     assert (True, True) == (len(kept.records) >= 3, kept.trouble is not None)
-    file = run_directory.Appender(path, run_directory.EVENTS)
+    file = run_directory.RecordWriter(path, run_directory.EVENTS)
     file.finish()
-    assert kept.records == run_directory.load(path, run_directory.EVENTS).records
+    assert kept.records == run_directory.read_records(path, run_directory.EVENTS).records
 
 
 def test_a_device_without_space_is_our_error(tmp_path: Path) -> None:
@@ -259,21 +259,6 @@ def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
 
     assert 4 == refused.value.exit_code
     assert str(tmp_path / "file" / "run") in refused.value.message
-
-
-def test_whole_files_are_replaced_at_once(tmp_path: Path) -> None:
-    """
-    A reader that opened the old file still sees all of it; the name holds all of the new one, and nothing else is left.
-    """
-    run = run_directory.RunDirectory(tmp_path)
-    run.write("verdict.json", "old" * 1000)
-
-    with (tmp_path / "verdict.json").open() as reader:
-        run.write("verdict.json", "new")
-        seen = reader.read()
-
-    assert ("old" * 1000, b"new") == (seen, run.read("verdict.json"))
-    assert ["verdict.json"] == [one.name for one in tmp_path.iterdir()]
 
 
 def test_a_run_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
@@ -316,21 +301,21 @@ def test_one_process_writes_a_run(tmp_path: Path) -> None:
     assert ["opened\n", "opened\n"] == [free, again]
 
 
-def test_seals_name_what_was_changed(tmp_path: Path) -> None:
+def test_checksums_name_what_was_changed(tmp_path: Path) -> None:
     """
     SHA256SUMS covers every file in every folder; a changed, a lost and an untouched one are told apart.
     """
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     for name in ("verdict.json", "inputs/slo.toml", "events.jsonl", "plan.json"):
         run.write(name, name)
-    run.seal()
-    assert [] == run.broken_seals()
+    run.write_checksums()
+    assert [] == run.changed_files()
 
     (tmp_path / "run" / "inputs" / "slo.toml").write_text("looser")
     (tmp_path / "run" / "events.jsonl").unlink()
 
-    assert ["events.jsonl", "inputs/slo.toml"] == run.broken_seals()
-    assert ["events.jsonl"] == run.broken_seals(lambda name: name.endswith(".jsonl"))
+    assert ["events.jsonl", "inputs/slo.toml"] == run.changed_files()
+    assert ["events.jsonl"] == run.changed_files(lambda name: name.endswith(".jsonl"))
     run.close()
 
 
@@ -339,22 +324,22 @@ def test_a_look_in_the_finder_is_no_tampering(tmp_path: Path) -> None:
     A Mac leaves .DS_Store where somebody looked; any other file that was added is named.
     """
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
-    run.seal()
+    run.write_checksums()
     run.close()
 
     for name in (".DS_Store", "DS_Store", ".DS_Store.jsonl"):
         (tmp_path / "run" / name).write_bytes(b"\0")
 
-    assert [".DS_Store.jsonl", "DS_Store"] == run.broken_seals()
+    assert [".DS_Store.jsonl", "DS_Store"] == run.changed_files()
 
 
-def test_the_seal_is_what_sha256sum_checks(tmp_path: Path) -> None:
+def test_the_checksums_are_what_sha256sum_checks(tmp_path: Path) -> None:
     """
     Anyone can check a run with the system's own tool.
     """
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     run.write("verdict.json", "{}")
-    run.seal()
+    run.write_checksums()
     run.close()
 
     line = (tmp_path / "run" / "SHA256SUMS").read_text()
@@ -362,11 +347,11 @@ def test_the_seal_is_what_sha256sum_checks(tmp_path: Path) -> None:
     assert "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a  verdict.json\n" == line
 
 
-def test_an_unsealed_run_says_nothing(tmp_path: Path) -> None:
+def test_a_run_without_checksums_has_no_changed_file(tmp_path: Path) -> None:
     """
-    An interrupted run has no seals to break.
+    An interrupted run has no checksums yet.
     """
-    assert [] == run_directory.RunDirectory(tmp_path).broken_seals()
+    assert [] == run_directory.RunDirectory(tmp_path).changed_files()
 
 
 @pytest.mark.parametrize(
@@ -379,12 +364,12 @@ def test_an_unsealed_run_says_nothing(tmp_path: Path) -> None:
         (b'{"schema": 2}', "newer"),
     ],
 )
-def test_documents_of_another_kind_are_refused(content: bytes, says: str) -> None:
+def test_json_of_another_kind_is_refused(content: bytes, says: str) -> None:
     """
     A damaged, foreign or newer JSON file is an input error that says which.
     """
     with pytest.raises(InputError, match=says):
-        run_directory.document(content, "plan.json")
+        run_directory.parse_json(content, "plan.json")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tomli_w
 
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.run_directory import SUMS, RunDirectory
+from gatekeeper.core.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.report.certificate import render
 from gatekeeper.run import verify
 from tests.builders.place import Place
@@ -49,7 +49,7 @@ def certified(made: Place, tmp_path: Path) -> Place:
 
 def reseal(run: Path) -> None:
     """Do what somebody does who knows of the seals."""
-    RunDirectory(run).seal()
+    RunDirectory(run).write_checksums()
 
 
 def edit(path: Path, before: str, after: str) -> None:
@@ -114,7 +114,7 @@ def test_the_newest_run_decides(certified: Place) -> None:
     """
     runs = certified.path / "runs"
     shutil.copytree(runs / "run-1", runs / "run-2")
-    (runs / "run-2" / SUMS).unlink()
+    (runs / "run-2" / CHECKSUMS).unlink()
 
     newest = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
@@ -233,7 +233,7 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
     A byte changed in any file that the run sealed: refused, whichever file it is.
     """
     run = certified.path / "runs" / "run-1"
-    files = [line.partition("  ")[2] for line in (run / SUMS).read_text().splitlines()]
+    files = [line.partition("  ")[2] for line in (run / CHECKSUMS).read_text().splitlines()]
     seen = {}
     for name in files:
         content = (run / name).read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.run_directory import SUMS
+from gatekeeper.core.run_directory import CHECKSUMS
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
@@ -61,7 +61,7 @@ def test_history_hides_nothing(place: Place) -> None:
     A stopped run, a changed one and one that can not be read are all told, and none of them makes a trend.
     """
     runs = place.path / "runs"
-    (runs / "a-first" / SUMS).unlink()
+    (runs / "a-first" / CHECKSUMS).unlink()
     verdict = runs / "b-again" / "verdict.json"
     verdict.write_text(verdict.read_text().replace("promoted", "failed"))
     shutil.copytree(runs / "c-slower", runs / "d-lost")
@@ -72,7 +72,7 @@ def test_history_hides_nothing(place: Place) -> None:
 
     (slo,) = found["slos"]
     assert ["unfinished", "unfinished", "promoted"] == [one["outcome"] for one in slo["runs"]]
-    assert SUMS in slo["runs"][1]["trouble"]
+    assert CHECKSUMS in slo["runs"][1]["trouble"]
     assert ["runs/d-lost"] == [one["run"] for one in found["unreadable"]]
     assert slo["trend"] is None
     assert all(word in shown for word in ("not trusted", "can not be read: runs/d-lost", "needs two whole runs"))
@@ -98,7 +98,7 @@ def test_compare_refuses_another_machine(place: Place) -> None:
     document = json.loads(manifest.read_text())
     document["host"]["chip"] = "Apple M9"
     manifest.write_text(json.dumps(document))
-    (place.path / "runs" / "c-slower" / SUMS).unlink()
+    (place.path / "runs" / "c-slower" / CHECKSUMS).unlink()
 
     done = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3)
     shown = place.run("compare", "runs/a-first", "runs/c-slower", code=3).out

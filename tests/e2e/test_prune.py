@@ -60,7 +60,7 @@ def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
             slo.write_text(slo.read_text().replace("36500 d", valid))
             manifest["slo"]["sha256"] = sha256(slo.read_bytes())
         (run / "manifest.json").write_text(json.dumps(manifest))
-        RunDirectory(run).seal()
+        RunDirectory(run).write_checksums()
         return run
 
     return lay

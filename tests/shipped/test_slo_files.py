@@ -20,7 +20,7 @@ from gatekeeper.core import inputs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary import parse as read_canaries
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import Sampling
+from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo, parse
@@ -315,7 +315,7 @@ def test_no_model_thinks_its_answer_away(name: str) -> None:
     slo = inputs.read(SLOS / f"{name}.toml").slo
     canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
 
-    asked: Sampling = sampling_for(slo, canary, PLAIN, 1)
+    asked: SamplingParameters = sampling_for(slo, canary, PLAIN, 1)
 
     assert asked.thinking is False
 

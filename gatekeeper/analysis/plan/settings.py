@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import Sampling
+from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
 
@@ -35,7 +35,7 @@ def residence_by(restart_knobs: Sequence[str]) -> Callable[[Setting], str]:
     return residence
 
 
-def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> Sampling:
+def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:
     """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
 
     A seed is sent only above temperature 0 and at concurrency 1: elsewhere it changes more than the draw, because
@@ -43,7 +43,7 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
     """
     turned = dict(knobs)
     temperature = float(turned.get("temperature", slo.sampling.temperature))
-    return Sampling(
+    return SamplingParameters(
         temperature=temperature,
         top_p=slo.sampling.top_p,
         top_k=slo.sampling.top_k,

@@ -6,7 +6,7 @@ from typing import Any
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.policy import WATCHED, Measured, Watch
+from gatekeeper.core.policy import WATCHED, MeasuredRoute, Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import show
@@ -78,7 +78,7 @@ def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
     seen = workload.measured
     return {
         name: {part: seen[name][part] for part in ("center", "lo", "hi", "n")}
-        for name in Measured.model_fields
+        for name in MeasuredRoute.model_fields
         if name in seen
     }
 

@@ -64,7 +64,7 @@ class CertifiedRun:
         return None
 
     def _longer_than_granted(self, policy: Policy) -> str | None:
-        if policy.life > self.given.slo.promote.valid_for + _ROUNDING_S:
+        if policy.lifetime > self.given.slo.promote.valid_for + _ROUNDING_S:
             return "it expires later than the SLO grants"
         if (policy.issued - self.ended).total_seconds() > _JUDGED_S:
             return f"it is dated {stamp(policy.issued)}, and the run ended at {stamp(self.ended)}"
@@ -74,9 +74,9 @@ class CertifiedRun:
         certified = self.settings.get(route.workload)
         if certified is None:
             return "it was not promoted to speculate"
-        if dict(route.rungs[0]) != dict(certified):
+        if dict(route.steps[0]) != dict(certified):
             return f"its setting is not the certified one, {dict(certified)}"
-        for lower in map(dict, route.rungs[1:-1]):
+        for lower in map(dict, route.steps[1:-1]):
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
             if lower["draft"] not in self.given.slo.subject.drafts or longer:
                 return f"its rung {lower} is no rung below {dict(certified)}"
@@ -87,7 +87,7 @@ class CertifiedRun:
 
         A mistyped *slo* is an InputError: its models would not be found, and so not be compared.
         """
-        return inputs.written_at(self.run, slo)[0].parent
+        return inputs.find_slo_file(self.run, slo)[0].parent
 
     def model_paths(self, base: Path) -> dict[str, Path]:
         """Return where the certified models lie on this machine; those that are not here are left out."""
@@ -118,7 +118,7 @@ def load(run: Path) -> CertifiedRun:
     if broken:
         raise InputError(f"{run}: {broken[0]}", hint=_RESTORE)
     text = directory.read("verdict.json")
-    verdict = run_directory.document(text, "verdict.json")
+    verdict = run_directory.parse_json(text, "verdict.json")
     try:
         host_failed = any(one["outcome"] == "fail" for one in verdict.get("host_checks") or ())
         settings = {

@@ -45,12 +45,12 @@ class WatchConfig:
     @property
     def overlay_path(self) -> Path:
         """Return where the overlay is written."""
-        return self.overlay or self.policy.with_name(run_directory.AFTERWARDS[0])
+        return self.overlay or self.policy.with_name(run_directory.WATCH_FILES[0])
 
     @property
     def log_path(self) -> Path:
         """Return where the log is written."""
-        return self.log or self.policy.with_name(run_directory.AFTERWARDS[1])
+        return self.log or self.policy.with_name(run_directory.WATCH_FILES[1])
 
     def check(self) -> None:
         """Raise InputError for a path that names no policy, and for an address without http."""

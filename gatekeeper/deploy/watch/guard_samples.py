@@ -13,7 +13,7 @@ from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_cl
 from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.policy import Figure, Measured
+from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation, HostSample
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
@@ -149,7 +149,7 @@ class Series:
     """Why the values are not to be trusted, or cannot be had."""
 
 
-def ratio_series(evidence: PairedAnswers, measured: Measured, slack: float) -> Series:
+def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> Series:
     """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
 
     The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
@@ -172,7 +172,7 @@ def ratio_series(evidence: PairedAnswers, measured: Measured, slack: float) -> S
     )
 
 
-def certified_spread(certified: Figure | None) -> float:
+def certified_spread(certified: MeasuredValue | None) -> float:
     """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
 
     Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
@@ -184,7 +184,7 @@ def certified_spread(certified: Figure | None) -> float:
     return half * math.sqrt(certified.n) / intervals.student_quantile(0.95, certified.n - 1)
 
 
-def _against_certified(evidence: PairedAnswers, measured: Measured, slack: float) -> Series:
+def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> Series:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
     seen = speed_series(evidence)
     if speed is None or ratio is None or speed.center <= 0:

@@ -16,7 +16,7 @@ from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES, PassRate
-from gatekeeper.core.policy import Figure, Guard, Measured, Policy, Route
+from gatekeeper.core.policy import Guard, MeasuredRoute, MeasuredValue, Policy, Route
 from gatekeeper.core.records import Setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
@@ -115,7 +115,7 @@ def look_error(context: GuardContext, workload: str) -> float:
     policy = context.policy
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
-    looks = max(1.0, policy.life / policy.watch.interval)
+    looks = max(1.0, policy.lifetime / policy.watch.interval)
     return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
 
 
@@ -240,11 +240,11 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
 
 
-def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measured, float], Series]:
+def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, MeasuredRoute, float], Series]:
     """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
 
-    def read(evidence: PairedAnswers, measured: Measured, _: float) -> Series:
-        certified: Figure | None = getattr(measured, rate.figure)
+    def read(evidence: PairedAnswers, measured: MeasuredRoute, _: float) -> Series:
+        certified: MeasuredValue | None = getattr(measured, rate.figure)
         series = pass_series(evidence, rate.kind)
         if certified is None:
             return replace(
@@ -264,10 +264,10 @@ def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measur
     return read
 
 
-def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check: Check) -> Check:
+def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
     """Return a pass that the whole frozen set shows, where no interval of a bound at the very top could."""
     rate = PASS_RATES.get(guard.metric)
-    figure: Figure | None = getattr(measured, rate.figure) if rate else None
+    figure: MeasuredValue | None = getattr(measured, rate.figure) if rate else None
     if rate is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
         return check
     share = pass_rate_of_whole_set(evidence, rate.kind)
@@ -278,7 +278,7 @@ def _by_census(guard: Guard, measured: Measured, evidence: PairedAnswers, check:
     return counted if counted.outcome is Outcome.PASS else check
 
 
-_SERIES: dict[str, Callable[[PairedAnswers, Measured, float], Series]] = {
+_SERIES: dict[str, Callable[[PairedAnswers, MeasuredRoute, float], Series]] = {
     "throughput_ratio": ratio_series,
     "decode_throughput": lambda evidence, _measured, _slack: speed_series(evidence),
     "acceptance_rate": lambda evidence, _measured, _slack: acceptance_series(evidence),

@@ -113,7 +113,7 @@ class RouteRules:
     """What decides about a route, beside its guards."""
 
     ladder: tuple[Setting, ...]
-    """As Route.rungs gives it."""
+    """As Route.steps gives it."""
     watch: Watch
     switched: bool
     """The server takes the setting with each request, so that a step up can be tried by a few answers."""

@@ -41,7 +41,7 @@ class Routes:
         So a route that was taken out for a while does not come back as certified, or without its bar.
         """
         names = dict.fromkeys([*(route.workload for route in self.policy.route), *known])
-        return {name: RouteRules(self.policy.route_of(name).rungs, self.policy.watch, self._switched) for name in names}
+        return {name: RouteRules(self.policy.route_of(name).steps, self.policy.watch, self._switched) for name in names}
 
     def restore(self, entries: Iterable[Mapping[str, Any]], verdict_sha256: str, now: Instant) -> None:
         """Continue from a log."""

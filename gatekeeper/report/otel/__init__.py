@@ -92,7 +92,7 @@ def export_stored(path: Path) -> dict[str, Any]:
             "no OTLP endpoint is known", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
         )
     verdict = path / "verdict.json"
-    concluded = run_directory.document(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
+    concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
     sent = _send_part(to, path, outcome={name: concluded.get(name) for name in OUTCOME})
     return {"schema": 1, "endpoint": to.endpoint, "spans": sent["spans"], "points": sent["points"]}
 

@@ -96,10 +96,10 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
     """Send *part* of the run at *path*; raise RefusedError where the collector does not take all of it."""
     identity = identity_of(path)
     answers, files = _answers(path, part)
-    samples = run_directory.load(path / "host.jsonl", run_directory.SAMPLES).records
+    samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
     found = _spans(identity, answers, rounds=part.rounds)
     if part.whole:
-        events = run_directory.load(path / "events.jsonl", run_directory.EVENTS).records
+        events = run_directory.read_records(path / "events.jsonl", run_directory.EVENTS).records
         root = spans.run(identity, events, part.outcome)
         found += [root] if root is not None else []
     measured = metrics.of_requests(identity, answers, latest=part.latest)
@@ -123,7 +123,7 @@ def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], t
     for file in sorted(path.glob("*.jsonl")):
         if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith("ties-"):
             continue
-        loaded = run_directory.load(file, run_directory.ANSWERS)
+        loaded = run_directory.read_records(file, run_directory.ANSWERS)
         if loaded.trouble is None or not part.finished_only:
             files.append(file.name)
             answers += [(file.name, one) for one in loaded.records]

@@ -192,7 +192,7 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
 
 def _ended_unwatched(out: Path, job: Mapping[str, Any]) -> bool:
     """Tell whether a run whose supervisor was killed came to its end without it: it seals itself, last of all."""
-    return str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.SUMS).is_file()
+    return str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file()
 
 
 def _began(job: Mapping[str, Any]) -> bool:
@@ -223,7 +223,7 @@ def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecomi
 
 
 def _probed(out: Path) -> dict[str, Any]:
-    return run_directory.document(run_directory.RunDirectory(out).read("probe.json"), "probe.json")
+    return run_directory.parse_json(run_directory.RunDirectory(out).read("probe.json"), "probe.json")
 
 
 def _partial(out: Path, trouble: GatekeeperError) -> Homecoming:

@@ -236,7 +236,7 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     text = render(found)
 
     assert found == tomllib.loads(text)
-    assert (3 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").rungs)
+    assert (3 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").steps)
 
 
 def test_the_text_is_laid_out_for_people() -> None:

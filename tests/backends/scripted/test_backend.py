@@ -21,7 +21,7 @@ from gatekeeper.backends.scripted.script import Script, read_script
 from gatekeeper.core.canary import Canary, parse
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import DecodeRequest, Sampling
+from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate
 from tests.backends.conftest import ROOT
@@ -37,7 +37,7 @@ def prompt(name: str = "chat-1", **more: Any) -> Canary:
 def give(script: dict[str, Any], *asks: tuple[Canary, Any], **sampling: Any) -> list[Answer]:
     backend = ScriptedBackend(Script.model_validate(script))
     subject = backend.start(DRAFTING)
-    return [subject.answer(DecodeRequest(canary, which, Sampling(**sampling))) for canary, which in asks]
+    return [subject.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in asks]
 
 
 def speed(answer: Answer) -> float:
@@ -95,7 +95,7 @@ def test_ten_minutes_pass_in_no_time() -> None:
     subject = backend.start(PLAIN)
     began = time.monotonic()
     for _ in range(60):
-        subject.answer(DecodeRequest(prompt(), PLAIN, Sampling()))
+        subject.answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
 
     assert not backend.realtime
     assert math.isclose(600, backend.clock.now_ns() / 1e9)
@@ -141,7 +141,10 @@ def test_acceptance_is_what_was_decreed() -> None:
 
     def share(which: Any, prefix: str) -> float:
         subject = backend.start(which)
-        rounds = [subject.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, Sampling())).rounds for n in range(200)]
+        rounds = [
+            subject.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, SamplingParameters())).rounds
+            for n in range(200)
+        ]
         return sum(one.accepted_by_position[0] for one in rounds if one) / sum(
             one.tried_by_position[0] for one in rounds if one
         )
@@ -264,7 +267,9 @@ def test_concurrent_streams_share_virtual_time() -> None:
     four = setting(draft=None, concurrency=4)
     subject = backend.start(four)
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: subject.answer(DecodeRequest(prompt(), four, Sampling())), range(8)))
+        answers = list(
+            pool.map(lambda _: subject.answer(DecodeRequest(prompt(), four, SamplingParameters())), range(8))
+        )
 
     alone = 64 * 0.02
     assert {round(alone * 2.5, 6)} == {round(seconds(one), 6) for one in answers}
@@ -279,7 +284,7 @@ def test_real_time_is_waited_for() -> None:
     script = Script.model_validate({"time": "real", "token": "2 ms", "prefill": "1 ms", "tokens": 5})
     backend = ScriptedBackend(script)
 
-    answer = backend.start(PLAIN).answer(DecodeRequest(prompt(), PLAIN, Sampling()))
+    answer = backend.start(PLAIN).answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
 
     assert backend.realtime
     assert seconds(answer) >= 0.011

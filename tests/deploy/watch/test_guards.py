@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.core.policy import Figure
+from gatekeeper.core.policy import MeasuredValue
 from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence, certified_spread
@@ -543,7 +543,7 @@ def test_the_spread_of_a_set_is_read_off_its_certified_interval() -> None:
     """
     [1.0, 1.2] of 25 canaries at 95 % is ln(1.2) / 2 * 5 / t(0.95, 24); an interval of one canary tells nothing.
     """
-    figures = [Figure(center=1.1, lo=1.0, hi=1.2, n=count) for count in (25, 1)]
+    figures = [MeasuredValue(center=1.1, lo=1.0, hi=1.2, n=count) for count in (25, 1)]
 
     assert [pytest.approx(math.log(1.2) / 2 * 5 / 1.7108821, rel=1e-6), 0.0] == [
         certified_spread(one) for one in figures

@@ -445,7 +445,7 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
     trial answers take it up step by step, to the certified setting and no further.
     """
     known = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
-    mine = RouteRules(known.policy.route_of("easy").rungs, known.policy.watch, switched=True)
+    mine = RouteRules(known.policy.route_of("easy").steps, known.policy.watch, switched=True)
     state = route_state.start(Standing("easy"), 0)
     kept: list[Generation] = []
     steps = []

@@ -60,7 +60,9 @@ def within(place: Place, **variables: str) -> Place:
 def answers(run: Path) -> list[tuple[str, Generation]]:
     """Return every answer of a run with its record file."""
     files = [one for one in sorted(run.glob("*.jsonl")) if one.name not in NOT_ANSWERS]
-    return [(file.name, one) for file in files for one in run_directory.load(file, run_directory.ANSWERS).records]
+    return [
+        (file.name, one) for file in files for one in run_directory.read_records(file, run_directory.ANSWERS).records
+    ]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     def look() -> None:
         files = [path for path in run.glob("*.jsonl") if path.name not in NOT_ANSWERS]
         unfinished.extend(
-            path.name for path in files if run_directory.load(path, run_directory.ANSWERS).trouble is not None
+            path.name for path in files if run_directory.read_records(path, run_directory.ANSWERS).trouble is not None
         )
 
     with over_http() as receiver:

@@ -147,7 +147,7 @@ def test_host_values_are_gauges(told: Told) -> None:
     """
     Every value the host gave is a point at its sample's time; a value it did not give is no point.
     """
-    samples = run_directory.load(told.run / "host.jsonl", run_directory.SAMPLES).records
+    samples = run_directory.read_records(told.run / "host.jsonl", run_directory.SAMPLES).records
     points = told.receiver.points("gatekeeper.host.memory_headroom")
 
     headroom = [(wall_ns(one.at), one.values["memory_headroom"].value) for one in samples]
