@@ -101,9 +101,9 @@ def show(value: float, unit: str) -> str:
     return _digits(value) if unit == "1" else f"{_digits(value)} {unit}"
 
 
-def show_span(center: float, lo: float, hi: float, unit: str) -> str:
+def show_span(center: float, lo: float | None, hi: float | None, unit: str) -> str:
     """Print a value with its bounds, the unit once where all three have the same: 157 [111, 189] tok/s."""
-    shown = [show(value, unit) for value in (center, lo, hi)]
+    shown = ["?" if value is None else show(value, unit) for value in (center, lo, hi)]
     numbers, units = zip(*(one.partition(" ")[::2] for one in shown), strict=True)
     if len(set(units)) > 1:
         return f"{shown[0]} [{shown[1]}, {shown[2]}]"

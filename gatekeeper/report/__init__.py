@@ -1,4 +1,4 @@
-"""The reports: each one function from a verdict, or from the whole page, to text. No number is computed here."""
+"""The reports: each one function from a verdict, or from all data of a page, to text. No number is computed here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What `gatekeeper report --format` offers; its module is imported when it is asked for."""
+    """A choice of `gatekeeper report --format`; its module is imported when it is used."""
 
     module: str
     whole: bool = False
-    """It renders a page, the records' figures included, rather than the verdict alone."""
+    """It renders PageData, the records' figures included, rather than the verdict alone."""
+    function: str = "render"
 
     def load(self) -> Callable[[Any], str]:
-        """Return the function from the verdict, or the page, to text."""
-        render: Callable[[Any], str] = import_module(f"gatekeeper.report.{self.module}").render
+        """Return the function from the verdict, or from PageData, to text."""
+        render: Callable[[Any], str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
         return render
 
 
@@ -24,7 +25,7 @@ FORMATS: dict[str, Format] = {
     "html": Format("html.page", whole=True),
     "json": Format("verdict_json"),
     "junit": Format("junit"),
-    "line": Format("one_line"),
+    "line": Format("text", function="render_line"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
     "text": Format("text"),

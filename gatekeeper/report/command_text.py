@@ -6,7 +6,7 @@ from typing import Any
 from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
 from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
-from gatekeeper.report.text import interval
+from gatekeeper.report.phrases import interval, ratio, spaced
 
 WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -58,7 +58,7 @@ def choices(document: dict[str, Any]) -> str:
     for name, choice in document["workloads"].items():
         lines.append(f"{name}: {describe_setting(choice['setting'])}; {choice['because']}")
         for one in choice["settings"]:
-            seen = f"{one['ratio']:.2f}x [{one['lo']:.2f}, {one['hi']:.2f}]" if one["ratio"] else one["because"]
+            seen = ratio(one, times="x") if one["ratio"] else one["because"]
             accepted = one["acceptance_rate"]
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
@@ -164,12 +164,12 @@ def history(document: Mapping[str, Any]) -> str:
         for run in slo["runs"]:
             grade = f", {run['grade']}" if run["grade"] else ""
             memory = f", footprint {_value(run['footprint_peak'], 'footprint_peak')}" if run["footprint_peak"] else ""
-            lines.append(f"  {run['at'][:16]}Z  {run['outcome'].replace('_', ' ')}{grade}{memory}  {run['run']}")
+            lines.append(f"  {run['at'][:16]}Z  {spaced(run['outcome'])}{grade}{memory}  {run['run']}")
             lines += [f"    not trusted: {run['trouble']}"] if run["trouble"] else []
             for name, one in run["workloads"].items():
                 figures = [_interval(one["throughput_ratio"], "throughput_ratio")]
                 figures += [f"acceptance {_interval(one['acceptance_rate'], 'acceptance_rate')}"]
-                lines.append(f"    {name}: {one['outcome'].replace('_', ' ')}, {describe_setting(one['setting'])}")
+                lines.append(f"    {name}: {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
                 lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
         lines += _trend(slo["trend"])
     lines += [f"can not be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
@@ -194,7 +194,7 @@ def comparison(document: Mapping[str, Any]) -> str:
     lines = []
     for side in ("a", "b"):
         one = document[side]
-        outcome = one["outcome"].replace("_", " ")
+        outcome = spaced(one["outcome"])
         lines.append(f"{side.upper()}  {one['at'][:16]}Z  {one['slo']}: {outcome}, {one['grade']}  {one['run']}")
     if document["not_comparable"]:
         lines.append(f"not comparable: {', '.join(document['not_comparable'])}")
@@ -203,7 +203,7 @@ def comparison(document: Mapping[str, Any]) -> str:
         lines += ["", f"{workload['name']}"]
         for side in ("a", "b"):
             if (one := workload[side]) is not None:
-                lines.append(f"  {side.upper()} {one['outcome'].replace('_', ' ')}, {describe_setting(one['setting'])}")
+                lines.append(f"  {side.upper()} {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
         lines += [f"  not compared: {', '.join(workload['not_comparable'])}"] if workload["not_comparable"] else []
         lines += [f"  {_contrast(one)}" for one in workload["metrics"] if one["a"] or one["b"]]
     return "\n".join(lines) + "\n"
@@ -223,7 +223,7 @@ def _interval(seen: Mapping[str, Any] | None, metric: str) -> str:
     if not seen:
         return "-"
     known = seen["lo"] == seen["hi"] and not BY_NAME[metric].relative
-    return _value(seen["center"], metric) if known else interval({metric: seen}, metric, BY_NAME[metric].unit)
+    return _value(seen["center"], metric) if known else interval(seen, metric)
 
 
 def _value(value: float, metric: str) -> str:
@@ -244,7 +244,7 @@ def pruned(document: Mapping[str, Any]) -> str:
 
 
 def _of(one: Mapping[str, Any]) -> str:
-    return f"{one['run']}  {one['at'][:16]}Z  {one['slo']}  {one['outcome'].replace('_', ' ')}"
+    return f"{one['run']}  {one['at'][:16]}Z  {one['slo']}  {spaced(one['outcome'])}"
 
 
 WORDS = {0: "admitted", 1: "refused, a promise is broken", 3: "refused"}
@@ -253,7 +253,7 @@ WORDS = {0: "admitted", 1: "refused, a promise is broken", 3: "refused"}
 def admission(document: Mapping[str, Any]) -> str:
     """Return the first reason in the first line, then what to do next and what was looked at."""
     code = document["exit_code"]
-    reason = f"{document['reason'].replace('_', ' ')}: " if code == 3 else ""
+    reason = f"{spaced(document['reason'])}: " if code == 3 else ""
     where = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
     lines += [f"  {one['check']:<10} {one['detail']}" for one in document["checks"]]

@@ -4,11 +4,9 @@ import re
 from collections.abc import Sequence
 
 from gatekeeper.core.text import counted, describe_setting, one_line
-from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
-from gatekeeper.report import phrases, text
+from gatekeeper.report import phrases
 from gatekeeper.report.data.page import PageData
-from gatekeeper.report.html import charts
 
 MOST_BYTES = 1_000_000
 """GitHub drops a step's summary above 1 MiB, all of it."""
@@ -29,12 +27,12 @@ def render(page: PageData) -> str:
 def _blocks(page: PageData, *, kept: bool) -> list[str]:
     verdict, state = page.verdict, phrases.state(page)
     blocks = [
-        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {state.replace('_', ' ')}",
+        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.spaced(state)}",
         plain(phrases.lede(page)),
         f"Exit code {verdict.exit_code}, grade {verdict.grade}, manifest `{verdict.manifest_sha256[:16]}`",
         _glance(page),
     ]
-    if blended := text.routing(verdict):
+    if blended := phrases.routing(verdict):
         blocks.append(plain(blended))
     if page.gaps:
         rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in page.gaps]
@@ -68,8 +66,8 @@ def _glance(page: PageData) -> str:
         if (seen := phrases.speed(one, page)) is not None:
             center, lo, hi, source = seen
             speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
-        kept = sum(check.outcome is Outcome.PASS for check in one.checks)
-        outcome = f"{phrases.GLYPHS[one.outcome]} {one.outcome.replace('_', ' ')}"
+        kept = phrases.passed(one.checks)
+        outcome = f"{phrases.GLYPHS[one.outcome]} {phrases.spaced(one.outcome)}"
         setting, why = plain(describe_setting(one.setting)), plain(one.because)
         rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{kept}/{len(one.checks)}", why))
     return table(("Workload", "Outcome", "Setting", "Against plain", "Promises", "Why"), rows)
@@ -78,13 +76,12 @@ def _glance(page: PageData) -> str:
 def _promises(checks: Sequence[tuple[str, Check]]) -> str:
     rows = []
     for name, check in checks:
-        sign = "≥" if check.bound == "at_least" else "≤"
         rows.append(
             (
                 f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
                 plain(name),
-                f"`{check.metric}` {sign} {show(check.threshold, check.unit)}",
-                plain(charts.figure(check)),
+                f"`{check.metric}` {phrases.bound(check)}",
+                plain(phrases.measured(check)),
                 str(check.n),
                 plain(check.because if check.outcome is not Outcome.PASS else check.why),
             )

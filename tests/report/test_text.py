@@ -1,12 +1,18 @@
-"""The verdict as plain lines."""
+"""The verdict as plain lines and in one line."""
 
+from dataclasses import replace
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report import text as plaintext
-from tests.builders.scene import VERDICT
+from gatekeeper.report.text import render, render_line
+from tests.builders.scene import DRAFTED, RATIO, VERDICT
 from tests.builders.scenes import like_golden
 
+FAST = WorkloadVerdict("easy", "promoted", DRAFTED, (), True, "it is faster", {"throughput_ratio": RATIO})
+PLAIN = WorkloadVerdict("hard", "graded_back", {"draft": None}, (), False, "too slow")
 MEASURED = {"throughput_ratio": {"center": 1.31, "lo": 1.22, "hi": 1.38, "n": 24}}
 
 
@@ -31,7 +37,7 @@ def test_a_promotion_reads_at_a_glance() -> None:
         "  easy: promoted, heavy, draft length 4\n"
         "    ratio 1.31 [1.22, 1.38]\n"
         "    pass     throughput_ratio: the reason\n"
-    ) == plaintext.render(verdict)
+    ) == render(verdict)
 
 
 def test_a_promise_that_is_not_kept_says_why_it_was_made() -> None:
@@ -40,7 +46,7 @@ def test_a_promise_that_is_not_kept_says_why_it_was_made() -> None:
     """
     checks = (check(Outcome.FAIL), check(Outcome.UNPROVEN), check(Outcome.PASS))
 
-    text = plaintext.render(Verdict("made", "demo", "abc", (workload("failed", *checks),)))
+    text = render(Verdict("made", "demo", "abc", (workload("failed", *checks),)))
 
     assert 2 == text.count("why: the why")
     assert ("FAIL" in text, "unproven" in text, "because because of this" in text) == (True, True, True)
@@ -63,7 +69,7 @@ def test_the_way_down_is_told() -> None:
         incomplete="cut off",
     )
 
-    text = plaintext.render(verdict)
+    text = render(verdict)
 
     for expected in (
         "  not proven: cut off",
@@ -75,31 +81,58 @@ def test_the_way_down_is_told() -> None:
         assert expected in text
 
 
-def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
-    """
-    A promoted route shows what was soaked; a plain one shows the best the sweep saw, and says so; else a dash.
-    """
-    swept = {"settings": [{"ratio": 0.8, "lo": 0.7, "hi": 0.9}, {"ratio": None}, {"ratio": 0.95, "lo": 0.9, "hi": 1.0}]}
-
-    soaked = plaintext.against_plain(workload("promoted", measured=MEASURED))
-    plain = plaintext.against_plain(workload("graded_back", choice=swept))
-
-    assert "1.31 [1.22, 1.38]" == soaked
-    assert ("0.95" in plain, "sweep" in plain) == (True, True)
-    assert "-" == plaintext.against_plain(workload("graded_back"))
-
-
 def test_a_whole_run_is_as_it_was() -> None:
     """
     Every line of a run that ended: compared with a stored file.
     """
-    like_golden("verdict.txt", plaintext.render(VERDICT))
+    like_golden("verdict.txt", render(VERDICT))
 
 
 def test_what_a_subject_says_steers_no_terminal() -> None:
     """
     Escape sequences in a server's words are replaced; lines stay lines.
     """
-    text = plaintext.render(Verdict("made", "demo", "abc", (workload("failed"),), incomplete="\x1b]0;mine\x07 gone"))
+    text = render(Verdict("made", "demo", "abc", (workload("failed"),), incomplete="\x1b]0;mine\x07 gone"))
 
     assert "  not proven: \ufffd]0;mine\ufffd gone\n" in text
+
+
+def test_the_line_of_a_run_is_as_it_was() -> None:
+    """
+    A run that failed in every way: compared with a stored file.
+    """
+    like_golden("line.txt", render_line(VERDICT))
+
+
+def test_a_promotion_says_how_fast() -> None:
+    """
+    Outcome and exit code, then each route; a demo is called one.
+    """
+    verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
+
+    assert (
+        "made: promoted (exit code 0, demo): easy 1.31 [1.22, 1.38] times plain decoding; hard decodes plainly\n"
+    ) == render_line(verdict)
+
+
+def test_what_is_missing_comes_first() -> None:
+    """
+    A run that is not whole says so before any figure, and a required route that was graded back says why.
+    """
+    line = render_line(Verdict("made", "demo", "abc", (replace(PLAIN, required=True),), incomplete="cut off"))
+
+    assert "made: graded back (exit code 1, demo): not proven: cut off; hard graded back: too slow\n" == line
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_any_text_stays_on_one_line(name: str, because: str) -> None:
+    """
+    What a subject or a file said adds no line, no control character and no page of text.
+    """
+    verdict = Verdict("made", "demo", "abc", (replace(FAST, name=name, outcome="failed", because=because),))
+
+    line = render_line(verdict)
+
+    assert (1, "\n") == (len(line.splitlines()), line[-1])
+    assert line[:-1].isprintable()
+    assert len(line) <= len(name) + 240

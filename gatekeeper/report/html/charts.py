@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check
 from gatekeeper.report.html.markup import Markup, el, join
+from gatekeeper.report.phrases import measured
 
 Points = Sequence[tuple[float, float]]
 STRIP = 26
@@ -104,7 +105,8 @@ def interval(check: Check) -> Markup:
         _measured(check, across),
         el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="3", y2="23"),
     ]
-    return _strip(parts, _told(check))
+    wanted = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
+    return _strip(parts, f"{check.outcome.word}: {measured(check)}, promised {wanted}")
 
 
 def _measured(check: Check, across: Scale) -> Markup:
@@ -115,26 +117,6 @@ def _measured(check: Check, across: Scale) -> Markup:
     kind = check.outcome.word
     bar = el("line", class_=f"span {kind}", x1=lo, x2=hi, y1="13", y2="13")
     return join(bar, el("circle", class_=f"center {kind}", cx=across.percent(check.center), cy="13", r="4.5"))
-
-
-def _told(check: Check) -> str:
-    wanted = f"{'at least' if check.bound == 'at_least' else 'at most'} {show(check.threshold, check.unit)}"
-    return f"{check.outcome.word}: {figure(check)}, promised {wanted}"
-
-
-def figure(check: Check) -> str:
-    """Write what was measured, with its interval where it is one."""
-    if check.center is None:
-        return "not measured"
-    center = show(check.center, check.unit)
-    if check.lo is not None and check.lo == check.hi:
-        return center
-    lo = show(check.lo, check.unit) if check.lo is not None else "?"
-    hi = show(check.hi, check.unit) if check.hi is not None else "?"
-    units = {one.partition(" ")[2] for one in (center, lo, hi)}
-    if len(units) == 1 and (unit := units.pop()):
-        return f"{center.partition(' ')[0]} [{lo.partition(' ')[0]}, {hi.partition(' ')[0]}] {unit}"
-    return f"{center} [{lo}, {hi}]"
 
 
 def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Markup:

@@ -1,6 +1,7 @@
-"""Markup: HTML and SVG that is escaped by construction; only what this module makes is taken as it is."""
+"""HTML and SVG that is escaped by construction; only what this module makes is taken as it is."""
 
 import json
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -36,15 +37,29 @@ def breakable(name: str) -> Markup:
     return join(*(piece for part in name.replace("_", "_\n").split("\n") for piece in (part, el("wbr"))))
 
 
-def table(heads: tuple[str, ...], rows: list[Markup], kind: str) -> Markup:
-    """Return a table whose rows become cards on a narrow screen."""
+def section(title: str, *parts: Markup | None, about: str = "") -> Markup:
+    """Return a section of the page, with a paragraph *about* how to read it."""
+    return el("section", el("h2", title), el("p", about, class_="dim") if about else None, *parts)
+
+
+def note(text: str) -> Markup:
+    """Return a remark below what it belongs to."""
+    return el("span", text, class_="dim note")
+
+
+def facts(pairs: Iterable[tuple[str, str]], kind: str) -> Markup:
+    """Return names and values as a list."""
+    return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs), class_=kind)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Markup:
+    """Return a table; on a narrow screen its rows become cards, so each cell names its column."""
     head = el("thead", el("tr", *(el("th", one, scope="col") for one in heads)))
-    return el("table", head, el("tbody", *rows), class_=kind)
-
-
-def cell(head: str, *parts: str | Markup | None, class_: str | None = None) -> Markup:
-    """Return a cell that names its column, for where the head is not shown."""
-    return el("td", el("div", *parts), data_head=head, class_=class_)
+    body = (
+        el("tr", *(el("td", el("div", cell), data_head=name) for name, cell in zip(heads, row, strict=True)))
+        for row in rows
+    )
+    return el("table", head, el("tbody", *body), class_=kind)
 
 
 def embedded(document: Any, identity: str) -> Markup:

@@ -1,19 +1,21 @@
 """The evidence of a page: the sweep, the distributions, the soak over time, the way down, the policy, the manifest."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve, Distributions
+from gatekeeper.report import phrases
+from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import METRICS
 from gatekeeper.report.html import charts, soak
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, cell, el, join, table
+from gatekeeper.report.html.markup import Markup, el, facts, note, section, table
 
+SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
 CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 
@@ -21,9 +23,9 @@ def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the promises, those with nothing to show left out."""
     found = (
         _sweep(page),
-        _spreads(page.distributions),
-        soak.section(page),
-        _way(page),
+        _distributions(page),
+        soak.soaks(page),
+        _transitions(page),
         _findings(page),
         _policy(page),
         _manifest(page),
@@ -67,9 +69,7 @@ def sweep_document(page: PageData) -> dict[str, Any]:
             for one in METRICS
         ],
         "chosen": [_chosen(page, one.setting) for one in page.verdict.workloads],
-        "ended": [
-            f"{one.outcome.replace('_', ' ')}: {describe_setting(one.setting)}" for one in page.verdict.workloads
-        ],
+        "ended": [f"{phrases.spaced(one.outcome)}: {describe_setting(one.setting)}" for one in page.verdict.workloads],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *seen]
             for (workload, trial, metric), seen in seen.estimates.items()
@@ -96,75 +96,76 @@ def _chosen(page: PageData, setting: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _sweep(page: PageData) -> Markup:
+def _sweep(page: PageData) -> Markup | None:
     if not page.sweep.rows:
-        return Markup("")
-    rest = (
-        f" {page.sweep.left_out} answers more are not drawn; the intervals rest on all." if page.sweep.left_out else ""
-    )
-    key = (
-        "Each dot is an answer: rest on it to see which. The bar is the estimate with its bounds. "
-        f"The sweep chooses, it proves nothing.{rest}"
+        return None
+    left_out = page.sweep.left_out
+    about = (
+        "Each dot is an answer: rest on it to see which. The bar is the estimate with its bounds. The sweep chooses, "
+        "it proves nothing."
+        + (f" {left_out} answers more are not drawn; the intervals rest on all." if left_out else "")
     )
     pickers = [
         el("label", name, el("select", id=f"pick-{name.lower()}", autocomplete="off"))
         for name in ("Workload", "Knob", "Metric")
     ]
-    tables = [_swept_table(one.name, one.choice) for one in page.verdict.workloads if one.choice.get("settings")]
-    return el(
-        "section",
-        el("h2", "The sweep"),
-        el("p", key, class_="dim"),
+    tables = [
+        part
+        for one in page.verdict.workloads
+        if one.choice.get("settings")
+        for part in (el("h3", one.name), table(SWEEP_HEADS, map(_swept_row, one.choice["settings"]), "plainly"))
+    ]
+    return section(
+        "The sweep",
         el("div", *pickers, class_="pickers"),
         el("div", id="sweep", aria_live="polite"),
         el("noscript", el("p", "This picture needs scripts; the table below says the same.", class_="dim")),
         el("details", el("summary", "As a table"), *tables),
+        about=about,
     )
 
 
-def _swept_table(name: str, choice: Mapping[str, Any]) -> Markup:
-    heads = ("Setting", "Against plain", "Acceptance", "Canaries")
-    rows = []
-    for one in choice["settings"]:
-        ratio = f"{one['ratio']:.2f} [{one['lo']:.2f}, {one['hi']:.2f}]" if one["ratio"] else one.get("because", "-")
-        accepted = one["acceptance_rate"]
-        told = (describe_setting(one["setting"]), ratio, "-" if accepted is None else f"{accepted:.2f}", str(one["n"]))
-        rows.append(el("tr", *(cell(head, text) for head, text in zip(heads, told, strict=True))))
-    return join(el("h3", name), table(heads, rows, "plainly"))
+def _swept_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    accepted = one["acceptance_rate"]
+    return (
+        describe_setting(one["setting"]),
+        phrases.ratio(one) if one["ratio"] else one.get("because", "-"),
+        "-" if accepted is None else f"{accepted:.2f}",
+        str(one["n"]),
+    )
 
 
-def _spreads(spreads: Sequence[Distributions]) -> Markup:
-    if not spreads:
-        return Markup("")
+def _distributions(page: PageData) -> Markup | None:
+    if not page.distributions:
+        return None
     parts = []
-    for one in spreads:
-        where = f"{one.source} · {describe_setting(one.setting)}"
+    for one in page.distributions:
+        source = f" {one.source} · {describe_setting(one.setting)}"
         figures = [_curves(CURVES[metric], arms) for metric, arms in one.curves.items()]
-        parts += [el("h3", one.workload, el("span", f" {where}", class_="dim")), el("div", *figures, class_="pair")]
-    key = (
+        parts += [el("h3", one.workload, el("span", source, class_="dim")), el("div", *figures, class_="pair")]
+    about = (
         "The share of answers (of tokens, on the right) that came within a time. Further left is faster; where the "
         "curves cross, one arm is faster on most and slower on some."
     )
-    return el("section", el("h2", "Distributions"), el("p", key, class_="dim"), soak.legend(), *parts)
+    return section("Distributions", soak.legend(), *parts, about=about)
 
 
 def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
     across = charts.scale(value for one in arms.values() for value in one.values if value > 0)
-    up = Scale(0.0, 1.0)
     lines = [
         Line([(value, step / STEPS) for step, value in enumerate(one.values)], arm, step=True)
         for arm, one in arms.items()
     ]
+    medians = (f"{soak.ARMS[arm]} median {show(one.quantiles[0], 's')}" for arm, one in arms.items())
     drawing = charts.plot(
         across,
-        up,
+        Scale(0.0, 1.0),
         height=150,
         x_show=lambda value: show(value, "s"),
         y_show=lambda value: f"{value:.0%}",
         y_ticks=(0.0, 0.5, 0.95),
         lines=lines,
-        label=f"{title}: "
-        + "; ".join(f"{soak.ARMS[arm]} median {show(one.quantiles[0], 's')}" for arm, one in arms.items()),
+        label=f"{title}: {'; '.join(medians)}",
     )
     heads = ("", *(f"p{q * 100:.0f}" for q in QUANTILES), "answers")
     rows = [
@@ -176,77 +177,65 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
         )
         for arm, one in arms.items()
     ]
-    numbers = el(
-        "table", el("thead", el("tr", *(el("th", head) for head in heads))), el("tbody", *rows), class_="numbers"
-    )
+    head = el("thead", el("tr", *(el("th", one) for one in heads)))
+    numbers = el("table", head, el("tbody", *rows), class_="numbers")
     return el("figure", el("figcaption", title), drawing, numbers)
 
 
-def _way(page: PageData) -> Markup:
-    steps = page.verdict.transitions
-    if not steps:
-        return Markup("")
-    told = [
+def _transitions(page: PageData) -> Markup | None:
+    steps = [
         el(
             "li",
             el("strong", step.workload),
             f": {describe_setting(step.before)} → {describe_setting(step.after)}",
-            el("span", f"{step.because} ({step.at[:19].replace('T', ' ')} UTC)", class_="dim note"),
+            note(f"{step.because} ({step.at[:19].replace('T', ' ')} UTC)"),
         )
-        for step in steps
+        for step in page.verdict.transitions
     ]
-    return el("section", el("h2", "The way down the ladder"), el("ol", *told, class_="told"))
+    return section("The way down the ladder", el("ol", *steps, class_="told")) if steps else None
 
 
-def _findings(page: PageData) -> Markup:
-    if not page.verdict.findings:
-        return Markup("")
-    told = [
+def _findings(page: PageData) -> Markup | None:
+    found = [
         el(
             "li",
-            el("strong", f"{one.kind.replace('_', ' ')}, {one.about}"),
+            el("strong", f"{phrases.spaced(one.kind)}, {one.about}"),
             f": {one.detail}",
-            el("span", one.advice, class_="dim note") if one.advice else None,
+            note(one.advice) if one.advice else None,
         )
         for one in page.verdict.findings
     ]
-    return el("section", el("h2", "Findings"), el("ul", *told, class_="told"))
+    return section("Findings", el("ul", *found, class_="told")) if found else None
 
 
 def _policy(page: PageData) -> Markup:
     if page.policy is None:
-        text = "No policy was written: an unproven or unfinished run changes nothing."
-        return el("section", el("h2", "The policy"), el("p", text))
-    return el(
-        "section",
-        el("h2", "The policy"),
-        el("p", "policy.toml, as it may be deployed:", class_="dim"),
-        el("pre", page.policy),
-    )
+        none = "No policy was written: an unproven or unfinished run changes nothing."
+        return section("The policy", el("p", none))
+    return section("The policy", el("pre", page.policy), about="policy.toml, as it may be deployed:")
 
 
 def _manifest(page: PageData) -> Markup:
-    held = page.manifest
-    rows = [("manifest", page.verdict.manifest_sha256), ("SLO", f"{held['slo']['name']} {held['slo']['sha256'][:16]}")]
-    rows += [("target", _model(held["target"]))] if held.get("target") else []
-    rows += [("draft", _model(one)) for one in held.get("drafts", ())]
-    rows += [
-        (f"canaries, {name}", f"{one['count']} in {one['name']} {one['sha256'][:16]}")
-        for name, one in held["canaries"].items()
+    frozen = page.manifest
+    rows = [
+        ("manifest", page.verdict.manifest_sha256),
+        ("SLO", f"{frozen['slo']['name']} {frozen['slo']['sha256'][:16]}"),
+        *([("target", _model(frozen["target"]))] if frozen.get("target") else []),
+        *(("draft", _model(one)) for one in frozen.get("drafts", ())),
+        *(
+            (f"canaries, {name}", f"{one['count']} in {one['name']} {one['sha256'][:16]}")
+            for name, one in frozen["canaries"].items()
+        ),
+        ("soak profile", f"{frozen['profile']['name']} {frozen['profile']['sha256'][:16]}"),
+        ("backend", str(frozen["backend"])),
+        ("versions", ", ".join(f"{name} {version}" for name, version in frozen["versions"].items())),
     ]
-    rows += [
-        ("soak profile", f"{held['profile']['name']} {held['profile']['sha256'][:16]}"),
-        ("backend", held["backend"]),
-    ]
-    rows += [("versions", ", ".join(f"{name} {version}" for name, version in held["versions"].items()))]
-    facts = [el("div", el("dt", name), el("dd", str(value))) for name, value in rows]
-    whole = json.dumps(held, indent=1, sort_keys=True, ensure_ascii=False)
-    return el(
-        "section",
-        el("h2", "The manifest"),
-        el("p", "What was frozen before the first token.", class_="dim"),
-        el("dl", *facts, class_="rows"),
+    whole = json.dumps(frozen, indent=1, sort_keys=True, ensure_ascii=False)
+    return section(
+        "The manifest",
+        facts(rows, "rows"),
         el("details", el("summary", "All of it"), el("pre", whole)),
+        about="What was frozen before the first token.",
     )
 
 

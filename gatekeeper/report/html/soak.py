@@ -9,7 +9,7 @@ from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.timeline import HostLane, Timeline
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, el, join
+from gatekeeper.report.html.markup import Markup, el, join, section
 
 ARMS = {"candidate": "speculating", "plain": "plain"}
 LANES = {
@@ -37,21 +37,18 @@ def legend() -> Markup:
     return el("p", *keys, class_="legend")
 
 
-def section(page: PageData) -> Markup:
-    """Return every soak, or nothing where there was none."""
+def soaks(page: PageData) -> Markup | None:
+    """Return every soak over time; None where there was none."""
     if not page.timelines:
-        return Markup("")
+        return None
     names = [one.name for one in page.verdict.workloads]
     options = [
-        el("option", "all", value=""),
-        *(el("option", name, value=str(number)) for number, name in enumerate(names)),
+        el("option", name, value=value) for name, value in (("all", ""), *((n, str(i)) for i, n in enumerate(names)))
     ]
-    picker = el(
-        "div", el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off")), class_="pickers"
-    )
-    key = "The host's lanes are drawn by their worst readings. Move along a lane to read it."
+    picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
     parts = [_soak(page, one, names) for one in page.timelines]
-    return el("section", el("h2", "The soak over time"), el("p", key, class_="dim"), picker, legend(), *parts)
+    about = "The host's lanes are drawn by their worst readings. Move along a lane to read it."
+    return section("The soak over time", el("div", picker, class_="pickers"), legend(), *parts, about=about)
 
 
 def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:

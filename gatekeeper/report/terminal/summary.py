@@ -12,7 +12,7 @@ from rich.text import Text
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.report import text
+from gatekeeper.report import phrases
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
@@ -43,7 +43,7 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
     """Print the summary on *console*, as wide as that is."""
     style = COLOURS.get(verdict.outcome, "")
     console.print(
-        Text.assemble((printable(verdict.slo), "bold"), ": ", (verdict.outcome.replace("_", " "), f"bold {style}"))
+        Text.assemble((printable(verdict.slo), "bold"), ": ", (phrases.spaced(verdict.outcome), f"bold {style}"))
         + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
     )
     if verdict.incomplete:
@@ -52,14 +52,14 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
     for workload in verdict.workloads:
         console.print()
         _say(console, f": {describe_setting(workload.setting)}; {workload.because}", about=workload.name)
-        for line in text.account(workload):
+        for line in phrases.account(workload.choice):
             _say(console, line, style="dim", indent=2)
         _print_checks(console, workload.checks, incomplete=bool(verdict.incomplete))
-    if blended := text.routing(verdict):
+    if blended := phrases.routing(verdict):
         console.print()
         _say(console, blended)
     if verdict.host_checks:
-        kept = sum(check.outcome is Outcome.PASS for check in verdict.host_checks)
+        kept = phrases.passed(verdict.host_checks)
         console.print()
         _say(console, f": {kept}/{len(verdict.host_checks)} promises kept", about="host")
         _print_checks(console, verdict.host_checks, incomplete=bool(verdict.incomplete))
@@ -67,7 +67,7 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
         console.print()
     for finding in verdict.findings:
         advice = f"; {finding.advice}" if finding.advice else ""
-        said = f"{finding.kind.replace('_', ' ')}, {finding.about}: {finding.detail}{advice}"
+        said = f"{phrases.spaced(finding.kind)}, {finding.about}: {finding.detail}{advice}"
         _say(console, said, style="yellow")
     console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
     console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
@@ -101,12 +101,12 @@ def _table(verdict: Verdict, console: Console) -> Table:
 
 
 def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
-    kept = sum(check.outcome is Outcome.PASS for check in workload.checks)
-    outcome = Text(workload.outcome.replace("_", " "), style=COLOURS[workload.outcome])
+    kept = phrases.passed(workload.checks)
+    outcome = Text(phrases.spaced(workload.outcome), style=COLOURS[workload.outcome])
     found = (
         Text(printable(workload.name)),
         outcome,
-        Text(text.against_plain(workload)),
+        Text(phrases.against_plain(workload)),
         Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
         Text(_center(workload.measured, "ttft_delta", "{:+.1%}")),
         Text(f"{kept}/{len(workload.checks)}"),
@@ -122,7 +122,7 @@ def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bo
     """Print the promises that were not kept, each with why it was made; kept ones are only counted."""
     for check in checks:
         if check.outcome is not Outcome.PASS:
-            mark = text.MARKS[check.outcome]
+            mark = phrases.MARKS[check.outcome]
             told = Text.assemble(
                 (f"  {mark:<9}", COLOURS[check.outcome]), printable(f"{check.metric}: {check.because}")
             )

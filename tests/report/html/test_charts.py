@@ -94,17 +94,6 @@ def test_the_side_that_keeps_the_promise_is_shaded() -> None:
     assert 'class="kept" x="0.00%" y="9" width="16.67%"' in less
 
 
-def test_a_unit_is_written_once() -> None:
-    """
-    Centre and bounds in one unit name it once; in two units each keeps its own.
-    """
-    alike = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.06, 0.059, 0.061)
-    apart = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.9, 0.8, 1.1)
-
-    assert "60 [59, 61] ms" == charts.figure(alike)
-    assert "900 ms [800 ms, 1.1 s]" == charts.figure(apart)
-
-
 def test_a_plot_of_nothing_is_still_a_plot() -> None:
     """
     An empty line draws no path and breaks nothing.

@@ -1,0 +1,36 @@
+"""The phrases that reports share: figures with their intervals, and the speed against plain decoding."""
+
+from typing import Any
+
+from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
+from gatekeeper.report.phrases import against_plain, measured
+from tests.builders.scene import DRAFTED, RATIO
+
+
+def workload(outcome: str, **more: Any) -> WorkloadVerdict:
+    return WorkloadVerdict("easy", outcome, DRAFTED, (), required=True, because="because of this", **more)
+
+
+def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
+    """
+    A promoted route shows what was soaked; a plain one shows the best the sweep saw, and says so; else a dash.
+    """
+    swept = {"settings": [{"ratio": 0.8, "lo": 0.7, "hi": 0.9}, {"ratio": None}, {"ratio": 0.95, "lo": 0.9, "hi": 1.0}]}
+
+    soaked = against_plain(workload("promoted", measured={"throughput_ratio": RATIO}))
+    plain = against_plain(workload("graded_back", choice=swept))
+
+    assert "1.31 [1.22, 1.38]" == soaked
+    assert ("0.95" in plain, "sweep" in plain) == (True, True)
+    assert "-" == against_plain(workload("graded_back"))
+
+
+def test_a_unit_is_written_once() -> None:
+    """
+    Centre and bounds in one unit name it once; in two units each keeps its own.
+    """
+    alike = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.06, 0.059, 0.061)
+    apart = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.9, 0.8, 1.1)
+
+    assert "60 [59, 61] ms" == measured(alike)
+    assert "900 ms [800 ms, 1.1 s]" == measured(apart)
