@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.backends.scripted.answers import text_for
+from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.core import canary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer

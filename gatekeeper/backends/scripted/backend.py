@@ -1,16 +1,15 @@
-"""The scripted subject: deterministic answers at times a script decrees, for tests, demos and simulated truths."""
+"""The scripted backend: deterministic answers at times that a script sets, for tests, demos and simulations."""
 
 import hashlib
 import math
-import random
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from gatekeeper.backends.http.chat import PLAIN, ResolvedRequest, resolve
-from gatekeeper.backends.scripted.answers import EMIT_S, Composition, Occasion, compose, prompt_tokens
+from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, PlannedAnswer, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
@@ -22,7 +21,7 @@ from gatekeeper.core.subject import Subject
 
 
 def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":
-    """Return the backend of the script *subject* names; models and logs are not needed."""
+    """Return the backend of the script that *subject* names; models and logs are not needed."""
     del models, logs
     if subject.script is None:
         raise InputError("the scripted backend needs a script", hint='add `script = "truth.json"` to [subject]')
@@ -33,7 +32,7 @@ def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, l
 
 
 class ScriptedBackend:
-    """Starts scripted subjects, which share its clock, its count of answers and its noise."""
+    """Starts scripted systems, which share its clock, its count of answers and its noise."""
 
     name = "scripted"
     streams = 64
@@ -41,46 +40,44 @@ class ScriptedBackend:
     knobs = frozenset(
         {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
     )
+    uncached = True
+    silent = "let the script's draft propose something"
 
     def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "") -> None:
-        self.script = script
-        self.sight = script.seen
-        self.shares_process = script.shares_process
-        self.caches = script.caches
-        self.uncached = True
-        self.silent = "let the script's draft propose something"
+        self.script, self.timeout, self._digest = script, timeout, digest
+        self.sight = Sight.COLD  # it has no prompt cache, unless it is started with one
+        for name in script.sight:
+            self.sight |= Sight[name.upper()]
+        self.shares_process, self.caches = script.shares_process, script.caches
         self.realtime = script.time == "real"
         self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
-        self.timeout = timeout
-        self._digest = digest
         self._opened_ns = self.clock.now_ns()
-        self._lock = threading.Lock()
-        self.turn = threading.RLock()
-        """Virtual answers are computed one at a time, whichever thread asks."""
+        self.lock = threading.RLock()
+        """Virtual answers are computed one at a time, whichever thread requests them."""
         self._answers = 0
         self._noise = 0.0
         self._lanes: list[int] = []
+        """When each of several concurrent virtual streams is free again."""
 
     def residence(self, setting: Setting) -> str:
         """Return the draft, or `plain`."""
         return str(dict(setting).get("draft") or PLAIN)
 
     def start(self, setting: Setting, *, cache: bool = False) -> "ScriptedSystem":
-        """Return a fresh subject after the script's start time."""
+        """Return a fresh system after the script's start time."""
         self.clock.sleep(self.script.start)
         return ScriptedSystem(self, self.residence(setting), cache=cache)
 
     def versions(self) -> Mapping[str, str]:
-        """Return the script's checksum, which is all that answers here."""
+        """Return the script's checksum, which decides every answer."""
         return {"scripted": "1", "script": self._digest or hashlib.sha256(repr(self.script).encode()).hexdigest()}
 
     def next_number(self) -> tuple[int, float]:
         """Return the number of the next answer, from 1, and the logarithm of its noise."""
-        noise = self.script.noise
-        with self._lock:
+        with self.lock:
             self._answers += 1
-            fresh = random.Random(f"{self.script.seed}|noise|{self._answers}").gauss(0, noise.answer)
-            kept = noise.autocorrelation if self._answers > 1 else 0.0
+            kept = self.script.noise.autocorrelation if self._answers > 1 else 0.0
+            fresh = self.script.draw("noise", self._answers).gauss(0, self.script.noise.answer)
             self._noise = kept * self._noise + math.sqrt(1 - kept**2) * fresh
             return self._answers, self._noise
 
@@ -90,14 +87,12 @@ class ScriptedBackend:
 
     def begin(self, streams: int) -> int:
         """Return when the next answer begins: now, and alone only after every concurrent one has ended."""
-        now = self.clock.now_ns()
         if streams == 1 and self._lanes and not self.realtime:
-            self.clock.sleep((max(self._lanes) - now) / 1e9)
+            self.clock.sleep((max(self._lanes) - self.clock.now_ns()) / 1e9)
             self._lanes = []
-            now = self.clock.now_ns()
-        return now
+        return self.clock.now_ns()
 
-    def leave(self, streams: int, ended_ns: int) -> None:
+    def end(self, streams: int, ended_ns: int) -> None:
         """Let virtual time pass to the answer's end or, with several streams, to when the first of them is free."""
         if streams > 1:
             now = self.clock.now_ns()
@@ -111,29 +106,25 @@ class ScriptedSystem(RunningSystem):
     """Answers as its backend's script says."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
-        self._backend = backend
+        self._backend, self._script, self._residence = backend, backend.script, residence
         self._cached: list[tuple[dict[str, Any], ...]] | None = [] if cache else None
         """The prompts answered so far, where a prompt cache keeps them."""
-        self._script = backend.script
-        self._residence = residence
         self._alive = True
 
-    def answer(self, ask: DecodeRequest) -> Answer:
+    def answer(self, request: DecodeRequest) -> Answer:
         """Answer in virtual or real time; the script's faults come back as the answer's fault."""
-        asked = resolve(ask)
-        if asked.draft is not None and asked.draft != self._residence:
-            message = f"asked the subject of '{self._residence}' to draft with '{asked.draft}'"
+        if request.draft is not None and request.draft != self._residence:
+            message = f"asked the subject of '{self._residence}' to draft with '{request.draft}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
-        streams = int(dict(ask.setting).get("concurrency") or 1)
         if self._backend.realtime:
-            return self._give(ask.canary, asked, dict(ask.setting), streams)
-        with self._backend.turn:
-            return self._give(ask.canary, asked, dict(ask.setting), streams)
+            return self._answer(request)
+        with self._backend.lock:
+            return self._answer(request)
 
-    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
+    def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return the script's gap, whatever the tokens."""
         del tokens
-        return self._script.manner(ask.canary).gap if Sight.LOGITS in self._backend.sight else None
+        return self._script.behaviour(request.canary).gap if Sight.LOGITS in self._backend.sight else None
 
     def pids(self) -> tuple[int, ...]:
         """Return none: no process answers here."""
@@ -147,39 +138,41 @@ class ScriptedSystem(RunningSystem):
         """End it."""
         self._alive = False
 
-    def _give(self, canary: Canary, asked: ResolvedRequest, knobs: dict[str, Any], streams: int) -> Answer:
-        backend, script = self._backend, self._script
+    def _answer(self, request: DecodeRequest) -> Answer:
+        backend, script, canary, knobs = self._backend, self._script, request.canary, dict(request.setting)
+        streams = int(knobs.get("concurrency") or 1)
         begun = backend.begin(streams)
         if not self._alive:
             return Answer(begun, begun, fault="not running: it ended before this request")
         number, noise = backend.next_number()
-        arm: Arm = "plain" if asked.draft is None else "candidate"
-        manner = script.manner(canary)
+        arm: Arm = "plain" if request.draft is None else "candidate"
+        behaviour = script.behaviour(canary)
         fault = next((one.fault for one in script.faults if one.strikes(number, arm, canary.id)), None)
-        occasion = Occasion(
+        context = AnswerContext(
+            script,
+            behaviour,
             canary,
-            asked,
-            manner,
-            draft_tokens=int(knobs.get("num_draft_tokens") or knobs.get("block_size") or manner.num_draft_tokens),
+            resolve(request),
+            draft_tokens=int(knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens),
             number=number,
             pace=math.exp(noise) * self._pace(arm, number, begun, streams),
             seconds=backend.seconds(begun),
             short=fault == "short",
             warm=self._finds_cached(canary),
         )
-        composed = compose(script, occasion)
-        bursts = composed.bursts
+        planned = plan_answer(context)
+        bursts = planned.bursts
         if fault in {"die", "hang", "truncate"}:
             bursts = bursts[: max(1, len(bursts) // 2)]
-        times = self._spend(begun, bursts)
+        times = self._token_times(begun, bursts)
         ended = times[-1] + (round(backend.timeout * 1e9) if fault == "hang" else 0)
         if backend.realtime:
             backend.clock.sleep((ended - backend.clock.now_ns()) / 1e9)
             ended = max(ended, backend.clock.now_ns())
         else:
-            backend.leave(streams, ended)
+            backend.end(streams, ended)
         self._alive = fault not in {"die", "hang"}
-        return self._record(occasion, composed, (begun, ended), times, fault)
+        return self._record(context, planned, (begun, ended), times, fault)
 
     def _finds_cached(self, canary: Canary) -> bool:
         """Tell whether the cache holds a prompt that this one begins with, and keep this one."""
@@ -189,7 +182,7 @@ class ScriptedSystem(RunningSystem):
         self._cached.append(canary.messages)
         return found
 
-    def _spend(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
+    def _token_times(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""
         clock, times, due = self._backend.clock, [], begun
         for gap, tokens in bursts:
@@ -202,33 +195,32 @@ class ScriptedSystem(RunningSystem):
 
     def _pace(self, arm: Arm, number: int, begun: int, streams: int) -> float:
         """Return what every time of answer *number* is multiplied with, noise left out."""
-        script, draw, pace = self._script, random.Random(f"{self._script.seed}|mode|{number}"), 1.0
-        for mode in script.modes:
-            struck = draw.random() < mode.share
-            pace *= mode.slower if struck and mode.arm in {"both", arm} else 1.0
-        for drift in script.drift:
+        draw, pace = self._script.draw("mode", number), 1.0
+        for mode in self._script.modes:
+            slow = draw.random() < mode.share
+            pace *= mode.slower if slow and mode.arm in {"both", arm} else 1.0
+        for drift in self._script.drift:
             if drift.of == "time" and drift.arm in {"both", arm}:
                 pace *= drift.factor(self._backend.seconds(begun))
-        batching = script.batching.plain if arm == "plain" else script.batching.candidate
-        return pace * (1 + batching * (streams - 1))
+        return pace * float(1 + getattr(self._script.batching, arm) * (streams - 1))
 
     def _record(
-        self, occasion: Occasion, composed: Composition, span: tuple[int, int], times: list[int], fault: str | None
+        self, context: AnswerContext, planned: PlannedAnswer, span: tuple[int, int], times: list[int], fault: str | None
     ) -> Answer:
-        script, sight = self._script, self._backend.sight
-        whole = len(times) == len(composed.pieces)
+        memory, sight = self._script.memory, self._backend.sight
+        whole = len(times) == len(planned.tokens)
         counted = Sight.TOKEN_COUNT in sight
-        active = round(script.memory.active + script.memory.growth * occasion.number) if Sight.MEMORY in sight else None
+        active = round(memory.active + memory.growth * context.number) if Sight.MEMORY in sight else None
         return Answer(
             *span,
-            arrivals=self._arrivals(composed, times),
-            text=composed.text if whole else "".join(composed.pieces[: len(times)]),
-            tool_calls=composed.calls if whole else (),
-            finish=composed.finish if whole else None,
-            prompt_tokens=prompt_tokens(occasion.canary) if counted else None,
+            arrivals=self._arrivals(planned, times),
+            text=planned.text if whole else "".join(planned.tokens[: len(times)]),
+            tool_calls=planned.calls if whole else (),
+            finish=planned.finish if whole else None,
+            prompt_tokens=prompt_tokens(context.canary) if counted else None,
             output_tokens=len(times) if counted and whole else None,
-            rounds=self._counted(composed) if whole else None,
-            claims=self._claimed(composed),
+            rounds=self._counted(planned) if whole else None,
+            claims=self._claimed(planned),
             memory_active=active,
             memory_peak=active,
             fault={
@@ -239,31 +231,31 @@ class ScriptedSystem(RunningSystem):
             }.get(fault or ""),
         )
 
-    def _arrivals(self, composed: Composition, times: list[int]) -> tuple[Arrival, ...]:
+    def _arrivals(self, planned: PlannedAnswer, times: list[int]) -> tuple[Arrival, ...]:
         sight, arrivals, first = self._backend.sight, [], 0
         by_token = self._script.arrivals == "token"
         counted, flagged, named = (one in sight for one in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
-        for size in (1,) * len(times) if by_token else (tokens for _, tokens in composed.bursts):
+        for size in (1,) * len(times) if by_token else (tokens for _, tokens in planned.bursts):
             last = first + size - 1
             if last >= len(times):
                 break
             arrival = Arrival(
                 times[last],
                 size if counted else None,
-                composed.flags[first] if by_token and flagged else None,
-                crc32(composed.pieces[first].encode()) if by_token and named else None,
+                planned.drafted[first] if by_token and flagged else None,
+                crc32(planned.tokens[first].encode()) if by_token and named else None,
             )
             arrivals.append(arrival)
             first += size
         return tuple(arrivals)
 
-    def _counted(self, composed: Composition) -> Rounds | None:
-        if composed.rounds is None or Sight.ROUNDS not in self._backend.sight or self._script.counters == "silent":
+    def _counted(self, planned: PlannedAnswer) -> Rounds | None:
+        if planned.rounds is None or Sight.ROUNDS not in self._backend.sight or self._script.counters == "silent":
             return None
-        return composed.rounds if self._script.counters == "honest" else Rounds(len(composed.pieces), 0, 0)
+        return planned.rounds if self._script.counters == "honest" else Rounds(len(planned.tokens), 0, 0)
 
-    def _claimed(self, composed: Composition) -> Claims:
-        rounds, claims = composed.rounds, self._script.claims
+    def _claimed(self, planned: PlannedAnswer) -> Claims:
+        rounds, claims = planned.rounds, self._script.claims
         if rounds is None or (claims is None and Sight.CLAIMED_ROUNDS not in self._backend.sight):
             return Claims()
         drafted, accepted = (claims.drafted, claims.accepted) if claims else (1.0, 1.0)
@@ -276,10 +268,10 @@ def readings(script: Script, seconds: Sequence[float], process: str = "") -> lis
     *process* names the draw of the noise: two processes of one script leak alike and wobble differently.
     """
     memory, noise, held = script.memory, 0.0, []
-    begun = random.Random(f"{script.seed}|sawtooth|{process}").random()
+    begun = script.draw("sawtooth", process).random()
     for number, at in enumerate(seconds):
-        fresh = random.Random(f"{script.seed}|footprint|{process}|{number}").gauss(0, memory.noise)
         kept = memory.noise_kept if number else 0.0
+        fresh = script.draw("footprint", f"{process}|{number}").gauss(0, memory.noise)
         noise = kept * noise + math.sqrt(1 - kept**2) * fresh
         leaked = memory.leak * at
         if memory.step:

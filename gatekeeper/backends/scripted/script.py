@@ -1,11 +1,11 @@
-"""The script of a scripted subject: a JSON file that says what is true of it.
+"""The script of a scripted system: a JSON file that says how it behaves.
 
-Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well. Durations and sizes take units.
+Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. Durations and sizes take units.
 
     {
       "seed": 1,                    names the draw; the same script gives the same records
       "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
-      "start": "2 s",               until a started subject answers
+      "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
                 "logits"],
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
@@ -40,7 +40,7 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
       "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower
       "drift": [{"of": "time", "by": 0.10, "over": "600 s", "after": "0 s", "arm": "both"}],
                                     "time" | "acceptance": grows by this share, linearly, then stays
-      "memory": {"active": "1 GB", "growth": "0 MB",  growth per answer, of what the allocator tells
+      "memory": {"active": "1 GB", "growth": "0 MB",  growth per answer, of what the allocator reports
                  "leak": "0 kB/s", "step": "64 MB",   what a host sees the process hold grows from its start, and shows
                                                       only in whole steps
                  "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
@@ -52,42 +52,36 @@ Everything is optional; `{}` is a subject of 50 tok/s whose draft proposes well.
                  {"canary": "json-003", "fault": "garble"}]
     }
 
-Faults count every answer of the backend from 1: "die" and "hang" end the subject, "garble" and "truncate" spoil one
+Faults count every answer of the backend from 1: "die" and "hang" end the system, "garble" and "truncate" spoil one
 answer, "short" cuts an answer at half its length as if it had reached its limit.
 """
 
 import json
+import random
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.subject import InputTable
 from gatekeeper.core.units import ByteRate, Bytes, Seconds
 
 Arm = Literal["plain", "candidate"]
 Share = float
 
 
-class _Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Quality(_Written):
+class Quality(InputTable):
     """How often each arm is right."""
 
     plain: Share = Field(default=1.0, ge=0, le=1)
     candidate: Share = Field(default=1.0, ge=0, le=1)
 
-    def of(self, arm: Arm) -> Share:
-        """Return the share of *arm*."""
-        return self.plain if arm == "plain" else self.candidate
 
-
-class Manner(_Written):
-    """How one answer is given; a script has one for all canaries and overrides for some."""
+class Behaviour(InputTable):
+    """How one answer is given; a script has one behaviour for all canaries and overrides for some."""
 
     prefill: Seconds = Field(default=0.04, ge=0)
     prefill_token: Seconds = Field(default=0.0, ge=0)
@@ -132,7 +126,7 @@ class Manner(_Written):
         return float(_for(self.acceptance, draft, 0.7))
 
     def exact_ratio(self, draft_tokens: int) -> float | None:
-        """Return the decode ratio that is simply decreed at this draft length, None where the costs decide."""
+        """Return the decode ratio that the script sets at this draft length, None where the costs decide."""
         return None if self.ratio is None else _for(self.ratio, str(draft_tokens), 1.0)
 
 
@@ -140,7 +134,7 @@ def _for(written: float | dict[str, float], name: str, otherwise: float) -> floa
     return written.get(name, otherwise) if isinstance(written, dict) else written
 
 
-class Noise(_Written):
+class Noise(InputTable):
     """Sigmas of the logarithm of time, and stalls."""
 
     answer: float = Field(default=0.0, ge=0)
@@ -150,7 +144,7 @@ class Noise(_Written):
     stall_share: Share = Field(default=0.0, ge=0, le=1)
 
 
-class Mode(_Written):
+class Mode(InputTable):
     """A share of the answers that is slower than the others."""
 
     share: Share = Field(ge=0, le=1)
@@ -158,7 +152,7 @@ class Mode(_Written):
     arm: Literal["both", "plain", "candidate"] = "both"
 
 
-class Drift(_Written):
+class Drift(InputTable):
     """A slow change of time or acceptance."""
 
     of: Literal["time", "acceptance"] = "time"
@@ -172,8 +166,8 @@ class Drift(_Written):
         return 1 + self.by * min(1.0, max(0.0, seconds - self.after) / self.over)
 
 
-class Memory(_Written):
-    """What the subject's allocator tells, and what a host sees its process hold."""
+class Memory(InputTable):
+    """What the allocator reports, and what a host sees the process hold."""
 
     active: Bytes = Field(default=1e9, ge=0)
     growth: Bytes = 0.0
@@ -185,21 +179,21 @@ class Memory(_Written):
     sawtooth_every: Seconds = Field(default=60.0, gt=0)
 
 
-class Batching(_Written):
+class Batching(InputTable):
     """What each further concurrent stream adds to every time, as a share."""
 
     plain: float = Field(default=0.0, ge=0)
     candidate: float = Field(default=0.0, ge=0)
 
 
-class Claimed(_Written):
+class Claimed(InputTable):
     """Multiples of the truth."""
 
     drafted: float = Field(default=1.0, ge=0)
     accepted: float = Field(default=1.0, ge=0)
 
 
-class Fault(_Written):
+class Fault(InputTable):
     """One kind of failure and where it strikes; what is left out matches everything."""
 
     fault: Literal["die", "hang", "garble", "truncate", "short"]
@@ -218,7 +212,7 @@ class Fault(_Written):
         )
 
 
-class Script(Manner):
+class Script(Behaviour):
     """The whole file."""
 
     seed: int = 1
@@ -228,8 +222,8 @@ class Script(Manner):
     arrivals: Literal["token", "round"] = "token"
     shares_process: bool = True
     caches: bool = False
-    answers: dict[str, str] = {}
-    canaries: dict[str, dict[str, object]] = {}
+    answers: dict[str, str] = Field(default={})
+    canaries: dict[str, dict[str, object]] = Field(default={})
     noise: Noise = Noise()
     modes: tuple[Mode, ...] = ()
     drift: tuple[Drift, ...] = ()
@@ -250,44 +244,40 @@ class Script(Manner):
 
     @field_validator("canaries")
     @classmethod
-    def _manners(cls, written: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    def _overrides(cls, written: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
         for prefix, overrides in written.items():
             try:
-                Manner.model_validate(overrides)
+                Behaviour.model_validate(overrides)
             except ValidationError as error:
                 raise ValueError(f"'{prefix}': {complaints(error)}") from error
         return written
 
-    @property
-    def seen(self) -> Sight:
-        """Return what this subject lets us see."""
-        sight = Sight.COLD  # it has no prompt cache, unless it is started with one
-        for name in self.sight:
-            sight |= Sight[name.upper()]
-        return sight
+    def draw(self, what: str, key: object) -> random.Random:
+        """Return the generator of one kind of draw: the same script and key draw the same."""
+        return random.Random(f"{self.seed}|{what}|{key}")
 
-    def manner(self, canary: Canary) -> Manner:
+    def behaviour(self, canary: Canary) -> Behaviour:
         """Return how *canary* is answered: the longest matching prefix wins over its category, that over the rest."""
         own = {
-            name: value for name, value in self.model_dump(exclude_unset=True).items() if name in Manner.model_fields
+            name: value for name, value in self.model_dump(exclude_unset=True).items() if name in Behaviour.model_fields
         }
         merged = own | self.canaries.get(canary.category or "", {})
         prefixes = [prefix for prefix in self.canaries if canary.id.startswith(prefix)]
         if prefixes:
             merged |= self.canaries[max(prefixes, key=len)]
-        return Manner.model_validate(merged)
+        return Behaviour.model_validate(merged)
 
 
 def complaints(error: ValidationError) -> str:
     """Write pydantic's errors as `where: what`, joined."""
-    said = []
+    found = []
     for one in error.errors():
         where = ".".join(str(part) for part in one["loc"]) or "script"
         what = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
             what = f"unknown key; {did_you_mean(where, Script.model_fields)}"
-        said.append(f"{where}: {what}")
-    return "; ".join(said)
+        found.append(f"{where}: {what}")
+    return "; ".join(found)
 
 
 def read_script(path: Path) -> Script:
@@ -300,6 +290,6 @@ def read_script(path: Path) -> Script:
         hint = "`script` is a path relative to the SLO file"
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
-        said = complaints(error) if isinstance(error, ValidationError) else str(error)
+        what = complaints(error) if isinstance(error, ValidationError) else str(error)
         hint = "what a script may say stands in gatekeeper/backends/scripted/script.py; `{}` is a whole one"
-        raise InputError(f"{path}: not a script: {said}", hint=hint) from error
+        raise InputError(f"{path}: not a script: {what}", hint=hint) from error

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.backends.scripted.answers import calls_for, match_for, text_for
 from gatekeeper.backends.scripted.backend import ScriptedBackend
+from gatekeeper.backends.scripted.expected_texts import calls_for, match_for, text_for
 from gatekeeper.backends.scripted.script import Script, read_script
 from gatekeeper.core.canary import Canary, parse
 from gatekeeper.core.clock import VirtualClock
