@@ -14,7 +14,7 @@ def main() -> None:
         if sys.stdout is not None:  # it may have been closed before we began
             sys.stdout.flush()
     except OSError:
-        # A log on a full disk, say: nobody can be told, and Python's own code for that, 1, means a broken promise.
+        # Such as a full disk below stdout. Python itself would exit with 1, which means a failed objective.
         code = ExitCode.INTERNAL_ERROR
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):  # what is still in a buffer must not fail again at exit

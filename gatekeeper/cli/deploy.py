@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, seconds, show
+from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
 
 
@@ -40,7 +40,7 @@ def admit(
     from gatekeeper.deploy.admit import admit as ask  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
-    terms = Requirements(seconds(max_age, "--max-age"), grade == "demo", signed_by)
+    terms = Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by)
     answer = ask(slo, run=run_dir, runs=runs, terms=terms, now=SystemClock().wall())
     document = answer.document()
     show(document, command_text.admission(document), as_json=as_json)
@@ -120,8 +120,8 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
 
     if once and rounds is not None:
         raise InputError("--once and --rounds exclude each other", hint="--once is --rounds 1")
-    given["interval"] = seconds(given["interval"], "--interval", "60s")
-    given["limit"] = seconds(given["limit"], "--limit", "30s")
+    given["interval"] = parse_duration(given["interval"], "--interval", "60s")
+    given["limit"] = parse_duration(given["limit"], "--limit", "30s")
     given["commands"] = tuple(_words(command) for command in given["commands"])
 
     def say(text: str, style: Mapping[str, Any]) -> None:
@@ -185,8 +185,8 @@ def prune(
     from gatekeeper.deploy.prune import prune as do  # noqa: PLC0415
     from gatekeeper.report import command_text as told  # noqa: PLC0415
 
-    young = seconds(within, "--within") or 0.0
-    rules = RetentionRules(keep, young, keep_promoted, seconds(unfinished, "--unfinished"))
+    young = parse_duration(within, "--within") or 0.0
+    rules = RetentionRules(keep, young, keep_promoted, parse_duration(unfinished, "--unfinished"))
     done = do(runs_dir, rules, dry_run=dry_run, now=SystemClock().wall())
     document = done.document()
     show(document, told.pruned(document), as_json=as_json)

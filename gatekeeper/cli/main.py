@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit. No decision lives here, and heavy imports wait until a command runs."""
+"""The command line: the list of commands, and how a run of it ends. Heavy imports wait until a command runs."""
 
 import os
 import signal
@@ -62,34 +62,34 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; return the exit code. Errors go to stderr: what, where, and what to do next."""
+    """Run the command line and return its exit code. Errors go to stderr: what, where, and what to do next."""
     signal.signal(signal.SIGTERM, _terminate)
     command: Callable[..., Any] = gatekeeper.main
     try:
         return int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
     except GatekeeperError as error:
-        _complain(error.message, error.hint)
+        _print_error(error.message, error.hint)
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return ExitCode.BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
         named = next((word for word in arguments if word in gatekeeper.commands), "")
-        _complain("interrupted", AFTER_INTERRUPT.get(named, ""))
+        _print_error("interrupted", AFTER_INTERRUPT.get(named, ""))
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # The reader of our output went away. Click leaves with 1 then, which here means a broken promise.
+        # The reader of our output went away. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
         import traceback  # noqa: PLC0415
 
         traceback.print_exc()
-        _complain(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
+        _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
         return ExitCode.INTERNAL_ERROR
 
 
-def _complain(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str) -> None:
     color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
     click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:

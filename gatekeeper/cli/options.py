@@ -1,4 +1,4 @@
-"""What commands share: their options, and how each prints its answer and what is wrong."""
+"""What commands share: options, printing, durations, and the group that lists commands and imports them late."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
 
 
 def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
-    """Inside GitHub Actions, say on stderr what is wrong beside the lines of the SLO file."""
+    """Inside GitHub Actions, annotate the lines of the SLO file with what is wrong, on stderr."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     from gatekeeper.core.inputs import find_slo_file  # noqa: PLC0415
@@ -40,44 +40,44 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     sys.stderr.write(github_annotations.render(verdict, parse(text, str(file)), text, str(file)))
 
 
-def seconds(written: str | None, option: str, example: str = "7d") -> float | None:
-    """Read a duration such as *example*; None stays None."""
+def parse_duration(text: str | None, option: str, example: str = "7d") -> float | None:
+    """Return the seconds of a duration such as *example*, given to *option*; None stays None."""
     from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
 
     try:
-        found = None if written is None else parse(written, SECONDS)
+        seconds = None if text is None else parse(text, SECONDS)
     except ValueError as error:
         raise InputError(f"{option}: {error}", hint=f"for example {option} {example}") from error
-    if found is not None and found <= 0:
-        raise InputError(f"{option} {written}: nothing is that short", hint=f"for example {option} {example}")
-    return found
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"{option} {text}: nothing is that short", hint=f"for example {option} {example}")
+    return seconds
 
 
 class LazyCommand(click.Command):
-    """A command that is listed, and imported only when it is asked for: *source* is its module, and holds its name."""
+    """A command that `--help` lists without importing it: *module* holds it under its *name*."""
 
-    def __init__(self, name: str, source: str, says: str) -> None:
-        super().__init__(name, help=says)
-        self._source = source
+    def __init__(self, name: str, module: str, short_help: str) -> None:
+        super().__init__(name, help=short_help)
+        self._module = module
 
     def load(self) -> click.Command:
-        """Return the command itself."""
-        command: click.Command = getattr(import_module(self._source), str(self.name))
+        """Import and return the command itself."""
+        command: click.Command = getattr(import_module(self._module), str(self.name))
         return command
 
 
 class CommandGroup(click.Group):
-    """Answers a mistyped command with the nearest one, and shows of each the whole sentence."""
+    """Suggests the nearest command for a mistyped one, and lists each with its whole first sentence."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name."""
-        found = super().get_command(ctx, cmd_name)
-        return found.load() if isinstance(found, LazyCommand) else found
+        """Return a command by its name; import it where it is lazy."""
+        command = super().get_command(ctx, cmd_name)
+        return command.load() if isinstance(command, LazyCommand) else command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which was meant."""
+        """Find the command, or suggest the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             group = ctx.command_path.partition(" ")[2]
@@ -85,12 +85,12 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click asks with it)
-        """List the commands as a newcomer meets them, not by letter."""
+        """List the commands in the order they were added, not by letter."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show what each command does to the end of its sentence; click cuts it off where the line ends."""
+        """Show each command with its whole first sentence; click cuts it off where the line ends."""
         shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(limit=200)) for name, one in shown if not one.hidden]
+        rows = [(name, command.get_short_help_str(limit=200)) for name, command in shown if not command.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

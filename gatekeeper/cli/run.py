@@ -1,8 +1,9 @@
-"""The commands that make a run and read it again: certify, plan, sweep, soak, probe, judge, report and their like."""
+"""The commands that make a run or read one: certify, plan, sweep, soak, probe, judge, report, export, host, metrics."""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,30 @@ from gatekeeper.report import FORMATS
 
 if TYPE_CHECKING:
     from gatekeeper.core.interfaces import Observer
+    from gatekeeper.run.certify import Finished
+
+
+@contextmanager
+def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
+    """Show progress on stderr, and yield all who observe the run."""
+    from gatekeeper.report.terminal import live  # noqa: PLC0415
+    from gatekeeper.run import events  # noqa: PLC0415
+
+    with live.progress(quiet=quiet) as shown:
+        yield [observer for observer in (shown, events.wanted()) if observer is not None]
+
+
+def _show_finished(finished: "Finished", *, as_json: bool) -> None:
+    """Print the verdict of a run; what its collector lacks is said even where progress was not wanted."""
+    from gatekeeper.report.terminal import summary  # noqa: PLC0415
+
+    if finished.telemetry is not None:
+        again = f"send it again with: gatekeeper export {finished.path}"
+        click.echo(f"telemetry was not delivered: {finished.telemetry}; {again}", err=True)
+    if as_json:
+        sys.stdout.write(finished.text)
+    else:
+        summary.show(finished.verdict, run=finished.path, promoted=finished.promoted)
 
 
 @click.command()
@@ -24,17 +49,12 @@ if TYPE_CHECKING:
 @QUIET
 def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
     """Do the whole job: freeze, baseline, sweep, soak, judge, promote or grade back."""
-    from gatekeeper.report.terminal import live, summary  # noqa: PLC0415
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
-    with live.progress(quiet=quiet) as observer:
-        finished = do(slo, out, resume=resume, observers=_observers(observer))
+    with _observers(quiet=quiet) as observers:
+        finished = do(slo, out, resume=resume, observers=observers)
     annotate(finished.verdict, finished.path, slo)
-    _tell_telemetry(finished.telemetry, finished.path)
-    if as_json:
-        sys.stdout.write(finished.text)
-    else:
-        summary.show(finished.verdict, run=finished.path, promoted=finished.promoted)
+    _show_finished(finished, as_json=as_json)
     return finished.verdict.exit_code
 
 
@@ -59,11 +79,10 @@ def plan(slo: Path, *, as_json: bool) -> int:
 def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Run the sweep alone and say what it would choose. Exits 0 when it finished, whatever it saw."""
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.report.terminal import live  # noqa: PLC0415
     from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
 
-    with live.progress(quiet=quiet) as observer:
-        document = sweep_alone(slo, out, observers=_observers(observer))
+    with _observers(quiet=quiet) as observers:
+        document = sweep_alone(slo, out, observers=observers)
     show(document, command_text.choices(document), as_json=as_json)
 
 
@@ -75,16 +94,11 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
 @QUIET
 def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
-    from gatekeeper.report.terminal import live, summary  # noqa: PLC0415
     from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
 
-    with live.progress(quiet=quiet) as observer:
-        finished = soak_alone(slo, out, knobs=_knobs(knobs), observers=_observers(observer))
-    _tell_telemetry(finished.telemetry, finished.path)
-    if as_json:
-        sys.stdout.write(finished.text)
-    else:
-        summary.show(finished.verdict, run=finished.path, promoted=False)
+    with _observers(quiet=quiet) as observers:
+        finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=observers)
+    _show_finished(finished, as_json=as_json)
 
 
 @click.command()
@@ -111,8 +125,7 @@ def probe(
 ) -> None:
     """Say in about thirty seconds if a draft helps on this machine. Writes no policy; exits 0 when it finished."""
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.report.terminal import live  # noqa: PLC0415
-    from gatekeeper.run import quick_probe as asking  # noqa: PLC0415
+    from gatekeeper.run import quick_probe  # noqa: PLC0415
 
     if (slo is None) == (target is None):
         raise InputError("probe needs an SLO file, or --target and --draft", hint="give exactly one of the two")
@@ -120,15 +133,14 @@ def probe(
         raise InputError("--target needs --draft", hint="name the draft to try")
     if slo is not None and (drafts or canaries):
         raise InputError("--draft and --canaries belong to --target", hint="the SLO file names its own")
-    with live.progress(quiet=quiet) as observer:
-        watching = _observers(observer)
+    with _observers(quiet=quiet) as observers:
         if slo is not None:
             again = f"gatekeeper probe {slo}"
-            document = asking.probe(slo, out, seconds=seconds, observers=watching, again=again)
+            document = quick_probe.probe(slo, out, seconds=seconds, observers=observers, again=again)
         else:
             again = f"gatekeeper probe --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
-            document = asking.probe_pair(
-                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
+            document = quick_probe.probe_pair(
+                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=observers, again=again
             )
     show(document, command_text.probe(document), as_json=as_json)
 
@@ -206,30 +218,18 @@ def metrics(*, as_json: bool) -> None:
     show(command_text.metrics_document(), command_text.metrics(), as_json=as_json)
 
 
-def _tell_telemetry(trouble: str | None, run: Path) -> None:
-    """Say at the end, even where progress was not wanted, that a collector lacks something."""
-    if trouble is not None:
-        click.echo(f"telemetry was not delivered: {trouble}; send it again with: gatekeeper export {run}", err=True)
-
-
-def _observers(observer: "Observer | None") -> "list[Observer]":
-    from gatekeeper.run import events  # noqa: PLC0415
-
-    return [one for one in (observer, events.wanted()) if one is not None]
-
-
-def _knobs(written: Sequence[str]) -> dict[str, Any]:
-    """Read KNOB=VALUE pairs; a value is TOML, or else a bare word such as a draft's name."""
-    out: dict[str, Any] = {}
-    for one in written:
-        knob, equals, value = one.partition("=")
+def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read KNOB=VALUE pairs; a value is JSON, or else a bare word such as a draft's name."""
+    knobs: dict[str, Any] = {}
+    for pair in pairs:
+        knob, equals, value = pair.partition("=")
         if not equals or not knob:
-            raise InputError(f"--set {one}: expected KNOB=VALUE", hint="for example --set num_draft_tokens=4")
+            raise InputError(f"--set {pair}: expected KNOB=VALUE", hint="for example --set num_draft_tokens=4")
         try:
-            out[knob] = json.loads(value)
+            knobs[knob] = json.loads(value)
         except ValueError:
-            out[knob] = value
-    return out
+            knobs[knob] = value
+    return knobs
 
 
 COMMANDS = (certify, plan, sweep, soak, probe, judge, report, export, host, metrics)
