@@ -1,13 +1,15 @@
 """The phrases that all reports share: outcome signs, figures with intervals, and the sentences about a verdict."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_span
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.report.data.page import PageData
+
+if TYPE_CHECKING:  # so that a command which prints a line does without numpy
+    from gatekeeper.report.data.page import PageData
 
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
 """A sign beside every colour: neither has to be seen alone."""
@@ -51,12 +53,12 @@ def ratio(figure: Mapping[str, Any], center: str = "ratio", *, times: str = "") 
     return f"{figure[center]:.2f}{times} [{figure['lo']:.2f}, {figure['hi']:.2f}]"
 
 
-def state(page: PageData) -> str:
+def state(page: "PageData") -> str:
     """Return the outcome, or that there is none yet."""
     return "interrupted" if page.unfinished else page.verdict.outcome
 
 
-def lede(page: PageData) -> str:
+def lede(page: "PageData") -> str:
     """Return what the outcome means, in a sentence or two."""
     verdict = page.verdict
     if page.unfinished:
@@ -85,7 +87,7 @@ def lede(page: PageData) -> str:
     return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."
 
 
-def speed(workload: WorkloadVerdict, page: PageData) -> tuple[float, float, float, str] | None:
+def speed(workload: WorkloadVerdict, page: "PageData") -> tuple[float, float, float, str] | None:
     """Return the ratio to plain decoding with its bounds, and where it was seen.
 
     It is the soak's; of a plain route, that of the last setting that was soaked, or else the best that was swept.

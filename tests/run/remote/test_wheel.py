@@ -23,10 +23,10 @@ def test_the_same_files_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp
     copy = tmp_path / "elsewhere" / "gatekeeper"
     with zipfile.ZipFile(io.BytesIO(first.content)) as archive:
         archive.extractall(copy.parent)
-    os.utime(copy / "cli.py", (1, 1))
+    os.utime(copy / "__main__.py", (1, 1))
     monkeypatch.setattr(wheels, "PACKAGE", copy)
     installed = wheel()
-    (copy / "cli.py").write_bytes((copy / "cli.py").read_bytes() + b"\n")
+    (copy / "__main__.py").write_bytes((copy / "__main__.py").read_bytes() + b"\n")
 
     assert first == installed
     assert first.sha256 == hashlib.sha256(first.content).hexdigest()
