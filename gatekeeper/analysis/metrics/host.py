@@ -1,72 +1,76 @@
-"""What the host's samples prove about a soak: an estimate of each host metric, and what a reader must know."""
+"""Estimates of the host metrics from the samples of one soak."""
 
-import math
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable
 
-from gatekeeper.analysis.metrics import host_memory
-from gatekeeper.analysis.metrics.host_series import Series, Spans, by_segment, finite, medians, series
-from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, backwards, contradictions, delta, throttle_time
-from gatekeeper.analysis.stats.trend import median_slope_rises, slope
-from gatekeeper.core.metrics import ALL
-from gatekeeper.core.records import HostSample
-from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Estimate, Finding, Missing, fact
-
-COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
-"""Values that only grow while the host runs."""
-
-SLEEP_GAP = 2.0
-"""Seconds by which the time of day may leave the monotonic clock between two samples before the host has slept."""
-
-REBOOT_SHIFT = 60.0
-"""Seconds by which the boot time may move without a restart: it is computed anew when the time of day is set."""
-
-BUSY_CORES = 0.25
-"""Cores that the system's own batch jobs may take on average before a reader is told."""
-
-DISQUALIFYING = frozenset(
-    {"host_slept", "power_lost", "power_mode_changed", "virtual_mac", "host_restarted", "memory_contradiction"}
+from gatekeeper.analysis.metrics.host_series import (
+    HostSamples,
+    Series,
+    decrease,
+    finite,
+    increase,
+    longest,
+    medians,
 )
-"""Kinds of finding that leave a soak unproven, whatever was measured."""
+from gatekeeper.analysis.metrics.host_throttling import throttle_time
+from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.verdict import Estimate, Missing, fact
+
+CRITICAL = 4.0
+"""The pressure level that the host itself calls critical."""
+
+HEADROOM_WINDOW = 10.0
+"""Seconds of one median of headroom: a dip shorter than half of it is not a floor."""
+
+TOOL_DIFFERENCE = 0.15
+"""How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
 
 
-def estimates(
-    samples: Sequence[HostSample],
-    *,
-    interval: float,
-    tokens: int | None,
-    level: float,
-    seed: int,
-    spans: Spans | None = None,
-    sentinels_held: bool | None = None,
-    earlier: Sequence[HostSample] = (),
-) -> dict[str, Estimate | Missing]:
-    """Return every host metric, from the samples of one soak alone.
-
-    *spans* says when each segment began and ended, so that a sampler that died early leaves a gap; without it the
-    samples' own extent is all that can be covered. *earlier* are samples of the same run from before the soak.
-    """
-
-    def of(name: str) -> Series:
-        return series(samples, name, interval=interval, spans=spans)
-
-    found: dict[str, Estimate | Missing] = {
-        **{name: host_memory.estimate(name, samples, interval=interval, spans=spans) for name in host_memory.METRICS},
-        "throttle_time": throttle_time(
-            samples, interval=interval, spans=spans, sentinels_held=sentinels_held, earlier=earlier
-        ),
-        "swapin_bytes": delta(of("swapin_bytes")),
-        "swapout_bytes": delta(of("swapout_bytes")),
-        "footprint_peak": _peak(of("subject_footprint")),
-        "footprint_growth": _slope(of("subject_footprint"), level, seed),
-        "fan_variation": _range(of("fan_speed")),
-        "power_mean": _power(of("package_power")),
-        "energy_per_token": _energy(of("package_power"), tokens),
+def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
+    """Return every host metric of one soak in which the subject put out *tokens*, None where that is not known."""
+    found = {name: estimate(name, host) for name in _READ} | {
+        "throttle_time": throttle_time(host),
+        "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
+        "energy_per_token": _energy(host.series("package_power"), tokens),
     }
     return {metric.name: found[metric.name] for metric in ALL if metric.host}
+
+
+def estimate(name: str, host: HostSamples) -> Estimate | Missing:
+    """Return a metric that is read off one sampled value, over whatever stretch of time the samples are of."""
+    if name == "memory_headroom" and (contradicted := memory_contradiction(host)):
+        return Missing(contradicted)
+    return _READ[name](host.series(BY_NAME[name].samples[0]))
+
+
+def memory_contradiction(host: HostSamples) -> str:
+    """Say that vm_stat and memory_pressure disagree about the memory in use, as under a wrong page size; else empty."""
+    gaps = []
+    for sample in host.samples:
+        names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
+        share, wired, compressed, total = (finite(sample.values.get(name)) for name in names)
+        if share is not None and wired is not None and compressed is not None and total:
+            gaps.append(abs(share - (1 - (wired + compressed) / total)))
+    if not gaps or sorted(gaps)[len(gaps) // 2] <= TOOL_DIFFERENCE:
+        return ""
+    return "vm_stat and memory_pressure disagree about the memory in use: a wrong page size, or Rosetta"
+
+
+def _headroom(headroom: Series) -> Estimate | Missing:
+    """Lowest median of ten seconds, over all segments."""
+    lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
+    return headroom.uncovered() or fact(min(lows), headroom.seen)
+
+
+def _pressure(level: Series) -> Estimate | Missing:
+    """Longest continuous run of critical pressure in seconds."""
+    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
+
+
+def _swap_growth(swap: Series) -> Estimate | Missing:
+    """Sum of last minus first of each segment if swap never fell, else 0: swap that falls again is not a leak."""
+    fell = not swap.uncovered() and decrease(swap)
+    return fact(0.0, swap.seen, "swap fell at least once") if fell else increase(swap)
 
 
 def _peak(footprint: Series) -> Estimate | Missing:
@@ -78,8 +82,8 @@ def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
-    estimate = slope([point.at for point in last], [point.value for point in last], level=level, seed=seed)
-    return estimate or Missing(f"{footprint.name}: {len(last)} readings are too few for a slope", len(last))
+    found = slope([point.at for point in last], [point.value for point in last], level=level, seed=seed)
+    return found or Missing(f"{footprint.name}: {len(last)} readings are too few for a slope", len(last))
 
 
 def _range(fan: Series) -> Estimate | Missing:
@@ -107,199 +111,13 @@ def _joules(power: Series) -> float:
     return sum(point.value * point.lasts for point in power.points)
 
 
-def findings(
-    samples: Sequence[HostSample],
-    sentinels_held: bool | None,
-    *,
-    interval: float = 1.0,
-    conditions: Sequence[Mapping[str, Any]] = (),
-    level: float = 0.95,
-    seed: int = 0,
-    spans: Spans | None = None,
-    earlier: Sequence[HostSample] = (),
-    horizon: float = math.inf,
-) -> list[Finding]:
-    """Return what a reader must know; the kinds in DISQUALIFYING leave the soak unproven.
-
-    *conditions* are the host's facts before and after the soak, as `gatekeeper.host.conditions` gives them. Memory that
-    lasts longer than *horizon* seconds at its present growth is none of a reader's worries.
-    """
-    found = [
-        *_machine(conditions),
-        *_slept(samples),
-        *_supply(samples, conditions),
-        *_counters(samples, interval, spans),
-        *_contradicted(samples, sentinels_held, interval, earlier),
-        *_beside(samples, conditions),
-        *_forecast(samples, interval, level, seed, horizon),
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _machine(conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    found = []
-    for facts in conditions:
-        mac = facts.get("platform") == "macos"
-        if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
-            advice = "certify on the machine itself"
-            found.append(Finding("virtual_mac", "host", "a virtual Mac shows the telemetry of no machine", advice))
-        elif facts.get("virtual"):
-            detail = "a virtual machine: other guests share its processor, and sensors are missing"
-            found.append(Finding("virtual_machine", "host", detail))
-        if facts.get("translated"):
-            detail = "gatekeeper runs under Rosetta, which mistranslates page sizes and speeds"
-            found.append(Finding("translated", "host", detail, "install a native Python"))
-    for before, after in pairwise(conditions):
-        if _restarted(before, after):
-            detail = "the host was restarted or updated between two looks at it"
-            found.append(Finding("host_restarted", "host", detail, "run the soak again"))
-    return found
-
-
-def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    builds = before.get("os_build"), after.get("os_build")
-    boots = _instant(before.get("booted_at")), _instant(after.get("booted_at"))
-    if None not in builds and builds[0] != builds[1]:
-        return True
-    return boots[0] is not None and boots[1] is not None and abs((boots[1] - boots[0]).total_seconds()) > REBOOT_SHIFT
-
-
-def _instant(written: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(written))
-    except ValueError:
-        return None
-
-
-def _slept(samples: Sequence[HostSample]) -> list[Finding]:
-    """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
-    found = []
-    for part in by_segment(samples).values():
-        for before, after in pairwise(part):
-            then, now = _instant(before.at), _instant(after.at)
-            if then is None or now is None:
-                continue  # a sample without a time of day has nothing to compare
-            day = (now - then).total_seconds()
-            ahead = day - (after.at_ns - before.at_ns) / 1e9
-            if ahead > SLEEP_GAP:
-                detail = f"between {before.at} and {after.at} the time of day ran {ahead:.0f} s ahead: the host slept"
-                found.append(Finding("host_slept", "host", detail, "keep the lid open, and run the soak again"))
-            elif ahead < -SLEEP_GAP:
-                detail = f"the time of day was set back by {-ahead:.0f} s at {after.at}"
-                found.append(Finding("clock_set", "host", detail))
-    return found
-
-
-def _texts(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """Return a text value as it was before, during and after; unknowns are left out, repeats too."""
-    before = [conditions[0].get(name)] if conditions else []
-    after = [conditions[-1].get(name)] if len(conditions) > 1 else []
-    readings = (sample.values.get(name) for sample in sorted(samples, key=lambda one: (one.segment, one.at_ns)))
-    during = [reading.value for reading in readings if reading is not None and reading.status == "ok"]
-    known = [str(value) for value in (*before, *during, *after) if value is not None]
-    return [value for place, value in enumerate(known) if place == 0 or known[place - 1] != value]
-
-
-def _supply(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    found = []
-    supplies = _texts(samples, conditions, "power_source")
-    if "battery" in supplies and "ac" in supplies:
-        detail = f"the power source changed: {', then '.join(supplies)}"
-        found.append(Finding("power_lost", "host", detail, "plug in, and run the soak again"))
-    elif "battery" in supplies:
-        found.append(Finding("on_battery", "host", "the host ran on battery", 'write power = "any", or plug in'))
-    modes = _texts(samples, conditions, "power_mode")
-    if len(modes) > 1:
-        detail = f"the power mode changed: {', then '.join(modes)}"
-        found.append(Finding("power_mode_changed", "host", detail, "run the soak again in one mode"))
-    if "low" in modes or "low-power" in modes:
-        found.append(Finding("low_power_mode", "host", "low-power mode was on: speeds are those of that mode"))
-    return found
-
-
-def _counters(samples: Sequence[HostSample], interval: float, spans: Spans | None) -> list[Finding]:
-    found = []
-    counted = {name: series(samples, name, interval=interval, spans=spans) for name in COUNTERS}
-    for name, counter in counted.items():
-        if fell := backwards(counter):
-            found.append(Finding("counter_backwards", name, f"{name} {fell}", "run the soak again"))
-    rose = {
-        name: sum(part[-1].value - part[0].value for part in counter.segments)
-        for name, counter in counted.items()
-        if counter.points and not backwards(counter)
-    }
-    if rose.get("swapout_bytes", 0) > 0:
-        detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran short"
-        found.append(Finding("swapped_out", "swapout_bytes", detail, "a smaller model, or fewer apps"))
-    elif rose.get("swapin_bytes", 0) > 0:
-        detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a softer sign"
-        found.append(Finding("swapped_in", "swapin_bytes", detail))
-    if rose.get("gpu_resets", 0) > 0:
-        found.append(Finding("gpu_reset", "gpu_resets", f"the GPU reset itself {rose['gpu_resets']:.0f} times"))
-    if rose.get("oom_kills", 0) > 0:
-        found.append(Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for memory"))
-    return found
-
-
-def _contradicted(
-    samples: Sequence[HostSample], sentinels_held: bool | None, interval: float, earlier: Sequence[HostSample]
-) -> list[Finding]:
-    found = []
-    levels = [level for sample in samples if (level := finite(sample.values.get("thermal_level"))) is not None]
-    against = contradictions(samples, sentinels_held, interval=interval, earlier=earlier)
-    if against and levels and max(levels) < 2:
-        detail = f"the thermal level was never raised, but {'; '.join(against)}"
-        advice = f"cool the host; a steady GPU keeps {LEAST_SHARE['gpu_frequency']:.0%} of its frequency"
-        found.append(Finding("thermal_contradiction", "throttle_time", detail, advice))
-    for name, sign in (("degraded", 1.0), ("throttled", 2.0)):
-        count = sum(level == sign if sign == 1.0 else level >= sign for level in levels)
-        if count:
-            least = f"{sign:.0f}" if sign == 1.0 else f"{sign:.0f} or more"
-            detail = f"the thermal level was {least} in {count} of {len(levels)} samples"
-            found.append(Finding(f"thermally_{name}", "throttle_time", detail))
-    if detail := host_memory.contradiction(samples):
-        found.append(Finding("memory_contradiction", "memory_headroom", detail, "use a native Python and system tools"))
-    return found
-
-
-def _beside(samples: Sequence[HostSample], conditions: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    cores = [value for sample in samples if (value := finite(sample.values.get("background_cpu"))) is not None]
-    if cores and sum(cores) / len(cores) > BUSY_CORES:
-        named = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
-        who = f": {', '.join(named)}" if named else ""
-        detail = f"the system's own jobs took {sum(cores) / len(cores):.2g} cores{who}"
-        advice = "wait until Spotlight, photo analysis and Time Machine are done"
-        return [Finding("background_busy", "background_cpu", detail, advice)]
-    return []
-
-
-def _forecast(samples: Sequence[HostSample], interval: float, level: float, seed: int, horizon: float) -> list[Finding]:
-    """Tell when headroom would be used up, where a slope is proven positive: headroom left / slope, bound by bound."""
-    headroom = series(samples, "memory_headroom", interval=interval)
-    if not headroom.segments:
-        return []
-    last = headroom.segments[-1]
-    left = medians(last[-10:], host_memory.HEADROOM_WINDOW)[0]
-    if left <= 0:
-        return []
-    found = []
-    for name in ("memory_uncompressed_demand", "subject_footprint"):
-        values = series(samples, name, interval=interval)
-        if not values.segments or values.uncovered():
-            continue
-        points = values.segments[-1]
-        times, readings = [point.at for point in points], [point.value for point in points]
-        if not median_slope_rises(times, readings):
-            continue
-        estimate = slope(times, readings, level=level, seed=seed)
-        if estimate is None or estimate.lo <= 0:
-            continue
-        center, soon, late = (left / rate for rate in (estimate.center, estimate.hi, estimate.lo))
-        if soon > horizon:
-            continue
-        detail = (
-            f"{name} grows by {show(estimate.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
-            f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
-        )
-        found.append(Finding("memory_exhaustion", name, detail, "look for a leak before deploying"))
-    return found
+_READ: dict[str, Callable[[Series], Estimate | Missing]] = {
+    "memory_headroom": _headroom,
+    "memory_pressure_critical": _pressure,
+    "swapin_bytes": increase,
+    "swapout_bytes": increase,
+    "swap_growth": _swap_growth,
+    "footprint_peak": _peak,
+    "fan_variation": _range,
+    "power_mean": _power,
+}

@@ -1,13 +1,14 @@
-"""One value of the host over a soak: its readings by segment, and how much of the soak they cover."""
+"""Series of one sampled host value: its readings by segment, and how much of the soak they cover."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.verdict import Estimate, Missing, fact
 
 COVERAGE = 0.95
 """Share of the expected samples below which nothing is concluded: unmeasured time is not quiet time."""
@@ -65,31 +66,49 @@ def by_segment(samples: Sequence[HostSample]) -> dict[int, list[HostSample]]:
     return found
 
 
-def series(samples: Sequence[HostSample], name: str, *, interval: float, spans: Spans | None = None) -> Series:
-    """Collect the readings of *name*, of the source that gave most of them: two sources may measure two things."""
-    readings = [sample.values.get(name) for sample in samples]
-    sources = Counter(reading.source for reading in readings if reading is not None and finite(reading) is not None)
-    source = sources.most_common(1)[0][0] if sources else ""
-    step = interval * 1e9
-    groups = by_segment(samples)
-    segments: list[tuple[Point, ...]] = []
-    seen = expected = 0
-    for segment in sorted(groups.keys() | (spans or {}).keys()):
-        taken = groups.get(segment, [])
-        dues = [sample.at_ns - sample.late_ns for sample in taken]
-        span = spans.get(segment) if spans is not None else None
-        if span is not None:
-            due = math.floor((span[1] - span[0]) / step + 1e-6)
-        else:
-            due = round((dues[-1] - dues[0]) / step) + 1
-        good = [(sample, value) for sample in taken if (value := _value(sample, name, source)) is not None]
-        # A burst after a gap fills one place, not the gap.
-        places = {round((sample.at_ns - sample.late_ns - dues[0]) / step) for sample, _ in good}
-        expected += due
-        seen += min(len(places), due)
-        if good:
-            segments.append(_points(good, taken, interval))
-    return Series(name, tuple(segments), seen, expected, _why(readings, sources), source)
+@dataclass(frozen=True, slots=True)
+class HostSamples:
+    """The host's samples of one stretch of time, and what is needed to read them."""
+
+    samples: Sequence[HostSample]
+    interval: float
+    """Seconds between two samples."""
+    spans: Spans | None = None
+    """When each segment began and ended, so that a sampler that died early leaves a gap; None: the samples' extent."""
+    earlier: Sequence[HostSample] = ()
+    """Of the same run, from before this stretch."""
+    baseline_held: bool | None = None
+    """Whether plain decoding kept its speed throughout; None where that is not known."""
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the finite readings of *name* from every source."""
+        return [value for sample in self.samples if (value := finite(sample.values.get(name))) is not None]
+
+    def series(self, name: str) -> Series:
+        """Collect the readings of *name*, of the source that gave most of them: two sources may measure two things."""
+        readings = [sample.values.get(name) for sample in self.samples]
+        sources = Counter(one.source for one in readings if one is not None and finite(one) is not None)
+        source = sources.most_common(1)[0][0] if sources else ""
+        step = self.interval * 1e9
+        groups = by_segment(self.samples)
+        segments: list[tuple[Point, ...]] = []
+        seen = expected = 0
+        for segment in sorted(groups.keys() | (self.spans or {}).keys()):
+            taken = groups.get(segment, [])
+            dues = [sample.at_ns - sample.late_ns for sample in taken]
+            span = self.spans.get(segment) if self.spans is not None else None
+            if span is not None:
+                due = math.floor((span[1] - span[0]) / step + 1e-6)
+            else:
+                due = round((dues[-1] - dues[0]) / step) + 1
+            good = [(sample, value) for sample in taken if (value := _value(sample, name, source)) is not None]
+            # A burst after a gap fills one place, not the gap.
+            places = {round((sample.at_ns - sample.late_ns - dues[0]) / step) for sample, _ in good}
+            expected += due
+            seen += min(len(places), due)
+            if good:
+                segments.append(_points(good, taken, self.interval))
+        return Series(name, tuple(segments), seen, expected, _why(readings, sources), source)
 
 
 def _value(sample: HostSample, name: str, source: str) -> float | None:
@@ -100,10 +119,8 @@ def _value(sample: HostSample, name: str, source: str) -> float | None:
 def _points(
     good: Sequence[tuple[HostSample, float]], taken: Sequence[HostSample], interval: float
 ) -> tuple[Point, ...]:
-    instants = [sample.at_ns / 1e9 for sample in taken]
     lasts = {taken[-1].at_ns: interval}
-    for (sample, later), at in zip(pairwise(taken), instants, strict=False):
-        lasts[sample.at_ns] = later.at_ns / 1e9 - at
+    lasts |= {before.at_ns: after.at_ns / 1e9 - before.at_ns / 1e9 for before, after in pairwise(taken)}
     return tuple(Point(sample.at_ns / 1e9, value, lasts[sample.at_ns]) for sample, value in good)
 
 
@@ -119,18 +136,43 @@ def _why(readings: Sequence[Reading | None], sources: Counter[str]) -> str:
     return ", ".join(parts)
 
 
+def increase(counter: Series) -> Estimate | Missing:
+    """Return how far a cumulative counter moved within the segments, from the soak's own start."""
+    if missing := counter.uncovered():
+        return missing
+    if fell := decrease(counter):
+        return Missing(f"{counter.name} {fell}", counter.seen)
+    return fact(moved(counter), counter.seen)
+
+
+def moved(counter: Series) -> float:
+    """Return the sum, over the segments, of the last minus the first reading."""
+    return sum(part[-1].value - part[0].value for part in counter.segments)
+
+
+def decrease(counter: Series) -> str:
+    """Say where a cumulative counter fell within a segment; empty where it never did."""
+    for part in counter.segments:
+        for before, after in pairwise(part):
+            if after.value < before.value:
+                return (
+                    f"went backwards, from {before.value:.0f} to {after.value:.0f}: "
+                    "a restart, or a counter that wrapped"
+                )
+    return ""
+
+
 def longest(points: Sequence[Point], *, at_least: float) -> float:
     """Return the longest continuous time at or above a value; a reading that is missing in between does not end it."""
-    best = run = 0.0
+    best = 0.0
     begin: float | None = None
     for point in points:
-        if point.value >= at_least:
-            begin = point.at if begin is None else begin
-            run = point.at + point.lasts - begin
-            best = max(best, run)
-        else:
-            if begin is not None:
-                best = max(best, point.at - begin)
+        reached = point.value >= at_least
+        if reached and begin is None:
+            begin = point.at
+        if begin is not None:
+            best = max(best, point.at + (point.lasts if reached else 0.0) - begin)
+        if not reached:
             begin = None
     return best
 
@@ -147,11 +189,5 @@ def medians(points: Sequence[Point], window: float, *, least: int = 1) -> list[f
         while last < len(points) and points[last].at < point.at + window - 1e-6:
             last += 1
         if last - first >= least:
-            found.append(_median([one.value for one in points[first:last]]))
+            found.append(median([one.value for one in points[first:last]]))
     return found
-
-
-def _median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    middle = len(ranked) // 2
-    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2

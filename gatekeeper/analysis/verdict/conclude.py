@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gatekeeper.analysis.metrics import host
 from gatekeeper.analysis.metrics.comparability import voided_metrics
+from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -127,7 +127,7 @@ def _judge_leg(case: Case, leg: SoakPlan, choices: Mapping[str, Choice], walk: _
     host_checks, findings = witnessed(case, leg, recorded)
     host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
     walk.findings += findings
-    walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in host.DISQUALIFYING]
+    walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in DISQUALIFYING]
     verdicts = {name: _examined(case, leg, name, choices[name], walk) for name in leg.settings}
     walk.findings += cache_findings(case.slo, leg.name, verdicts)
     lower = {

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from gatekeeper.analysis.metrics import host
+from gatekeeper.analysis.metrics.host import estimates
+from gatekeeper.analysis.metrics.host_findings import findings as host_findings
+from gatekeeper.analysis.metrics.host_series import HostSamples
 from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
@@ -19,16 +20,12 @@ def host_checks(case: Case, leg: SoakPlan, recorded: Recorded) -> tuple[list[Che
     """Check what is promised of the host while *leg* was soaked, and return what its samples give away."""
     samples = tuple(one for one in case.host_samples if one.phase == leg.name)
     spans = _spans(recorded.answers)
-    shared: dict[str, Any] = {
-        "interval": case.interval,
-        "level": bound_level(case.slo),
-        "seed": case.seed,
-        "spans": spans,
-        "sentinels_held": _sentinels_held(case, leg),
-        "earlier": tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans),
-    }
-    conditions, horizon = case.conditions.get(leg.name, ()), case.slo.promote.valid_for
-    findings = host.findings(samples, conditions=conditions, horizon=horizon, **shared)
+    earlier = tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans)
+    host = HostSamples(samples, case.interval, spans, earlier, _baseline_held(case, leg))
+    level, conditions = bound_level(case.slo), case.conditions.get(leg.name, ())
+    findings = host_findings(
+        host, level=level, seed=case.seed, conditions=conditions, horizon=case.slo.promote.valid_for
+    )
     findings = [replace(one, about=f"{leg.name}, {one.about}") for one in findings]
     promised = case.slo.host_objectives
     if not promised:
@@ -37,7 +34,7 @@ def host_checks(case: Case, leg: SoakPlan, recorded: Recorded) -> tuple[list[Che
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
         return [check(objective, missing) for objective in promised], findings
     tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAK_ROLES)
-    seen = host.estimates(samples, tokens=tokens, **shared)
+    seen = estimates(host, tokens=tokens, level=level, seed=case.seed)
     return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in promised], findings
 
 
@@ -57,7 +54,7 @@ def host_segment(segment: int, stretch: int) -> int:
     return 2 * segment + stretch
 
 
-def _sentinels_held(case: Case, leg: SoakPlan) -> bool | None:
+def _baseline_held(case: Case, leg: SoakPlan) -> bool | None:
     """Tell whether plain decoding's own speed held; None where that is not known."""
     seen = [plain_drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]

@@ -7,10 +7,11 @@ lies between is undecided: the certificate stands while evidence flows, and it i
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from gatekeeper.analysis.metrics import host_memory, host_throttling
+from gatekeeper.analysis.metrics import host
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.host_series import HostSamples
+from gatekeeper.analysis.metrics.host_throttling import throttle_time_by_sensors
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.verdict.checks import check_bound
@@ -18,6 +19,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES, PassRate
 from gatekeeper.core.policy import Guard, MeasuredRoute, MeasuredValue, Policy, Route
 from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.deploy.watch.guard_samples import (
@@ -49,7 +51,7 @@ class GuardContext:
     greedy: bool
     host_interval: float
     """Seconds between two host samples."""
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
     """Of a bound that is kept: what takes a route up again."""
 
 
@@ -226,12 +228,11 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
         return GuardResult(guard, workload, check, None)
     spans = {samples[-1].segment: (begun, recent.now_ns)}
     samples = [one for one in samples if one.segment in spans]
-    read = (
-        host_throttling.throttle_time_by_sensors
-        if guard.metric == "throttle_time"
-        else partial(host_memory.estimate, guard.metric)
-    )
-    found = read(samples, interval=context.host_interval, spans=spans)
+    sampled = HostSamples(samples, context.host_interval, spans)
+    if guard.metric == "throttle_time":
+        found = throttle_time_by_sensors(sampled)
+    else:
+        found = host.estimate(guard.metric, sampled)
     check = check_bound(guard.of, guard.bound, guard.threshold, found, why=guard.why)
     seconds = (recent.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, context):

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.host import DISQUALIFYING, estimates, findings
+from gatekeeper.analysis.metrics.host import estimates
+from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING, findings
+from gatekeeper.analysis.metrics.host_series import HostSamples
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.metrics import ALL
@@ -42,8 +44,8 @@ def soak(seconds: int = 600, *, segment: int = 0, begin: int = 0, **courses: Any
     ]
 
 
-def judged(samples: Sequence[HostSample], **more: Any) -> dict[str, Estimate | Missing]:
-    return estimates(samples, **({"interval": 1.0, "tokens": 1000, "level": 0.95, "seed": 7} | more))
+def judged(samples: Sequence[HostSample], *, tokens: int | None = 1000, **more: Any) -> dict[str, Estimate | Missing]:
+    return estimates(HostSamples(samples, interval=1.0, **more), tokens=tokens, level=0.95, seed=7)
 
 
 def center(found: Estimate | Missing) -> float:
@@ -56,8 +58,13 @@ def because(found: Estimate | Missing) -> str:
     return found.because
 
 
-def kinds(found: Sequence[Finding]) -> set[str]:
-    return {finding.kind for finding in found}
+def found_in(samples: Sequence[HostSample], *, baseline_held: bool | None = None, **more: Any) -> list[Finding]:
+    host = HostSamples(samples, interval=1.0, baseline_held=baseline_held)
+    return findings(host, level=0.95, seed=0, **more)
+
+
+def kinds(samples: Sequence[HostSample], **more: Any) -> set[str]:
+    return {finding.kind for finding in found_in(samples, **more)}
 
 
 def test_every_host_metric_has_an_answer() -> None:
@@ -213,7 +220,7 @@ def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
     samples = soak(**courses)
 
     assert "went backwards, from 1000299 to 500300" in because(judged(samples)[name])
-    assert "counter_backwards" in kinds(findings(samples, sentinels_held=None))
+    assert "counter_backwards" in kinds(samples)
 
 
 def test_counters_are_not_compared_across_segments() -> None:
@@ -226,7 +233,7 @@ def test_counters_are_not_compared_across_segments() -> None:
     ]
 
     assert center(judged(samples)["swapin_bytes"]) == 299 * 10 + 299 * 7
-    assert "counter_backwards" not in kinds(findings(samples, sentinels_held=None))
+    assert "counter_backwards" not in kinds(samples)
 
 
 def test_swap_that_ever_fell_did_not_grow() -> None:
@@ -261,7 +268,7 @@ def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
     """
     A busy GPU whose frequency held is one, sentinels that held their speed are another.
     """
-    by_gpu, by_sentinels = judged(soak(**BUSY)), judged(soak(thermal_level=0.0), sentinels_held=True)
+    by_gpu, by_sentinels = judged(soak(**BUSY)), judged(soak(thermal_level=0.0), baseline_held=True)
 
     assert (center(by_gpu["throttle_time"]), center(by_sentinels["throttle_time"])) == (0.0, 0.0)
 
@@ -289,9 +296,9 @@ def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(name: str, held: 
     steady, slowed = soak(**BUSY | {name: course(held)}), soak(**BUSY | {name: course(fell)})
 
     assert center(judged(steady)["throttle_time"]) == 0.0
-    assert name in because(judged(slowed, sentinels_held=True)["throttle_time"])
-    assert "thermal_contradiction" in kinds(findings(slowed, sentinels_held=True))
-    assert "thermal_contradiction" not in kinds(findings(steady, sentinels_held=True))
+    assert name in because(judged(slowed, baseline_held=True)["throttle_time"])
+    assert "thermal_contradiction" in kinds(slowed, baseline_held=True)
+    assert "thermal_contradiction" not in kinds(steady, baseline_held=True)
 
 
 def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
@@ -309,7 +316,7 @@ def test_sentinels_that_slowed_down_contradict_nominal() -> None:
     """
     Whatever the GPU says.
     """
-    assert "sentinels" in because(judged(soak(**BUSY), sentinels_held=False)["throttle_time"])
+    assert "sentinels" in because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
 
 
 def test_two_thermal_sensors_that_differ_are_unproven() -> None:
@@ -331,8 +338,8 @@ def test_throttled_time_is_level_two_and_above() -> None:
         thermal_level=lambda second: 1.0 if second < 50 else 2.0 if second < 70 else 3.0 if second < 75 else 0.0
     )
 
-    assert center(judged(samples, sentinels_held=False)["throttle_time"]) == 25.0
-    assert {"thermally_degraded", "thermally_throttled"} <= kinds(findings(samples, sentinels_held=True))
+    assert center(judged(samples, baseline_held=False)["throttle_time"]) == 25.0
+    assert {"thermally_degraded", "thermally_throttled"} <= kinds(samples, baseline_held=True)
 
 
 def test_linux_throttling_is_counted_by_the_kernel() -> None:
@@ -344,10 +351,10 @@ def test_linux_throttling_is_counted_by_the_kernel() -> None:
     unclocked = soak(throttle_events=lambda second: 3.0 + (second > 300))
 
     assert center(judged(throttled)["throttle_time"]) == 1.5
-    assert center(judged(quiet, sentinels_held=True)["throttle_time"]) == 0.0
+    assert center(judged(quiet, baseline_held=True)["throttle_time"]) == 0.0
     assert "second witness" in because(judged(quiet)["throttle_time"])
-    assert "1 throttle events" in because(judged(unclocked, sentinels_held=True)["throttle_time"])
-    assert "0 of" in because(judged(soak(memory_headroom=1.0), sentinels_held=True)["throttle_time"])
+    assert "1 throttle events" in because(judged(unclocked, baseline_held=True)["throttle_time"])
+    assert "0 of" in because(judged(soak(memory_headroom=1.0), baseline_held=True)["throttle_time"])
 
 
 def test_tools_that_disagree_about_memory_prove_no_headroom() -> None:
@@ -364,7 +371,7 @@ def test_tools_that_disagree_about_memory_prove_no_headroom() -> None:
 
     assert center(judged(right)["memory_headroom"]) == 9e9
     assert "disagree" in because(judged(wrong)["memory_headroom"])
-    assert "memory_contradiction" in kinds(findings(wrong, sentinels_held=None)) & DISQUALIFYING
+    assert "memory_contradiction" in kinds(wrong) & DISQUALIFYING
 
 
 def test_a_leak_is_a_slope_above_zero() -> None:
@@ -450,13 +457,13 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
     noise = np.random.default_rng(5).normal(4e9, 1e7, 600) + 2e3 * np.arange(600)
     steady = soak(subject_footprint=lambda second: float(noise[second]), memory_headroom=6e9)
 
-    (found,) = (one for one in findings(leaking, sentinels_held=True) if one.kind == "memory_exhaustion")
+    (found,) = (one for one in found_in(leaking, baseline_held=True) if one.kind == "memory_exhaustion")
 
     growth = judged(steady)["footprint_growth"]
     assert isinstance(growth, Estimate)
     assert growth.lo < 0 < growth.center
     assert "used up in 100 min" in found.detail
-    assert "memory_exhaustion" not in kinds(findings(steady, sentinels_held=True))
+    assert "memory_exhaustion" not in kinds(steady, baseline_held=True)
 
 
 def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
@@ -465,8 +472,8 @@ def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
     """
     leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
 
-    assert "memory_exhaustion" not in kinds(findings(leaking, sentinels_held=True, horizon=80 * 60))
-    assert "memory_exhaustion" in kinds(findings(leaking, sentinels_held=True, horizon=105 * 60))
+    assert "memory_exhaustion" not in kinds(leaking, baseline_held=True, horizon=80 * 60)
+    assert "memory_exhaustion" in kinds(leaking, baseline_held=True, horizon=105 * 60)
 
 
 def shifted(samples: Sequence[HostSample], after: int, seconds: float) -> list[HostSample]:
@@ -483,12 +490,12 @@ def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
     """
     samples = soak(60, memory_headroom=1e9)
 
-    asleep = findings(shifted(samples, 30, 900), sentinels_held=None)
+    asleep = found_in(shifted(samples, 30, 900))
 
-    assert {"host_slept"} == kinds(asleep) & DISQUALIFYING
+    assert {"host_slept"} == {one.kind for one in asleep} & DISQUALIFYING
     assert "900 s" in asleep[0].detail
-    assert set() == kinds(findings(shifted(samples, 30, 1.0), sentinels_held=None))
-    assert {"clock_set"} == kinds(findings(shifted(samples, 30, -60), sentinels_held=None))
+    assert set() == kinds(shifted(samples, 30, 1.0))
+    assert {"clock_set"} == kinds(shifted(samples, 30, -60))
 
 
 def test_sleep_between_segments_is_not_the_soaks() -> None:
@@ -497,7 +504,7 @@ def test_sleep_between_segments_is_not_the_soaks() -> None:
     """
     samples = [*soak(30, memory_headroom=1e9), *shifted(soak(30, segment=1, begin=30, memory_headroom=1e9), 0, 9e4)]
 
-    assert set() == kinds(findings(samples, sentinels_held=None))
+    assert set() == kinds(samples)
 
 
 def test_lost_mains_power_disqualifies() -> None:
@@ -507,9 +514,9 @@ def test_lost_mains_power_disqualifies() -> None:
     during = soak(60, power_source=lambda second: "battery" if 20 < second < 30 else "ac")
     before_and_after = [{"power_source": "ac"}, {"power_source": "battery"}]
 
-    assert "power_lost" in kinds(findings(during, sentinels_held=None)) & DISQUALIFYING
-    assert "power_lost" in kinds(findings(soak(60), sentinels_held=None, conditions=before_and_after))
-    assert {"on_battery"} == kinds(findings(soak(60, power_source="battery"), sentinels_held=None))
+    assert "power_lost" in kinds(during) & DISQUALIFYING
+    assert "power_lost" in kinds(soak(60), conditions=before_and_after)
+    assert {"on_battery"} == kinds(soak(60, power_source="battery"))
 
 
 @pytest.mark.parametrize(
@@ -529,7 +536,7 @@ def test_conditions_are_compared(before: dict[str, Any], after: dict[str, Any], 
     """
     What the host was before and after the soak is told, and decides where it changed underneath.
     """
-    found = kinds(findings(soak(10), sentinels_held=None, conditions=[before, after]))
+    found = kinds(soak(10), conditions=[before, after])
 
     assert kind in found
     assert disqualifies == bool(found & DISQUALIFYING)
@@ -541,7 +548,7 @@ def test_a_boot_time_that_was_computed_anew_is_no_restart() -> None:
     """
     conditions = [{"booted_at": "2026-01-01T00:00:00Z"}, {"booted_at": "2026-01-01T00:00:02Z"}]
 
-    assert set() == kinds(findings(soak(10), sentinels_held=None, conditions=conditions))
+    assert set() == kinds(soak(10), conditions=conditions)
 
 
 def test_other_incidents_are_told() -> None:
@@ -558,11 +565,11 @@ def test_other_incidents_are_told() -> None:
     swapped = soak(60, swapin_bytes=0.0, swapout_bytes=lambda second: 10.0 * second)
     conditions = [{"heavy_processes": {"mds": 1.5}}]
 
-    found = findings(samples, sentinels_held=None, conditions=conditions)
+    found = found_in(samples, conditions=conditions)
 
-    assert {"swapped_in", "gpu_reset", "oom_kill", "background_busy"} == kinds(found)
+    assert {"swapped_in", "gpu_reset", "oom_kill", "background_busy"} == {one.kind for one in found}
     assert "mds" in next(one.detail for one in found if one.kind == "background_busy")
-    assert {"swapped_out"} == kinds(findings(swapped, sentinels_held=None))
+    assert {"swapped_out"} == kinds(swapped)
 
 
 @given(
