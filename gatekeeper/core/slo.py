@@ -14,6 +14,8 @@ from gatekeeper.core.units import parse as parse_quantity
 
 CERTIFICATION_S = 600.0
 """A shorter soak is a demo (contract)."""
+CONFIDENCE = 0.95
+"""Of each one-sided bound, where an SLO file names no other."""
 
 Step = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 Bound = Literal["at_least", "at_most"]
@@ -269,7 +271,7 @@ class Slo(InputTable):
     schema_: Literal[1] = Field(alias="schema")
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     why: str = ""
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    confidence: float = Field(default=CONFIDENCE, gt=0.5, lt=1)
     host: Host = Host()
     subject: Subject
     sampling: Sampling = Sampling()

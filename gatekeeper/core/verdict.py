@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -34,17 +34,19 @@ def rounded(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with one-sided bounds, each at the check's level; `notes` travel with the number."""
+    """A value with one-sided bounds; `notes` travel with the number."""
 
     center: float
     lo: float
     hi: float
     n: int
     notes: tuple[str, ...] = ()
+    confidence: float | None = None
+    """Of each bound alone; None for a value that was counted."""
 
     def rounded(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
-        return Estimate(rounded(self.center), rounded(self.lo), rounded(self.hi), self.n, self.notes)
+        return replace(self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi))
 
 
 def fact(value: float, n: int, *notes: str) -> Estimate:

@@ -146,7 +146,7 @@ def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
     passed = math.fsum(map(fmean, marks))
     lo, hi = intervals.proportion_bounds(round(passed), len(marks), paired.level)
     center = passed / len(marks)
-    return Estimate(center, min(center, lo), max(center, hi), len(marks))
+    return Estimate(center, min(center, lo), max(center, hi), len(marks), confidence=paired.level)
 
 
 def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
@@ -26,7 +27,7 @@ def plain_drift(evidence: PairedAnswers) -> Estimate | Missing:
         return Missing(f"too few plain answers to the same canaries to see a drift: {slope.because}", slope.n)
     times = [at for seen in by_canary.values() for at, _ in seen]
     span = max(times) - min(times)
-    return Estimate(slope.center * span, slope.lo * span, slope.hi * span, slope.n)
+    return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
 
 
 def excessive_drift(evidence: PairedAnswers) -> str | None:

@@ -68,7 +68,7 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
     above = [k for k in range(1, n + 1) if cdf[k - 1] >= level]
     lo = ordered[below[-1] - 1] if below else -math.inf
     hi = ordered[above[0] - 1] if above else math.inf
-    return Estimate(float(np.quantile(ordered, q)), lo, hi, n)
+    return Estimate(float(np.quantile(ordered, q)), lo, hi, n, confidence=level)
 
 
 def student_cdf(t: float, degrees: int) -> float:
@@ -135,7 +135,7 @@ def geometric_mean_ratio(
     center = float(np.mean([values.mean() for values in logs]))
     drawn = hierarchical_means(logs, seed)
     lo, hi = bootstrap_bounds(drawn, level, n)
-    return Estimate(math.exp(center), math.exp(lo), math.exp(hi), n)
+    return Estimate(math.exp(center), math.exp(lo), math.exp(hi), n, confidence=level)
 
 
 def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = RESAMPLES) -> Floats:
@@ -181,7 +181,7 @@ def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, 
     random = np.random.default_rng(seed)
     drawn = ratio(table[random.integers(n, size=(RESAMPLES, n))].sum(axis=1))
     lo, hi = np.exp(bootstrap_bounds(np.log(drawn), level, n))
-    return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n)
+    return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n, confidence=level)
 
 
 def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: float, seed: int) -> Estimate | Missing:
@@ -198,7 +198,7 @@ def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: 
     medians = np.median(table[random.integers(n, size=(RESAMPLES, n))], axis=1)
     lo, hi = bootstrap_bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
     center = np.median(table, axis=0)
-    return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n)
+    return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n, confidence=level)
 
 
 def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float) -> Estimate | Missing:
@@ -234,7 +234,7 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
     center, far = at(q), student_quantile(level, n - 1)
     near = max(error(values <= center), error(values < center))
     widest = max(near, *(error(values <= at(q + side * far * near)) for side in (-1, 1)))
-    return Estimate(center, at(q - far * widest), at(q + far * widest), n)
+    return Estimate(center, at(q - far * widest), at(q + far * widest), n, confidence=level)
 
 
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
@@ -265,7 +265,7 @@ def clustered_share(marks: Mapping[str, Sequence[bool]], level: float) -> Estima
         return Missing("no canary shows it")
     lo, _ = proportion_bounds(sum(sum(seen) == len(seen) for seen in units), n, level)
     _, hi = proportion_bounds(sum(sum(seen) > 0 for seen in units), n, level)
-    return Estimate(math.fsum(sum(seen) / len(seen) for seen in units) / n, lo, hi, n)
+    return Estimate(math.fsum(sum(seen) / len(seen) for seen in units) / n, lo, hi, n, confidence=level)
 
 
 def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) -> Estimate | Missing:
@@ -286,7 +286,7 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     _, gain_hi = proportion_bounds(sum(delta > 0 for delta in deltas), n, half)
     loss_lo, _ = proportion_bounds(sum(delta <= -1 for delta in deltas), n, half)
     _, loss_hi = proportion_bounds(sum(delta < 0 for delta in deltas), n, half)
-    return Estimate(math.fsum(deltas) / n, gain_lo - loss_hi, gain_hi - loss_lo, n)
+    return Estimate(math.fsum(deltas) / n, gain_lo - loss_hi, gain_hi - loss_lo, n, confidence=level)
 
 
 def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> Estimate | Missing:
@@ -312,4 +312,4 @@ def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float
     spread = NormalDist().inv_cdf(level) * math.sqrt(variance)
     below = max(0, math.floor((ordered.size - spread) / 2) - 1)
     above = min(ordered.size - 1, math.ceil((ordered.size + spread) / 2))
-    return Estimate(float(np.median(ordered)), float(ordered[below]), float(ordered[above]), n)
+    return Estimate(float(np.median(ordered)), float(ordered[below]), float(ordered[above]), n, confidence=level)

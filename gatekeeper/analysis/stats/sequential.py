@@ -11,6 +11,7 @@ The unit is the canary: one mean log ratio each, its repeats averaged; tokens an
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
 from typing import Literal
@@ -114,7 +115,7 @@ def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> 
     center = math.fsum(logs) / n
     spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
     half = max(_student(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread) / math.sqrt(n)
-    return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n)
+    return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=1 - error)
 
 
 @cache
@@ -132,7 +133,7 @@ def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> E
     if isinstance(before, Missing):
         return before if before.because == CONTRADICTION else now
     lo, hi = max(before.lo, now.lo), min(before.hi, now.hi)
-    return Estimate(now.center, lo, hi, now.n) if lo <= hi else Missing(CONTRADICTION, now.n)
+    return replace(now, lo=lo, hi=hi) if lo <= hi else Missing(CONTRADICTION, now.n)
 
 
 def decide(seen: Estimate | Missing | None, bound: float) -> Decision:

@@ -43,7 +43,8 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     slopes = np.array([center + _median((row[second] - row[first]) / spans) for row in drawn])
     below, above = (float(bound) for bound in np.quantile(slopes - center, [1 - level, level]))
     wider = _wider(level)
-    return Estimate(center, center + wider * min(0.0, below), center + wider * max(0.0, above), len(times))
+    lo, hi = center + wider * min(0.0, below), center + wider * max(0.0, above)
+    return Estimate(center, lo, hi, len(times), confidence=level)
 
 
 def median_slope_rises(times: Sequence[float], values: Sequence[float]) -> bool:

@@ -9,7 +9,7 @@ resumed and a re-judged run come to the same.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from statistics import fmean, variance
@@ -80,7 +80,7 @@ class EarlyStops:
             return seen
         back = self.apart.get((other.name, one.name))
         if isinstance(back, Estimate):
-            return Estimate(1 / back.center, 1 / back.hi, 1 / back.lo, back.n)
+            return replace(back, center=1 / back.center, lo=1 / back.hi, hi=1 / back.lo)
         return back
 
     def halt(self, trial: Trial, kind: Kind, because: str) -> None:

@@ -15,6 +15,7 @@ from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation, HostSample
+from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -176,12 +177,12 @@ def certified_spread(certified: MeasuredValue | None) -> float:
     """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
 
     Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
-    at 95 %, which widens it where the run split its error over steps.
+    at the default confidence, which widens it where the run split its error over steps.
     """
     if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
         return 0.0
     half = math.log(certified.hi / certified.lo) / 2
-    return half * math.sqrt(certified.n) / intervals.student_quantile(0.95, certified.n - 1)
+    return half * math.sqrt(certified.n) / intervals.student_quantile(CONFIDENCE, certified.n - 1)
 
 
 def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> Series:
@@ -281,7 +282,7 @@ def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
     n, many = len(values), round(math.fsum(values))
     if not n:
         return Missing("no answer shows it")
-    return Estimate(many / n, *_proportion(many, n, 1 - error), n)
+    return Estimate(many / n, *_proportion(many, n, 1 - error), n, confidence=1 - error)
 
 
 @lru_cache(maxsize=4096)

@@ -394,7 +394,7 @@ def test_pooled_bounds_by_hand() -> None:
     for weight in (1, 100):
         clusters = {f"c-{at:03}": [(float(at), weight)] for at in range(1, 102)}
 
-        assert Estimate(51.0, 43.0, 59.0, 101) == intervals.pooled_quantile(clusters, 0.5, 0.95)
+        assert Estimate(51.0, 43.0, 59.0, 101, confidence=0.95) == intervals.pooled_quantile(clusters, 0.5, 0.95)
 
 
 def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: float) -> tuple[float, float, float]:
@@ -655,7 +655,7 @@ def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
     """
     found = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
 
-    assert Estimate(3.0, 1.0, 5.0, 5) == found
+    assert Estimate(3.0, 1.0, 5.0, 5, confidence=31 / 32) == found
 
 
 def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
