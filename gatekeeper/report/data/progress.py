@@ -143,7 +143,7 @@ class _Part:
 
 
 class Progress:
-    """Takes events in, from any thread, and tells the moment."""
+    """Takes events in, from any thread, and tells the snapshot."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -163,7 +163,7 @@ class Progress:
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
 
-    def fold(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Take an event in; one of a kind that is not shown changes nothing but the clock."""
         detail = event.detail
         with self._lock:
@@ -188,7 +188,7 @@ class Progress:
                 case "verdict":
                     self._enter({"stage": "done"})
 
-    def moment(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Return what is to be shown now."""
         with self._lock:
             now, part = self._now(), self._part

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -26,40 +25,33 @@ CLOSED = (OSError, ValueError)
 """What writing to a terminal raises that went away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line as it is sent to a terminal, and how many cells it takes there."""
+class LiveView:
+    """Draws the lines that *draw* returns, four times a second, from entering to leaving; then they are wiped.
 
-    sent: str
-    cells: int
-
-
-class Region:
-    """Draws what *draw* returns, four times a second, from entering to leaving; nothing of it is left behind.
-
-    *width* returns the terminal's columns now. A terminal that goes away ends the drawing, not the run.
+    *width* returns the terminal's columns now. A terminal that goes away ends the drawing, not the run. Not
+    `rich.live.Live`: it leaves rows behind when the terminal is made narrower, and raises when the terminal goes away.
     """
 
-    def __init__(self, file: TextIO, draw: Callable[[], Sequence[Line]], width: Callable[[], int]) -> None:
+    def __init__(self, file: TextIO, draw: Callable[[], Sequence[str]], width: Callable[[], int]) -> None:
         self._file, self._draw, self._width = file, draw, width
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._drawn: Sequence[Line] = ()
+        self._drawn: Sequence[str] = ()
         self._thread = threading.Thread(target=self._run, name="live view", daemon=True)
 
-    def say(self, lines: Sequence[Line]) -> None:
-        """Let *lines* stay above the region."""
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Print *lines* above the view, where they stay."""
         with self._lock:
-            self._put("".join(f"{CLEAR_LINE}{line.sent}\n" for line in lines))
+            self._redraw(lines)
 
     def __enter__(self) -> Self:
         with self._lock:
-            self._put(HIDE)
+            self._redraw(first=HIDE)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Wipe the region and show the cursor again."""
+        """Wipe the view and show the cursor again."""
         self._over.set()
         try:
             self._thread.join()
@@ -70,20 +62,19 @@ class Region:
         while not self._over.wait(REFRESH_S):
             with self._lock:
                 if not self._over.is_set():
-                    self._put("")
+                    self._redraw()
 
-    def _put(self, above: str) -> None:
-        """Write *above* and then the region, in one piece so that nothing flickers."""
+    def _redraw(self, above: Sequence[str] = (), first: str = "") -> None:
+        """Write the lines *above* and then the view, in one piece so that nothing flickers."""
         lines = self._draw()
-        view = "".join(f"{CLEAR_LINE}{line.sent}\n" for line in lines)
-        sent = self._back() + above + view + CLEAR_BELOW
-        self._drawn = lines
-        self._send(sent)
+        sent = "".join(f"{CLEAR_LINE}{line}\n" for line in (*above, *lines))
+        back, self._drawn = self._back(), lines
+        self._send(back + first + sent + CLEAR_BELOW)
 
     def _back(self) -> str:
-        """Go back to the region's first line; a terminal that was made narrower has wrapped what was drawn."""
+        """Go back to the view's first line; a terminal that was made narrower has wrapped what was drawn."""
         width = max(1, self._width())
-        rows = sum(max(1, -(-line.cells // width)) for line in self._drawn)
+        rows = sum(max(1, -(-Text.from_ansi(line).cell_len // width)) for line in self._drawn)
         return f"\r\x1b[{rows}A" if rows else "\r"
 
     def _send(self, text: str) -> None:
@@ -95,7 +86,7 @@ class Region:
 
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
-"""Without a terminal, a progress line in 5 s for the first minute, later in one minute: a log of a night is read."""
+"""Without a terminal, a progress line every 5 s for the first minute, later every minute: people read such logs."""
 NARROW = 72
 """Columns from which on settings and plain decoding are shown beside the draft's figures."""
 WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
@@ -103,17 +94,17 @@ NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
 HANG = 4
 """How much further than its first line a paragraph goes on."""
 WIDEST = 120
-"""A line of more columns is not read faster."""
+"""Longer lines are hard to read."""
 SHORTEST = 4
 """Columns of a draft's name that still tell it from another."""
 TENTHS = 10.0
 """Below this many tokens a second a tenth is worth seeing."""
 MINUTES_S, HOURS_MIN = 100.0, 120
-"""From here on a time is told in minutes, in hours."""
+"""From here on a time is written in minutes, in hours."""
 
 
 def _line(event: Event) -> str | None:
-    """Return the line that stays on the screen, for an event that is worth one."""
+    """Return the line that stays on the screen; None for an event that needs none."""
     detail = event.detail
     lines: dict[str, Callable[[], str]] = {
         "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
@@ -150,21 +141,21 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
     if quiet:
         yield None
         return
-    told, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
+    state, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
-        yield plain_lines(told, sys.stderr)
+        yield plain_lines(state, sys.stderr)
         return
 
-    def draw() -> list[Line]:
-        return _drawn(console, view(told.moment(), console.width - 1, console.height - 1))
+    def draw() -> list[str]:
+        return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1))
 
-    with Region(sys.stderr, draw, lambda: console.width) as region:
+    with LiveView(sys.stderr, draw, lambda: console.width) as live:
 
         def observe(event: Event) -> None:
-            told.fold(event)
+            state.update(event)
             line = _line(event)
             if line is not None:
-                region.say(_drawn(console, Group(*hanging_lines(Text(line, style="dim"), console))))
+                live.print_above(_drawn(console, Group(*hanging_lines(Text(line, style="dim"), console))))
 
         yield observe
 
@@ -176,25 +167,24 @@ def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[
         yield Text(" " * (indent + HANG * (number > 0))) + line
 
 
-def _drawn(console: Console, what: RenderableType) -> list[Line]:
+def _drawn(console: Console, what: RenderableType) -> list[str]:
     with console.capture() as captured:
         console.print(what)
-    sent = captured.get().removesuffix("\n").split("\n")
-    return [Line(one.rstrip(), Text.from_ansi(one.rstrip()).cell_len) for one in sent]
+    return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
 
 
-def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.monotonic) -> Observer:
+def plain_lines(state: Progress, file: TextIO, clock: Callable[[], float] = time.monotonic) -> Observer:
     """Return an observer that writes what happens as lines, and in between how far it is, seldom enough for a log."""
     begun = last = clock()
 
     def observe(event: Event) -> None:
         nonlocal last
-        told.fold(event)
-        if event.kind == "sample":  # told by the sampler's thread, which has to be left alone
+        state.update(event)
+        if event.kind == "sample":  # comes from the sampler's thread, which must not wait
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
-            line = printable("; ".join(_summed(told.moment())))
+            line = printable("; ".join(_in_one_line(state.snapshot())))
         if line is not None:
             last = now
             with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
@@ -204,8 +194,8 @@ def plain_lines(told: Progress, file: TextIO, clock: Callable[[], float] = time.
     return observe
 
 
-def _summed(now: Snapshot) -> list[str]:
-    """Write a moment as one line."""
+def _in_one_line(now: Snapshot) -> list[str]:
+    """Write a snapshot as one line."""
     words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
     for row in now.rows:
         if row.answered:
@@ -225,14 +215,18 @@ def _answers(now: Snapshot) -> str:
 def _times(now: Snapshot) -> list[str]:
     words = [counted(now.faults, "fault")] if now.faults else []
     if now.over is not None:
-        return [*words, f"until every promise has enough answers, {_coarse(now.over)} at most"]
-    words += [f"about {_coarse(now.run_left)} left"] if now.run_left is not None else []
+        return [*words, f"until every promise has enough answers, {_rounded_time(now.over)} at most"]
+    words += [f"about {_rounded_time(now.run_left)} left"] if now.run_left is not None else []
     if now.left is not None:
-        words.append(f"{_coarse(now.left)} of this part" if now.run_left else f"{_coarse(now.left)} left of this part")
+        words.append(
+            f"{_rounded_time(now.left)} of this part"
+            if now.run_left
+            else f"{_rounded_time(now.left)} left of this part"
+        )
     return words
 
 
-def _coarse(seconds: float) -> str:
+def _rounded_time(seconds: float) -> str:
     """Write a time that is left without digits that change faster than one reads."""
     if seconds < MINUTES_S:
         return f"{seconds:.0f} s"
@@ -247,33 +241,27 @@ def _speed(speed: float | None) -> str:
 
 
 def view(now: Snapshot, width: int, height: int) -> RenderableType:
-    """Draw a moment into *width* columns and *height* rows: no line is longer, none is there for nothing."""
+    """Draw a snapshot into at most *width* columns and *height* rows."""
     width = max(1, min(width, WIDEST))
-    lines = [Text.assemble((printable(now.stage), "bold"), *([f": {printable(now.part)}"] if now.part else []))]
+    title = Text.assemble((printable(now.stage), "bold"), f": {printable(now.part)}" if now.part else "")
     if now.slo:
-        lines[0].append(f"  {printable(now.slo)}", style="dim")
-    drawn: list[RenderableType] = [
-        _cut(lines[0], width),
-        _bar(now.share or 0.0, width),
-    ]
+        title.append(f"  {printable(now.slo)}", style="dim")
+    done = round((now.share or 0.0) * width)
+    bar = Text.assemble(
+        ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green"),
+        ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "dim"),
+    )
+    drawn: list[RenderableType] = [_cut(title, width), bar]
     answers = [Text(word) for word in (_answers(now), *_times(now)) if word]
     seen = [Text(one.says, style="yellow" if one.alarming else "") for one in now.host]
     drawn += [_joined(words, width) for words in (answers, seen) if words]
     room = max(0, height - len(drawn) - 1)
     if now.rows and room:
-        drawn.append(_lanes(now.rows[:room], width))
+        drawn.append(_workload_table(now.rows[:room], width))
     return Group(*drawn[: max(1, height)])
 
 
-def _bar(share: float, width: int) -> Text:
-    done = round(share * width)
-    return Text.assemble(
-        ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green"),
-        ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "dim"),
-    )
-
-
-def _lanes(rows: Sequence[WorkloadRow], width: int) -> Table:
+def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     """Lay the workloads out: the less room there is, the fewer columns."""
     wide = width >= NARROW
     columns = WIDE_COLUMNS if wide else NARROW_COLUMNS

@@ -54,19 +54,19 @@ def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
     now = [1000.0]
     progress = Progress(lambda: now[0])
     for one in events:
-        progress.fold(one)
+        progress.update(one)
     now[0] += seconds_later
-    return progress.moment()
+    return progress.snapshot()
 
 
 def test_the_time_that_is_left_counts_every_stage() -> None:
     """
     Ten answers of a hundred took 20 s, twice as long as forecast: 180 s of sweep, 600 s of soak, and twice 70 s beside.
     """
-    moment = told(*swept(10))
+    snapshot = told(*swept(10))
 
-    assert (180.0, 180 + 600 + 2 * 70) == (moment.left, moment.run_left)
-    assert (10, 100, 0.1) == (moment.answered, moment.of, moment.share)
+    assert (180.0, 180 + 600 + 2 * 70) == (snapshot.left, snapshot.run_left)
+    assert (10, 100, 0.1) == (snapshot.answered, snapshot.of, snapshot.share)
 
 
 def test_time_is_the_events_own() -> None:
@@ -77,9 +77,9 @@ def test_time_is_the_events_own() -> None:
     on_the_spot = Progress(lambda: now[0])
     for one in swept(10):
         now[0] = 5.0 + (datetime.fromisoformat(one.at) - BEGUN).total_seconds()
-        on_the_spot.fold(one)
+        on_the_spot.update(one)
 
-    assert told(*swept(10)) == on_the_spot.moment()
+    assert told(*swept(10)) == on_the_spot.snapshot()
 
 
 def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
@@ -104,9 +104,9 @@ def test_between_two_events_this_machines_clock_goes_on() -> None:
         event(0, "soaking", soak="soak-1", seconds=60.0),
     ]
 
-    moment = told(*soaking, event(10, "answer", generation=generation()), seconds_later=2.0)
+    snapshot = told(*soaking, event(10, "answer", generation=generation()), seconds_later=2.0)
 
-    assert (48.0, 0.2) == (moment.left, moment.share)
+    assert (48.0, 0.2) == (snapshot.left, snapshot.share)
 
 
 def test_a_virtual_clock_does_not_tick() -> None:
@@ -143,9 +143,9 @@ def test_the_first_answers_foretell_nothing() -> None:
     """
     Two answers, the slowest ones, are no pace.
     """
-    moment = told(*swept(2))
+    snapshot = told(*swept(2))
 
-    assert (None, None) == (moment.left, moment.run_left)
+    assert (None, None) == (snapshot.left, snapshot.run_left)
 
 
 def test_a_soak_past_its_shortest_duration_says_how_long_it_may_last() -> None:
@@ -154,9 +154,9 @@ def test_a_soak_past_its_shortest_duration_says_how_long_it_may_last() -> None:
     """
     soaking = event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0)
 
-    moment = told(begin(), event(0, "stage", stage="soak", soak="soak-1"), soaking, seconds_later=61.0)
+    snapshot = told(begin(), event(0, "stage", stage="soak", soak="soak-1"), soaking, seconds_later=61.0)
 
-    assert (None, 300.0, 1.0) == (moment.left, moment.over, moment.share)
+    assert (None, 300.0, 1.0) == (snapshot.left, snapshot.over, snapshot.share)
 
 
 def test_a_stage_begins_with_figures_of_its_own() -> None:
@@ -233,6 +233,6 @@ def test_each_arm_of_a_pass_is_paced_alone() -> None:
     events += [event(100 + 5 * n, "answer", generation=generation(), answered=n, of=6) for n in range(1, 7)]
     events += [event(130 + n, "answer", generation=generation(), answered=n, of=8) for n in range(1, 5)]
 
-    moment = told(*events)
+    snapshot = told(*events)
 
-    assert (4, 8, 4.0, 4.0) == (moment.answered, moment.of, moment.left, moment.run_left)
+    assert (4, 8, 4.0, 4.0) == (snapshot.answered, snapshot.of, snapshot.left, snapshot.run_left)

@@ -58,7 +58,7 @@ STORY: list[tuple[str, list[Event]]] = [
 
 def drawn(progress: Progress, width: int, height: int = 23) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(view(progress.moment(), width, height))
+    console.print(view(progress.snapshot(), width, height))
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
 
 
@@ -73,7 +73,7 @@ def test_the_view_at_every_moment_of_a_run() -> None:
     progress, shown = stood_still(), []
     for name, events in STORY:
         for one in events:
-            progress.fold(one)
+            progress.update(one)
         shown.append(f"--- {name}\n{drawn(progress, 80)}")
 
     like_golden("view.txt", "\n".join(shown))
@@ -85,7 +85,7 @@ def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
     """
     progress = stood_still()
     for one in (one for _, events in STORY[:2] for one in events):
-        progress.fold(one)
+        progress.update(one)
 
     lines = drawn(progress, 40).splitlines()
 
@@ -102,7 +102,7 @@ def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) ->
     progress = stood_still()
     long = [f"a-workload-with-a-long-name-{number}" for number in range(40)]
     for one in (begin(workloads=long), *(event(1, "answer", generation=generation(name)) for name in long)):
-        progress.fold(one)
+        progress.update(one)
 
     lines = drawn(progress, width, height=12).splitlines()
 
@@ -116,7 +116,7 @@ def test_a_long_name_gives_way_to_the_knobs() -> None:
     named = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
     progress = stood_still()
     for one in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**named)))):
-        progress.fold(one)
+        progress.update(one)
 
     (line,) = [one for one in drawn(progress, 80).splitlines() if one.startswith("json")]
 

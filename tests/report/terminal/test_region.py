@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from gatekeeper.report.terminal.live import CLEAR_BELOW, HIDE, SHOW, Line, Region
+from gatekeeper.report.terminal.live import CLEAR_BELOW, HIDE, SHOW, LiveView
 
-VIEW = (Line("=" * 79, 79), Line("speed", 5))
+VIEW = ("=" * 79, "speed")
 
 
 def test_a_terminal_made_narrower_is_wiped_to_its_last_wrapped_row() -> None:
@@ -14,11 +14,11 @@ def test_a_terminal_made_narrower_is_wiped_to_its_last_wrapped_row() -> None:
     A line of 79 cells takes two rows of 40 columns: from there the region goes up three rows, not two.
     """
     file, width = io.StringIO(), [80]
-    region = Region(file, lambda: VIEW, lambda: width[0])
-    with region:
+    live = LiveView(file, lambda: VIEW, lambda: width[0])
+    with live:
         width[0] = 40
         file.truncate(0)
-        region.say([Line("kept", 4)])
+        live.print_above(["kept"])
         said = file.getvalue().lstrip("\0")
 
     assert said.startswith("\r\x1b[3A\x1b[2Kkept\n")
@@ -30,7 +30,7 @@ def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
     """
     file = io.StringIO()
 
-    with Region(file, lambda: VIEW, lambda: 80):
+    with LiveView(file, lambda: VIEW, lambda: 80):
         begun = file.getvalue()
 
     assert begun.startswith(f"\r{HIDE}")
@@ -49,8 +49,8 @@ def test_a_terminal_that_went_away_ends_no_run() -> None:
     """
     Nothing more is drawn, and what the run has to say is said to nobody.
     """
-    with Region(Gone(), lambda: VIEW, lambda: 80) as region:
-        region.say([Line("kept", 4)])
+    with LiveView(Gone(), lambda: VIEW, lambda: 80) as live:
+        live.print_above(["kept"])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -60,7 +60,7 @@ def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -
     """
     file = io.StringIO()
 
-    with pytest.raises(error), Region(file, lambda: VIEW, lambda: 80):
+    with pytest.raises(error), LiveView(file, lambda: VIEW, lambda: 80):
         raise error
 
     assert file.getvalue().endswith(SHOW)
