@@ -1,18 +1,19 @@
 """How first tokens and gaps are spread: the distributions of both arms, workload by workload."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import sweep_evidence
 from gatekeeper.analysis.verdict.case import Case, evidence_of
-from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
+from gatekeeper.core.verdict import WorkloadVerdict, rounded
+from gatekeeper.report.data.sweep import estimate_of
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones people promise."""
@@ -50,33 +51,26 @@ def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None
     ordered = sorted((value, weight) for value, weight in weighted if math.isfinite(value) and weight > 0)
     if not ordered:
         return None
-    heap = list(accumulate(weight for _, weight in ordered))
+    reached = list(accumulate(weight for _, weight in ordered))
 
     def at(share: float) -> float:
-        wanted = share * heap[-1]
-        lo, hi = 0, len(heap) - 1
-        while lo < hi:
-            middle = (lo + hi) // 2
-            lo, hi = (lo, middle) if heap[middle] >= wanted - 1e-9 * heap[-1] else (middle + 1, hi)
-        return rounded(ordered[lo][0])
+        return rounded(ordered[bisect_left(reached, (share - 1e-9) * reached[-1])][0])
 
     return Curve(answers, tuple(at(step / STEPS) for step in range(STEPS + 1)), tuple(at(q) for q in QUANTILES))
 
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
     """Return each workload's distributions: of the last soak it speculated in, else of its best trial, else plain."""
-    return tuple(found for workload in workloads if (found := _spread(case, workload)).curves)
+    return tuple(found for workload in workloads if (found := _of_workload(case, workload)).curves)
 
 
-def _spread(case: Case, workload: WorkloadVerdict) -> Distributions:
+def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
     found: tuple[str, Mapping[str, object], PairedAnswers] | None = None
     for name, recorded in sorted(case.soaks.items()):
         settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
         for knobs in sorted(settings, key=repr)[:1]:
-            leg = SoakPlan(name, {workload.name: knobs}, knobs)
-            found = name, dict(knobs), evidence_of(case, leg, workload.name)
-    if found is None:
-        found = _of_the_sweep(case, workload)
+            found = name, dict(knobs), evidence_of(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name)
+    found = found or _of_the_sweep(case, workload)
     if found is None:
         return Distributions(workload.name, "", {})
     source, setting, evidence = found
@@ -84,21 +78,15 @@ def _spread(case: Case, workload: WorkloadVerdict) -> Distributions:
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
     if not any(speculates(one.setting) for one in evidence.answers):
         arms = {"plain": evidence}
-    together = evidence.burst_gap
     curves: dict[str, dict[str, Curve]] = {}
     for arm, one in arms.items():
-        for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, together))):
+        for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, evidence.burst_gap))):
             if made is not None:
                 curves.setdefault(metric, {})[arm] = made
-    return Distributions(workload.name, source, setting, curves, _ratio(evidence) if evidence.pairs else None)
-
-
-def _ratio(evidence: PairedAnswers) -> tuple[float, float, float] | None:
-    for metric in ("throughput_ratio", "answer_throughput_ratio"):
-        if isinstance(seen := estimate(metric, evidence), Estimate):
-            near = seen.rounded()
-            return near.center, near.lo, near.hi
-    return None
+    ratios = (estimate_of(metric, evidence) for metric in ("throughput_ratio", "answer_throughput_ratio"))
+    return Distributions(
+        workload.name, source, setting, curves, next((one[:3] for one in ratios if one is not None), None)
+    )
 
 
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:

@@ -1,6 +1,6 @@
-"""The moment of a run, folded from its events: the stage, the speed, the host, and the time that is left.
+"""How far a run is, from its events alone: the stage, the speed, the host, and the time that is left.
 
-Time is the events' own, so a run on another machine, or one that is looked at late, is told as if seen on the spot.
+Time is the events' own, so a run on another machine, or one whose events arrive late, shows the same as a local one.
 """
 
 import threading
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,7 +21,7 @@ from gatekeeper.core.units import show_bytes
 RECENT = 20
 """Answers that a current speed and acceptance are averaged over."""
 FEW = 3
-"""From fewer answers than this no time is foretold: the first ones are the slowest."""
+"""From fewer answers than this no remaining time is estimated: the first ones are the slowest."""
 BESIDE = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
@@ -50,7 +51,7 @@ class WorkloadRow:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One word about the host; `alarming` where a person should look."""
+    """A word or two about the host; `alarming` where a person should look."""
 
     says: str
     alarming: bool = False
@@ -58,7 +59,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to show at one instant. Times in seconds; None: not known."""
+    """What there is to show at one instant. Times in seconds; None is unknown."""
 
     slo: str
     stage: str
@@ -70,7 +71,7 @@ class Snapshot:
     left: float | None
     """Until this part ends."""
     run_left: float | None
-    """Until the run ends, if no rung of the ladder is needed."""
+    """Until the run ends, if no step down the ladder is needed."""
     over: float | None
     """How long the soak may last at most, once it is past its shortest duration."""
     faults: int
@@ -79,7 +80,7 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Recent:
     """The latest answers of one workload in this stage."""
 
     setting: str = ""
@@ -106,10 +107,10 @@ class _Lane:
             self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
 
     def row(self, name: str) -> WorkloadRow:
-        plain, drafting, rate = self.speeds.get(None), None, None
-        if self.drafting is not None:
-            drafting, rate = self.speeds.get(self.drafting), self.rates.get(self.drafting)
-        return WorkloadRow(name, self.setting, _mean(plain), _mean(drafting), _mean(rate), self.answered)
+        trial = self.drafting or ""
+        recent = (self.speeds.get(None), self.speeds.get(trial), self.rates.get(trial))
+        plain, drafting, acceptance = (fmean(one) if one else None for one in recent)
+        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered)
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._at, self._heard, self._ticking = 0.0, clock(), True
+        self._at, self._seen, self._ticking = 0.0, clock(), True
         self._slo = ""
         self._expected: Mapping[str, float] = {}
         self._pace: float | None = None
@@ -159,7 +160,7 @@ class Progress:
         self._part = _Part("hashing the artifacts, asking the subject what it shows", 0.0)
         self._counted = 0.0
         """When the last answer came."""
-        self._lanes: dict[str, _Lane] = {}
+        self._workloads: dict[str, _Recent] = {}
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
 
@@ -167,7 +168,7 @@ class Progress:
         """Take an event in; one of a kind that is not shown changes nothing but the clock."""
         detail = event.detail
         with self._lock:
-            self._hear(event.at)
+            self._advance(event.at)
             match event.kind:
                 case "begin":
                     self._begin(detail)
@@ -189,7 +190,7 @@ class Progress:
                     self._enter({"stage": "done"})
 
     def snapshot(self) -> Snapshot:
-        """Return what is to be shown now."""
+        """Return what to show now."""
         with self._lock:
             now, part = self._now(), self._part
             left = part.left(now)
@@ -205,36 +206,36 @@ class Progress:
                 run_left=self._run_left(now, left) if over is None else None,
                 over=over,
                 faults=self._faults,
-                rows=tuple(lane.row(name) for name, lane in self._lanes.items()),
+                rows=tuple(one.row(name) for name, one in self._workloads.items()),
                 host=self._host,
             )
 
-    def _hear(self, at: str) -> None:
+    def _advance(self, at: str) -> None:
         now = self._now()
         try:
             said = datetime.fromisoformat(at).timestamp()
         except ValueError:
             said = now
-        # A host sample may be told after a later answer, and a far clock may be set back: time only goes on.
-        self._at, self._heard = max(self._at, said), self._clock()
+        # A host sample may arrive after a later answer, and a remote clock may be set back: time only advances.
+        self._at, self._seen = max(self._at, said), self._clock()
 
     def _now(self) -> float:
-        return self._at + (self._clock() - self._heard if self._ticking else 0.0)
+        return self._at + (self._clock() - self._seen if self._ticking else 0.0)
 
     def _begin(self, detail: Mapping[str, Any]) -> None:
         self._slo = str(detail.get("slo", ""))
         self._expected = detail.get("expected", {})
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
-        self._lanes = {str(name): _Lane() for name in detail.get("workloads", ())}
+        self._workloads = {str(name): _Recent() for name in detail.get("workloads", ())}
         self._part = _Part("starting the subject", self._at)
 
     def _enter(self, detail: Mapping[str, Any]) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
         chosen = settings if isinstance(settings, Mapping) else {}
-        kept = self._lanes if stage in BESIDE else {}
-        self._lanes = {
-            name: _Lane(describe_setting(chosen[name]) if name in chosen else "" if chosen else lane.setting)
-            for name, lane in kept.items()
+        kept = self._workloads if stage in BESIDE else {}
+        self._workloads = {
+            name: _Recent(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
+            for name, one in kept.items()
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
         self._kind, self._since, self._soaked = stage, self._at, 0.0
@@ -250,7 +251,7 @@ class Progress:
         made = detail["generation"]
         if not isinstance(made, Generation):
             made = _GENERATION.validate_python(made)
-        self._lanes.setdefault(made.workload, _Lane()).take(made)
+        self._workloads.setdefault(made.workload, _Recent()).take(made)
         self._faults += made.answer.fault is not None
         self._count(detail, warmup=made.role is Role.WARMUP)
 
@@ -288,7 +289,7 @@ class Progress:
 
 
 def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
-    """Say what a sample of the host shows; room and pressure are never left out where nobody can tell them."""
+    """Describe a sample of the host; headroom and pressure are named even where they are unknown."""
     seen = {
         name: one if isinstance(one, Reading) else _READING.validate_python(one)
         for name, one in values.items()
@@ -316,8 +317,3 @@ def _number(seen: Mapping[str, Reading], name: str) -> float | None:
 
 def _status(seen: Mapping[str, Reading], name: str) -> str:
     return seen[name].status.replace("_", " ") if name in seen else "absent"
-
-
-def _mean(values: Iterable[float] | None) -> float | None:
-    kept = list(values or ())
-    return sum(kept) / len(kept) if kept else None

@@ -1,9 +1,9 @@
 """The sweep, answer by answer: what a reader may pick apart by workload, knob and metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios
@@ -16,6 +16,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
 
+Thinned = TypeVar("Thinned")
 METRICS = (
     "throughput_ratio",
     "answer_throughput_ratio",
@@ -78,47 +79,35 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
         canaries = {one.id: one for one in case.canaries[workload.name]}
         for trial in case.plan.trials:
             evidence = sweep_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
-            rows += _rows(trial, evidence)
+            rows += _answers(trial, evidence)
             for metric in METRICS:
-                if (seen := _estimate(metric, evidence)) is not None:
+                if (seen := estimate_of(metric, evidence)) is not None:
                     estimates[workload.name, trial.name, metric] = seen
         for one in workload.choice.get("settings", ()):
             if one["ratio"] is not None:
                 estimates[workload.name, one["trial"], one["measure"]] = (one["ratio"], one["lo"], one["hi"], one["n"])
-    settings = _settings(case.plan.trials)
-    kept = every_nth(rows, MOST_ROWS)
-    return SweepData(settings, tuple(kept), estimates, len(rows) - len(kept))
+    kept = every_nth(rows, MOST_ROWS, lambda row: row.fault)
+    return SweepData(tuple(_settings(case.plan.trials)), tuple(kept), estimates, len(rows) - len(kept))
 
 
-def every_nth(rows: Sequence[SweepAnswer], most: int) -> list[SweepAnswer]:
-    """Keep every n-th row so that at most *most* are left, and every fault."""
-    step = -(-len(rows) // most) if rows else 1
-    return [row for number, row in enumerate(rows) if number % step == 0 or row.fault is not None]
+def every_nth(answers: Sequence[Thinned], most: int, fault: Callable[[Thinned], str | None]) -> list[Thinned]:
+    """Keep every n-th answer so that at most *most* are left, and every one with a fault."""
+    step = -(-len(answers) // most) if answers else 1
+    return [one for number, one in enumerate(answers) if number % step == 0 or fault(one) is not None]
 
 
-def _settings(trials: Sequence[Trial]) -> tuple[SweepSetting, ...]:
+def _settings(trials: Sequence[Trial]) -> Iterator[SweepSetting]:
     default = next((dict(one.setting) for one in trials if one.arm == "candidate"), {})
-    found = []
     for one in trials:
         knobs = dict(one.setting)
-        moved = [knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob)]
-        found.append(
-            SweepSetting(
-                one.name,
-                one.arm,
-                setting_document(one.setting) | _rest(one),
-                tuple(moved) if one.arm == "candidate" else (),
-            )
-        )
-    return tuple(found)
+        conditions = {knob: value for knob, value in one.setting if knob != "draft" and value is not None}
+        moved = tuple(knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob))
+        shown = setting_document(one.setting) | conditions
+        yield SweepSetting(one.name, one.arm, shown, moved if one.arm == "candidate" else ())
 
 
-def _rest(trial: Trial) -> dict[str, Any]:
-    """Return the conditions of a trial, which a setting does not name."""
-    return {knob: value for knob, value in trial.setting if knob != "draft" and value is not None}
-
-
-def _estimate(metric: str, evidence: PairedAnswers) -> tuple[float, float, float, int] | None:
+def estimate_of(metric: str, evidence: PairedAnswers) -> tuple[float, float, float, int] | None:
+    """Return centre, lower and upper bound, and the number of canaries; None where nothing can be estimated."""
     if not evidence.answers or (BY_NAME[metric].against_plain and not evidence.pairs):
         return None
     seen = estimate(metric, evidence)
@@ -128,22 +117,18 @@ def _estimate(metric: str, evidence: PairedAnswers) -> tuple[float, float, float
     return near.center, near.lo, near.hi, near.n
 
 
-def _rows(trial: Trial, evidence: PairedAnswers) -> list[SweepAnswer]:
+def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
     together = evidence.burst_gap
     speed = partial(decode_rate, together_s=together)
-    twins = {id(mine): (mine, twin) for mine, twin in evidence.pairs}
+    pairs = {id(pair[0]): pair for pair in evidence.pairs}
 
     def ratio(one: Generation, read: Any) -> float | None:
-        pair = twins.get(id(one))
-        if pair is None:
-            return None
-        found, _ = paired_ratios([pair], read, greedy=evidence.greedy)
+        found = paired_ratios([pairs[id(one)]], read, greedy=evidence.greedy)[0] if id(one) in pairs else {}
         return found[one.canary][0] if found else None
 
     def stall(answer: Answer) -> float | None:
         return max((gap for gap, _ in bursts(answer, together)), default=None)
 
-    rows = []
     for one in evidence.answers:
         answer = one.answer
         figures = (
@@ -154,17 +139,14 @@ def _rows(trial: Trial, evidence: PairedAnswers) -> list[SweepAnswer]:
             stall(answer),
             acceptance_rate(answer),
         )
-        rows.append(
-            SweepAnswer(
-                one.workload,
-                trial.name,
-                one.canary,
-                one.repeat,
-                one.arm,
-                answer.output_tokens,
-                answer.text[:EXCERPT],
-                answer.fault,
-                tuple(rounded(figure) if figure is not None else None for figure in figures),
-            )
+        yield SweepAnswer(
+            one.workload,
+            trial.name,
+            one.canary,
+            one.repeat,
+            one.arm,
+            answer.output_tokens,
+            answer.text[:EXCERPT],
+            answer.fault,
+            tuple(rounded(figure) if figure is not None else None for figure in figures),
         )
-    return rows

@@ -17,6 +17,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, evidence_of
 from gatekeeper.core.records import Event, Generation, HostSample, Role
 from gatekeeper.core.verdict import Transition, rounded
+from gatekeeper.report.data.sweep import every_nth
 
 LANES: tuple[tuple[str, str, Callable[[Sequence[float]], float]], ...] = (
     ("memory_headroom", "B", min),
@@ -193,11 +194,8 @@ def _timeline(
 
 
 def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: Mapping[str, float]) -> tuple[Dot, ...]:
-    step = -(-len(answers) // MOST_ANSWERS)
     found = []
-    for number, (ended, one) in enumerate(answers):
-        if number % step and one.answer.fault is None:
-            continue
+    for ended, one in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
         speed = decode_rate(one.answer, together_s[one.workload]) if one.answer.fault is None else None
         tokens, near = one.answer.output_tokens, rounded(speed) if speed is not None else None
         found.append(Dot(axis.place(ended), near, one.workload, one.arm, one.canary, tokens, one.answer.fault))

@@ -1,6 +1,7 @@
 """The sweep, answer by answer."""
 
 from dataclasses import replace
+from operator import attrgetter
 from statistics import geometric_mean
 
 import pytest
@@ -89,12 +90,13 @@ def test_rows_are_thinned_evenly() -> None:
     """
     many = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
 
-    kept = every_nth(many, MOST_ROWS)
+    fault = attrgetter("fault")
+    kept = every_nth(many, MOST_ROWS, fault)
 
     assert MOST_ROWS + 1 == len(kept)
     assert many[5] in kept
-    assert many[:7] == every_nth(many[:7], MOST_ROWS)
-    assert [] == every_nth([], MOST_ROWS)
+    assert many[:7] == every_nth(many[:7], MOST_ROWS, fault)
+    assert [] == every_nth([], MOST_ROWS, fault)
 
 
 @pytest.mark.parametrize(
