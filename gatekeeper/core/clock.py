@@ -103,3 +103,11 @@ class Instant:
     def of(cls, clock: Clock) -> "Instant":
         """Read both clocks."""
         return cls(clock.now_ns(), clock.wall())
+
+
+def wall_seconds(at: str) -> float | None:
+    """Return the seconds since 1970 of a stamp; None where there is none."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except (ValueError, OverflowError):
+        return None

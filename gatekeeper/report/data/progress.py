@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
@@ -211,13 +211,9 @@ class Progress:
             )
 
     def _advance(self, at: str) -> None:
-        now = self._now()
-        try:
-            said = datetime.fromisoformat(at).timestamp()
-        except ValueError:
-            said = now
+        instant = wall_seconds(at)
         # A host sample may arrive after a later answer, and a remote clock may be set back: time only advances.
-        self._at, self._seen = max(self._at, said), self._clock()
+        self._at, self._seen = max(self._at, self._now() if instant is None else instant), self._clock()
 
     def _now(self) -> float:
         return self._at + (self._clock() - self._seen if self._ticking else 0.0)

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -15,6 +14,7 @@ from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, evidence_of
+from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, HostSample, Role
 from gatekeeper.core.verdict import Transition, rounded
 from gatekeeper.report.data.sweep import every_nth
@@ -136,14 +136,6 @@ class _Axis:
             if instant >= begin:
                 at = offset + min(instant, end) - begin
         return rounded(at)
-
-
-def wall_seconds(at: str) -> float | None:
-    """Return the seconds since 1970 of a stamp; None where there is none."""
-    try:
-        return datetime.fromisoformat(at).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Reading
 from gatekeeper.core.verdict import Transition
-from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines, wall_seconds
+from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
 from tests.builders.scenes import event, samples, whole
 
