@@ -43,7 +43,7 @@ class Asking:
 
     def __call__(self, wanted: ServerRequest) -> dict[str, Any]:
         """Return the request."""
-        return {**llama_server.request(wanted), "timings_per_token": self.told}
+        return {**llama_server.body(wanted), "timings_per_token": self.told}
 
 
 def speed(server: Server, ask: DecodeRequest) -> float:
@@ -76,7 +76,7 @@ def main() -> None:
         write_gguf.write(ROOT / "models" / "little-target", target)
         args = ("--threads", "1", "--ctx-size", "2048", "--parallel", "1")
         subject = Subject(backend="llama-server", target="little-target", program=(program,), args=args)
-        dialect = replace(llama_server.DIALECT, request=asking)
+        dialect = replace(llama_server.DIALECT, body=asking)
         backend = ServerBackend(subject, {"little-target": target}, Path(folder), dialect)
         ratios, speeds = [], []
         with backend.start(PLAIN) as server:

@@ -1,4 +1,4 @@
-"""The served backend: servers over HTTP, started or attached to, one for each setting that needs its own."""
+"""The server backend: servers over HTTP, started or attached to, one for each setting that needs its own."""
 
 import json
 import os
@@ -35,7 +35,7 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.subject import Subject
 
-_ASIDE_S = 60.0
+_COMMAND_S = 60.0
 """Longest wait for a program's --help or --version: some import a whole framework first."""
 
 
@@ -53,13 +53,13 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
 
 def _check_programs(subject: Subject, dialect: Dialect) -> None:
     """Refuse, before anything is hashed or started, what could not be started."""
-    for name, written in (("plain_command", subject.plain_command), ("command", subject.command)):
-        if written is not None and not any("{port}" in word for word in written):
-            # With a port of its own, another server that holds it already would be measured in its place.
+    for name, command in (("plain_command", subject.plain_command), ("command", subject.command)):
+        if command is not None and not any("{port}" in word for word in command):
+            # With a fixed port, another server that holds it already would be measured in its place.
             message = f"subject.{name} takes no port"
             raise InputError(message, hint="write {port} where the server's port goes")
-        program = (written or subject.program or dialect.program)[:1]
-        if written is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
+        program = (command or subject.program or dialect.program)[:1]
+        if command is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
             raise InputError(message, hint=dialect.install)
         if program:
@@ -79,35 +79,35 @@ class ServerBackend:
         self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
         self._starts = count(1)
-        self._helped = cache(lambda program: _aside((*program, "--help")))
+        self._help = cache(lambda program: _output_of((*program, "--help")))
         self._headers = {**dialect.headers, **_authorization(subject)}
-        written = " ".join(subject.command or ())
-        places = {name for name in CHOSEN if f"{{{name}}}" in written} - {"draft"}
-        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *places}
-        restarting = {*dialect.restart_knobs, *places, *(name for name, it in subject.knobs.items() if it.argv)}
-        self.knobs = frozenset(known - (restarting - self._within_reach(restarting)))
-        turned = restarting & self.knobs if subject.url is None or not dialect.switches else set()
-        self.restart_knobs = tuple(sorted(turned))
+        command = " ".join(subject.command or ())
+        placeholders = {name for name in CHOSEN if f"{{{name}}}" in command} - {"draft"}
+        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *placeholders}
+        restarting = {*dialect.restart_knobs, *placeholders, *(name for name, it in subject.knobs.items() if it.argv)}
+        self.knobs = frozenset(known - (restarting - self._settable(restarting)))
+        restarts = restarting & self.knobs if subject.url is None or not dialect.switches else set()
+        self.restart_knobs = tuple(sorted(restarts))
         self.sight = self._forecast()
         ours = subject.url is None and subject.command is None
         self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
         self.uncached = self.caches
-        self.silent = dialect.silent
+        self.draft_hint = dialect.draft_hint
 
-    def _within_reach(self, restarting: set[str]) -> set[str]:
-        """Return which knobs can be turned: none of a running server's command line, of a written one its places."""
+    def _settable(self, restarting: set[str]) -> set[str]:
+        """Return which of the knobs that need a restart can be set: with a command of the SLO's, its placeholders."""
         subject = self._subject
         if subject.url is not None:
             return {"draft", *self._dialect.by_request}
         if subject.command is None:
             return restarting
-        written = " ".join(subject.command)
-        return {name for name in restarting if f"{{{name}}}" in written or name in subject.knobs} | {"draft"}
+        command = " ".join(subject.command)
+        return {name for name in restarting if f"{{{name}}}" in command or name in subject.knobs} | {"draft"}
 
     def _forecast(self) -> Sight:
         subject, seen = self._subject, self._dialect.sight
         if any(part is not None for part in (subject.url, subject.command, subject.program)):
-            seen &= ~Sight.ROUNDS  # what we count ourselves takes a tap of ours inside the server
+            seen &= ~Sight.ROUNDS  # counting them ourselves takes our patch inside the server
         if subject.url is None:
             seen |= Sight.MEMORY
         if self.shares_process or subject.url is None or subject.plain_url is not None:
@@ -116,10 +116,10 @@ class ServerBackend:
 
     def residence(self, setting: Setting) -> str:
         """Name the server that can answer *setting*."""
-        turned = dict(setting)
-        if turned.get("draft") is None and not self.shares_process:
+        knobs = dict(setting)
+        if knobs.get("draft") is None and not self.shares_process:
             return PLAIN
-        return "|".join(str(turned.get(knob)) for knob in self.restart_knobs)
+        return "|".join(str(knobs.get(knob)) for knob in self.restart_knobs)
 
     def start(self, setting: Setting, *, cache: bool = False) -> Server:
         """Start a server, or attach to the one that runs, and wait until its models are loaded.
@@ -131,12 +131,12 @@ class ServerBackend:
         if subject.url is not None:
             plain = draft is None and subject.plain_url is not None
             root = _root(subject.plain_url if plain and subject.plain_url is not None else subject.url)
-            return self._ready(Server(None, root, setting, self._tongue(root, cache=cache)))
+            return self._ready(Server(None, root, setting, self._request_format(root, cache=cache)))
         port = free_port()
         root = f"http://{HOST}:{port}"
         command = self.command(setting, port, cache=cache)
         log = self._logs / f"{self.name}-{next(self._starts)}-{PLAIN if draft is None else 'draft'}.log"
-        launched = launch(
+        process = launch(
             command,
             log=log,
             ready=lambda pid: (
@@ -148,47 +148,45 @@ class ServerBackend:
             ours=command[0] == sys.executable,
         )
         try:
-            return self._ready(Server(launched, root, setting, self._tongue(root, cache=cache)))
+            return self._ready(Server(process, root, setting, self._request_format(root, cache=cache)))
         except BaseException:
-            launched.close()
+            process.close()
             raise
 
-    def _ready(self, served: Server) -> Server:
-        """Wait until a request is served: some servers say `ok` before their models are loaded, or cannot be."""
-        answer = served.ping(self._subject.start_timeout)
-        healthy = control.status(served.root + self._dialect.health, self._headers) == 200
+    def _ready(self, server: Server) -> Server:
+        """Wait until a request is served: some servers say `ok` before their models are loaded, or fail to load."""
+        answer = server.ping(self._subject.start_timeout)
+        healthy = control.status(server.root + self._dialect.health, self._headers) == 200
         if healthy and not (answer.fault or "").startswith("timeout"):
-            # What it answers is the subject's affair: a draft that cannot work shows in the records.
-            return served
-        launched = served.launched
-        ended = launched.ending(0.0) if launched is not None else None
-        said = f"it ended: {ended}" if ended else answer.fault or f"its {self._dialect.health} says unavailable"
-        where = f" at {served.root}" if launched is None else ""
-        hint = "start it, or name the place where it runs" if launched is None else last_words(launched.log)
-        raise InputError(f"{self.name}{where} cannot serve {self._subject.target}: {said}", hint=hint)
+            # Another fault of the answer is a result: a draft that cannot work shows in the records.
+            return server
+        process = server.process
+        ended = process.ending(0.0) if process is not None else None
+        because = f"it ended: {ended}" if ended else answer.fault or f"its {self._dialect.health} says unavailable"
+        where = f" at {server.root}" if process is None else ""
+        hint = "start it, or name the place where it runs" if process is None else last_words(process.log)
+        raise InputError(f"{self.name}{where} cannot serve {self._subject.target}: {because}", hint=hint)
 
     def command(self, setting: Setting, port: int, *, cache: bool) -> tuple[str, ...]:
         """Return the command line of the server that can answer *setting*."""
-        subject, turned = self._subject, dict(setting)
-        draft = turned.get("draft")
-        written = subject.plain_command if draft is None else subject.command
+        subject, knobs = self._subject, dict(setting)
+        draft = knobs.get("draft")
+        command = subject.plain_command if draft is None else subject.command
         if draft is None and self.shares_process:
-            written, draft = subject.plain_command or subject.command, next(iter(subject.drafts), None)
+            command, draft = subject.plain_command or subject.command, next(iter(subject.drafts), None)
         target, path = self._place(subject.target), None if draft is None else self._place(draft)
-        if written is not None:
-            places = {"target": target, "draft": path or "", "port": str(port)}
-            places |= {name: str(value) for name, value in turned.items() if name != "draft"}
-            words = [_filled(word, places) for word in written]
+        if command is not None:
+            values = {name: str(value) for name, value in knobs.items()}
+            values |= {"target": target, "draft": path or "", "port": str(port)}
+            words = [_filled(word, values) for word in command]
         else:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
-            start = Start(
-                subject, target, path, turned, port, cache, program, lambda: self._helped(program), self._place
-            )
+            start = Start(subject, target, path, knobs, port, cache, program, lambda: self._help(program), self._place)
             words = list(self._dialect.argv(start))
         for name, place in subject.knobs.items():
-            if place.argv is not None and turned.get(name) is not None:
-                words += [word.replace("{value}", str(turned[name])) for word in place.argv]
+            if place.argv is not None and knobs.get(name) is not None:
+                words += [word.replace("{value}", str(knobs[name])) for word in place.argv]
         return (*words, *subject.args)
 
     def versions(self) -> Mapping[str, str]:
@@ -198,35 +196,32 @@ class ServerBackend:
         found = {name: " ".join(words) for name, words in named.items() if words is not None}
         if subject.url is not None:
             found |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
-            told = (
-                control.fetch(_root(subject.url) + dialect.version_path, self._headers)
-                if dialect.version_path
-                else None
-            )
-            return found | {self.name: _version(told or "", dialect.version_key)}
+            path = dialect.version_path
+            text = control.fetch(_root(subject.url) + path, self._headers) if path else None
+            return found | {self.name: _version(text or "", dialect.version_key)}
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
         beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
-        return found | (beside or {self.name: _version(_aside((*program[:1], "--version")))})
+        return found | (beside or {self.name: _version(_output_of((*program[:1], "--version")))})
 
     def _place(self, name: str) -> str:
-        """Return where a model lies; a draft that the server brings along, or keeps itself, stands for itself."""
+        """Return where a model lies; the name itself for a draft that the server brings along."""
         own = name in self._dialect.own_drafts and name not in self._models
         return name if own else str(local_path(self._models, name))
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
-        """Return what a request with *setting* says that one with the *other* does not; the server is not asked."""
-        tongue = RequestFormat(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
-        ours, others = (json.loads(tongue.body(tongue.wanted(shortest_request(one)))) for one in (setting, other))
-        return _own(ours, others)
+        """Return the fields of a request with *setting* that one with *other* does not have; nothing is sent."""
+        requests = RequestFormat(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
+        bodies = (requests.body(requests.server_request(shortest_request(one))) for one in (setting, other))
+        return _difference(*map(json.loads, bodies))
 
     def _drafts(self) -> dict[str, str]:
         """Return what the server calls each draft."""
         named = self._dialect.named
         return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
 
-    def _tongue(self, root: str, *, cache: bool) -> RequestFormat:
+    def _request_format(self, root: str, *, cache: bool) -> RequestFormat:
         subject, named, drafts = self._subject, self._dialect.named, self._drafts()
         model = subject.served_model_name
         if model is None and named == "path":
@@ -237,25 +232,25 @@ class ServerBackend:
         return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache)
 
 
-def _own(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Return what *ours* holds that *others* do not, tables within tables too."""
     found: dict[str, Any] = {}
     for name, value in ours.items():
         other = others.get(name)
         if isinstance(value, dict) and isinstance(other, dict):
-            found |= {name: own} if (own := _own(value, other)) else {}
+            found |= {name: own} if (own := _difference(value, other)) else {}
         elif value != other:
             found[name] = value
     return found
 
 
 def _root(url: str) -> str:
-    """Return where a server's paths begin: people write its address with /v1 and without."""
+    """Return where a server's paths begin: addresses are given with /v1 and without."""
     return url.rstrip("/").removesuffix("/v1")
 
 
-def _filled(word: str, places: Mapping[str, str]) -> str:
-    for name, value in places.items():
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
         word = word.replace(f"{{{name}}}", value)
     return word
 
@@ -270,14 +265,14 @@ def _authorization(subject: Subject) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _aside(command: Sequence[str]) -> str:
-    """Return what a program prints when it is asked beside the run; empty where it fails to."""
+def _output_of(command: Sequence[str]) -> str:
+    """Return what a program prints; empty where it cannot be started, or does not end in time."""
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=_ASIDE_S,
+            timeout=_COMMAND_S,
             check=False,
             env=environment(ours=False),
         )
@@ -286,15 +281,15 @@ def _aside(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def _version(said: str, key: str | None = None) -> str:
-    """Return the version out of what was said: what stands under *key*, the line that names it, or the first one."""
+def _version(text: str, key: str | None = None) -> str:
+    """Return the version in *text*: the value under *key*, else the line that names it, else the first line."""
     if key is not None:
         try:
-            said = str(json.loads(said)[key])
+            text = str(json.loads(text)[key])
         except (JSONDecodeError, KeyError, TypeError):
             return "unknown"
-    lines = [line.strip()[:200] for line in said.splitlines() if line.strip()]
-    # Some programs greet their devices first.
+    lines = [line.strip()[:200] for line in text.splitlines() if line.strip()]
+    # Some programs list their devices first.
     return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
 

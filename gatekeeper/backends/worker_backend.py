@@ -134,7 +134,7 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
-    silent = "look why the worker's draft proposes nothing"
+    draft_hint = "look why the worker's draft proposes nothing"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool) -> None:
         """*ours*: the worker is one of this package, so it is started with this package on its path."""
@@ -202,7 +202,7 @@ class WorkerBackend:
 class MlxBackend(WorkerBackend):
     """Starts our own mlx-lm worker, which runs in the environment of this process."""
 
-    silent = "look at num_draft_tokens and the pair's vocabularies"
+    draft_hint = "look at num_draft_tokens and the pair's vocabularies"
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions of the environment this process and its workers share."""

@@ -1,4 +1,4 @@
-"""Where the world comes in: what stages ask of a backend, a subject and an observer."""
+"""The interfaces of a run to the world: requests, running systems, backends, observers and records."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gatekeeper.core.records import Answer, Event, Setting
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How tokens are drawn. A seed is sent only where it changes nothing but the draw."""
+    """How tokens are sampled. A seed is sent only where it changes nothing but the draw."""
 
     temperature: float = 0.0
     top_p: float | None = None
@@ -40,17 +40,17 @@ class DecodeRequest:
 
 
 class RunningSystem(Protocol):
-    """A live worker or server; whoever starts it closes it.
+    """A running worker or server; whoever starts it closes it.
 
     `answer` may be called from several threads at once where the backend's `streams` allows it, never raises for
-    what the subject does, and always returns.
+    what the system does, and always returns.
     """
 
-    def answer(self, ask: DecodeRequest) -> Answer:
-        """Answer one request; what goes wrong with the subject is the answer's `fault`."""
+    def answer(self, request: DecodeRequest) -> Answer:
+        """Answer one request; what goes wrong in the system is the answer's `fault`."""
 
     def pids(self) -> tuple[int, ...]:
-        """Return the root processes of the subject, whose trees are measured."""
+        """Return the root processes of the system, whose trees are measured."""
 
     def alive(self) -> bool:
         """Tell whether it can still answer."""
@@ -67,43 +67,43 @@ class RunningSystem(Protocol):
 
 @runtime_checkable
 class ReadsLogits(Protocol):
-    """A subject of a backend whose sight has LOGITS."""
+    """A running system of a backend whose sight has LOGITS."""
 
-    def logit_gap(self, ask: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
-        """Return the target's best logit less its second after the prompt and *tokens*; None where it cannot tell."""
+    def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
+        """Return the target's best logit less its second after the prompt and *tokens*; None where it is not known."""
 
 
 class Backend(Protocol):
-    """A kind of subject. It starts subjects and says what can be seen of them."""
+    """A kind of system. It starts systems and tells what can be seen of them."""
 
     name: str
     clock: Clock
     sight: Sight
-    """A forecast, from the kind of backend alone; the freeze stage probes it."""
+    """A forecast from the kind of backend alone; before a run it is checked with requests."""
     shares_process: bool
-    """One process serves both arms at no cost to the plain one."""
+    """One process serves both arms, at no cost to plain decoding."""
     streams: int
     """How many answers may be under way at once."""
     knobs: frozenset[str]
-    """The knobs it can turn."""
+    """The knobs it takes."""
     restart_knobs: tuple[str, ...]
     """Another value of these needs another process; `residence` names it."""
     realtime: bool
     """False: time is virtual, so the host is sampled on the virtual clock."""
     caches: bool
-    """It has a prompt cache that is off unless a subject is started with it."""
+    """It has a prompt cache that is off unless a system is started with it."""
     uncached: bool
-    """Its subjects have no prompt cache, or one that is switched off; False: only their answers can tell."""
-    silent: str
-    """What to look at where it decodes plainly although a draft is set."""
+    """Its systems have no prompt cache, or one that is switched off; False: only their answers can tell."""
+    draft_hint: str
+    """What to check where it decodes plainly although a draft is set."""
 
     def residence(self, setting: Setting) -> str:
         """Name the process that can answer *setting*; another name means a restart."""
 
     def start(self, setting: Setting, *, cache: bool = False) -> RunningSystem:
-        """Start a subject that can answer *setting* (and plain, where the process is shared).
+        """Start a system that can answer *setting* (and plain, where the process is shared).
 
-        *cache* leaves the prompt cache on, as deployed; only a backend that `caches` is asked for it.
+        *cache* leaves the prompt cache on, as deployed; only for a backend that `caches`.
 
         Raise GatekeeperError only for what is ours or the user's: a missing program, a model that is not there.
         """

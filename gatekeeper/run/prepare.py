@@ -119,8 +119,8 @@ def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Fi
     slo = inputs.slo
     seen = request_both_arms(slo, inputs.canaries, backend, lambda: Client(backend, lambda *_: None))
     sight = confirmed_sight(seen, backend.sight, uncached=backend.uncached)
-    _refuse(missing_capabilities(slo, _traits(backend), sight, backend.silent))
-    return sight, probe_findings(seen, backend.sight, backend.silent)
+    _refuse(missing_capabilities(slo, _traits(backend), sight, backend.draft_hint))
+    return sight, probe_findings(seen, backend.sight, backend.draft_hint)
 
 
 def takes_real_time(inputs: Inputs) -> bool:

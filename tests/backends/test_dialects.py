@@ -399,7 +399,7 @@ def test_prometheus_is_read_by_name_and_position() -> None:
 NEW_DIALECT = """
 from gatekeeper.backends.dialects.dialect import Dialect
 
-DIALECT = Dialect(name="brand-new", install="", silent="", health="/v1/models", named="listed")
+DIALECT = Dialect(name="brand-new", install="", draft_hint="", health="/v1/models", named="listed")
 """
 
 

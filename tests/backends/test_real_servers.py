@@ -129,8 +129,8 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
 
     answers = [server.answer(DecodeRequest(again, PLAIN, ask("prose", PLAIN).sampling)) for _ in range(3)]
 
-    assert server.launched is not None
-    said = server.launched.log.read_text("utf-8", "replace")
+    assert server.process is not None
+    said = server.process.log.read_text("utf-8", "replace")
     assert not any("cache HIT" in line for line in said.splitlines())
     if Sight.COLD in confirmed_sight(ProbeAnswers(answers[-1], None), backend.sight, uncached=backend.uncached):
         assert not any(one.claims.cached_tokens for one in answers)
@@ -168,7 +168,7 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
         return
     glance = ProbeAnswers(None, answer)
     seen = confirmed_sight(glance, backend.sight, uncached=backend.uncached)
-    kinds = {one.kind for one in probe_findings(glance, backend.sight, backend.silent)}
+    kinds = {one.kind for one in probe_findings(glance, backend.sight, backend.draft_hint)}
     silent = kinds & {"silent_speculation", "drafting_not_shown"}
     assert answer.fault is not None or silent or Sight.CLAIMED_ROUNDS not in seen
     assert not answer.claims.accepted

@@ -1,7 +1,7 @@
-"""What servers claim of their drafting, in the field's terms: their own names and definitions end here."""
+"""What servers claim of their drafting, converted from their names and definitions to the field's terms."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,45 +9,42 @@ from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.core.records import Answer
 
 
-def count(written: object) -> int | None:
-    """Return a counter; None where nothing, or no count, was written."""
-    if isinstance(written, bool) or not isinstance(written, int | float) or written != written:  # noqa: PLR0124 (NaN)
-        return None
-    return int(written) if written >= 0 and float(written).is_integer() else None
+def count(value: object) -> int | None:
+    """Return *value* as a count; None where it is not a whole number of at least 0."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and float(value).is_integer()
+    return int(value) if usable else None  # type: ignore[call-overload]
 
 
-def counts(written: object) -> tuple[int, ...]:
-    """Return counters by position; none where one of them is no count."""
-    if not isinstance(written, Sequence) or isinstance(written, str):
-        return ()
-    found = [count(one) for one in written]
+def counts(values: object) -> tuple[int, ...]:
+    """Return counters by position; empty where one of them is not a count."""
+    found = [count(one) for one in values] if isinstance(values, list) else []
     return tuple(one for one in found if one is not None) if None not in found else ()
 
 
 def seconds(milliseconds: object) -> float | None:
-    """Return milliseconds as seconds; None where none were written."""
+    """Return milliseconds as seconds; None for anything but a number."""
     usable = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
     return milliseconds / 1e3 if usable else None  # type: ignore[operator]
 
 
-def within(told: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the object at *path* of what was told; empty where there is none."""
-    here: Any = told
+def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the object at *path* of a JSON document; empty where there is none."""
+    here: Any = document
     for name in path:
         here = here.get(name) if isinstance(here, Mapping) else None
     return here if isinstance(here, Mapping) else {}
 
 
 def claiming(answer: Answer, **claims: Any) -> Answer:
-    """Return *answer* with what the server claims of it; None takes nothing back that is known."""
+    """Return *answer* with more claims; a claim of None leaves the one that is there."""
     known = {name: value for name, value in claims.items() if value is not None}
     return replace(answer, claims=replace(answer.claims, **known))
 
 
 def by_length(rounds: int | None, length: float | None) -> int | None:
-    """Return the accepted tokens where a server tells rounds and tokens per round (definition C), its own included.
+    """Return the accepted tokens where a server tells rounds and tokens per round (definition C).
 
-    Every round emits what was accepted and one token more: accepted = rounds x (length - 1).
+    Every round emits what was accepted and one token of the target's own: accepted = rounds x (length - 1).
     """
     return None if rounds is None or length is None else max(0, round(rounds * (length - 1)))
 
@@ -61,7 +58,7 @@ _LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+([-+.\deEnai
 
 
 def total(text: str, name: str) -> int | None:
-    """Return a counter summed over its labels; None where it does not occur, or is no count."""
+    """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
     values = [value for found, _, value in _LINE.findall(text) if found == name]
     try:
         return int(sum(float(value) for value in values)) if values else None
@@ -70,7 +67,7 @@ def total(text: str, name: str) -> int | None:
 
 
 def by_position(text: str, name: str) -> tuple[int, ...]:
-    """Return a counter by its label `position`, from 0 on; empty where a position is missing."""
+    """Return a Prometheus counter by its label `position`, from 0 on; empty where a position is missing."""
     found: dict[int, int] = {}
     for written, labels, value in _LINE.findall(text):
         position = re.search(r'position="(\d+)"', labels)

@@ -14,20 +14,20 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request; refuse to sample, which it would silently not do."""
-    if not wanted.asked.greedy:
-        message = f"ddtree decodes greedily, the SLO asks for temperature {wanted.asked.temperature:g}"
+    if not request.resolved.greedy:
+        message = f"ddtree decodes greedily, the SLO asks for temperature {request.resolved.temperature:g}"
         raise InputError(message, hint="set temperature = 0 in [sampling]")
-    fields = chat_body(wanted)
+    fields = chat_body(request)
     fields.pop("stream_options")
-    budget = {} if wanted.asked.draft_tokens is None else {"tree_budget": wanted.asked.draft_tokens}
+    budget = {} if request.resolved.draft_tokens is None else {"tree_budget": request.resolved.draft_tokens}
     return fields | {"stream": False} | budget
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what its stats claim."""
-    stats = within(said.last, "ddtree_stats")
+    stats = within(response.last, "ddtree_stats")
     rounds = count(stats.get("cycles"))
     return claiming(answer, rounds=rounds, accepted=by_length(rounds, stats.get("avg_acceptance")))
 
@@ -36,8 +36,8 @@ DIALECT = Dialect(
     name="ddtree",
     install='name it: command = ["python", "ddtree_server.py", "--model", "{target}", "--draft", "{draft}", '
     '"--port", "{port}"], and for plain_command a server such as mlx_lm.server',
-    silent="look at tree_budget, and at the draft it was started with",
-    request=request,
+    draft_hint="look at tree_budget, and at the draft it was started with",
+    body=body,
     read=read,
     health="/v1/models",
     named="listed",

@@ -29,7 +29,7 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--no-prefix-cache", "--prompt-cache-size", "0")
 
 
-def aside(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
+def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
     """Add what /metrics tells of the answer just given, where it tells of that one."""
     try:
         last = within(json.loads(get("/metrics") or "{}"), "last_request")
@@ -37,7 +37,7 @@ def aside(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
         return answer
     if count(last.get("generated_tokens")) != answer.output_tokens:
         return answer
-    rounds, block = count(last.get("cycles")), wanted.knobs.get("block_size")
+    rounds, block = count(last.get("cycles")), request.knobs.get("block_size")
     return claiming(
         answer,
         rounds=rounds,
@@ -52,11 +52,11 @@ def aside(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
 DIALECT = Dialect(
     name="dflash-mlx",
     install="pip install dflash-mlx (in an environment of its own, with mlx-lm 0.31.3; name it in subject.program)",
-    silent="older builds decode plainly up to 256 tokens (--fastpath-max-tokens 0), or the verify mode is off",
+    draft_hint="older builds decode plainly up to 256 tokens (--fastpath-max-tokens 0), or the verify mode is off",
     program=("dflash", "serve"),
     packages=("dflash-mlx", "mlx-lm", "mlx"),
     argv=argv,
-    aside=aside,
+    after_answer=after_answer,
     knobs=frozenset({"block_size", "window", "thinking"}),
     restart_knobs=("draft", "block_size", "window"),
     caches="start",

@@ -1,7 +1,7 @@
-"""A dialect: what has to be known of one family of servers to start it, ask it and understand it.
+"""A dialect: how one family of servers is started, what its requests look like, and what its responses claim.
 
-A new system is one file with one `DIALECT`. Whatever it leaves out is what an OpenAI-compatible server does. Nothing in
-a dialect is believed: the freeze asks a server twice and looks at what came back.
+A new server is one file with one `DIALECT`, and one entry in core/backend_registry.py. Whatever a dialect leaves out is
+what an OpenAI-compatible server does. Nothing in it is trusted: before a run, test requests show what the server does.
 """
 
 import os
@@ -35,21 +35,21 @@ class Start:
     program: tuple[str, ...]
     """The program: the dialect's own, or the one the SLO names."""
     help: Callable[[], str]
-    """What the program prints for --help, asked once; empty where it prints nothing."""
+    """Returns what the program prints for --help, run once; empty where it prints nothing."""
     place: Callable[[str], str]
-    """Tells where a model lies that the SLO names, for a server that cannot start without a draft."""
+    """Returns where a model of the SLO lies, for a server that cannot start without a draft."""
 
     def knob(self, name: str) -> str | None:
-        """Return the value of a knob as a word of a command line, None where it is not turned."""
+        """Return the value of a knob as a word of a command line, None where it is not set."""
         value = self.knobs.get(name)
         return None if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request, and by which names the server knows its models."""
+    """One request, with the names by which the server knows its models."""
 
-    asked: ResolvedRequest
+    resolved: ResolvedRequest
     knobs: Mapping[str, Any]
     model: str | None
     """None: it serves one model, and needs no name."""
@@ -68,17 +68,17 @@ class Counters:
     accepted_by_position: tuple[int, ...] = ()
 
     def since(self, before: "Counters") -> "Counters":
-        """Return what came in between; None stays None, and a counter that was reset tells nothing."""
+        """Return the difference to *before*; None stays None, and a counter that was reset becomes None."""
 
-        def less(now: int | None, then: int | None) -> int | None:
+        def gain(now: int | None, then: int | None) -> int | None:
             return None if now is None or then is None or now < then else now - then
 
         was = (*before.accepted_by_position, *(0 for _ in self.accepted_by_position))
         gained = tuple(now - then for now, then in zip(self.accepted_by_position, was, strict=False))
         return Counters(
-            less(self.drafted, before.drafted),
-            less(self.accepted, before.accepted),
-            less(self.rounds, before.rounds),
+            gain(self.drafted, before.drafted),
+            gain(self.accepted, before.accepted),
+            gain(self.rounds, before.rounds),
             () if any(one < 0 for one in gained) else gained,
         )
 
@@ -87,81 +87,81 @@ Get = Callable[[str], str | None]
 """Fetches a path of the server: its text, or None where it gives none."""
 
 
-def chat_body(wanted: ServerRequest) -> dict[str, Any]:
-    """Return the request of a server without fields of its own."""
-    return request_fields(wanted.asked, model=wanted.model, chat_template_kwargs=thinking(wanted))
+def chat_body(request: ServerRequest) -> dict[str, Any]:
+    """Return the body of a request to a server without fields of its own."""
+    return request_fields(request.resolved, model=request.model, chat_template_kwargs=thinking(request))
 
 
-def thinking(wanted: ServerRequest) -> dict[str, bool] | None:
-    """Return how most chat templates are told whether to think aloud; None leaves it to the template."""
-    return None if wanted.asked.thinking is None else {"enable_thinking": wanted.asked.thinking}
+def thinking(request: ServerRequest) -> dict[str, bool] | None:
+    """Return the option by which most chat templates switch thinking; None leaves it to the template."""
+    return None if request.resolved.thinking is None else {"enable_thinking": request.resolved.thinking}
 
 
-def unchanged(answer: Answer, said: ChatResponse) -> Answer:
-    """Return *answer* unchanged: the server says nothing of its drafting."""
-    del said
+def unchanged(answer: Answer, response: ChatResponse) -> Answer:
+    """Return *answer* unchanged: the server claims nothing of its drafting."""
+    del response
     return answer
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one family of servers is started, asked and understood."""
+    """How one family of servers is started and spoken to."""
 
     name: str
     install: str
     """How to get the program."""
-    silent: str
-    """What is usually missing where it decodes plainly although a draft is set."""
+    draft_hint: str
+    """What is usually wrong where it decodes plainly although a draft is set."""
     program: tuple[str, ...] = ()
     """What is looked for on PATH."""
     module: str | None = None
-    """What is imported from this environment, where the SLO names no program."""
+    """What is imported from this environment where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: it is started by hand, so the SLO names a `url` or a `command`."""
-    request: Callable[[ServerRequest], dict[str, Any]] = chat_body
+    body: Callable[[ServerRequest], dict[str, Any]] = chat_body
     read: Callable[[Answer, ChatResponse], Answer] = unchanged
     """Adds what the server claims of itself."""
     counters: Callable[[Get], Counters | None] | None = None
-    """Reads its cumulative counters; asked before and after an answer, where one is under way at a time."""
-    aside: Callable[[Get, ServerRequest, Answer], Answer] | None = None
-    """Adds what it says of the answer it gave last, in another place; asked where one is under way at a time."""
+    """Reads its cumulative counters, before and after an answer, where one is under way at a time."""
+    after_answer: Callable[[Get, ServerRequest, Answer], Answer] | None = None
+    """Adds what it tells of its last answer in another place, where one is under way at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
-    """How many tokens the answer has so far, where a chunk tells."""
+    """Reads how many tokens the answer has so far, where a chunk tells."""
     sight: Sight = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
-    """A forecast of what answers show; memory and a plain twin depend on how it is reached."""
+    """A forecast of what answers show; memory and a plain server depend on how it is reached."""
     knobs: frozenset[str] = frozenset()
-    """The knobs of the draft it can turn; `draft` and the conditions go without saying."""
+    """The knobs it takes besides `draft` and the conditions."""
     restart_knobs: tuple[str, ...] = ("draft",)
     switches: bool = False
     """Drafting is switched with each request, at no cost to plain decoding."""
     streams: int = 64
     caches: Literal["start", "request"] | None = None
-    """What switches its prompt cache; None: it has none, or nothing switches it."""
+    """What switches its prompt cache; None: it has none, or it cannot be switched."""
     named: Literal["listed", "path"] | None = None
-    """Its requests carry the target's name: `served_model_name`, else the only one it lists or the target as written;
-    or else where its files lie, which holds for the draft too."""
+    """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one it lists or the target as
+    written, or (`path`) where the files of target and draft lie."""
     by_request: frozenset[str] = frozenset()
-    """Knobs that take a restart of the model and go with a request all the same: the server loads anew by itself."""
+    """Knobs that need the model loaded anew and still go with a request: the server reloads by itself."""
     headers: Mapping[str, str] = field(default_factory=dict)
     own_drafts: frozenset[str] = frozenset()
     """Drafts it brings along, such as heads inside the target or an n-gram look-up: there is no file to hash."""
     path: str = COMPLETIONS
     health: str = "/health"
     loading: int | None = None
-    """The status its health has until the models are loaded; None: it says nothing of that."""
+    """The HTTP status of its health until the models are loaded; None: it has none for that."""
     version: Callable[[Subject], dict[str, str]] | None = None
-    """Tells the versions of what we start, where `PROGRAM --version` does not."""
+    """Returns the versions of what we start, where `PROGRAM --version` does not."""
     packages: tuple[str, ...] = ()
-    """The Python packages whose versions tell what the program is, looked up in the environment it runs in."""
+    """Python packages whose versions identify the program, looked up in the environment it runs in."""
     version_path: str | None = None
-    """Where a running server tells its version."""
+    """The path under which a running server tells its version."""
     version_key: str | None = None
-    """Under which key of a JSON document there; None: the first line is the version."""
+    """The key of its version in a JSON document there; None: the first line is the version."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Words on its command line, or variables with their value as `NAME=value`, that no verdict can be given for."""
 
     def complaint(self, subject: Subject) -> str | None:
-        """Say why this server, started so, can not be certified; None where it can."""
+        """Return why this server cannot be certified when it is started so; None where it can."""
         words = (*subject.args, *(subject.command or ()), *(subject.plain_command or ()))
         for refused, because in self.refused.items():
             name, _, value = refused.partition("=")

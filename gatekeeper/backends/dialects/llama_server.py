@@ -143,12 +143,12 @@ def _check_plain_stays_plain(start: Start) -> None:
             raise InputError(message, hint=f"unset {name}; llama-server reads it as a flag")
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request; its fields for drafting are left out, because the server ignores them."""
     return request_fields(
-        wanted.asked,
-        chat_template_kwargs=thinking(wanted),
-        cache_prompt=wanted.cache,
+        request.resolved,
+        chat_template_kwargs=thinking(request),
+        cache_prompt=request.cache,
         # A chunk may hold several tokens; only so does the server say how many.
         timings_per_token=True,
     )
@@ -159,9 +159,9 @@ def tokens_of(chunk: Mapping[str, Any]) -> int | None:
     return count(within(chunk, "timings").get("predicted_n"))
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what `timings` of the last chunk claim; draft_n is left out where nothing was drafted."""
-    timings = within(said.last, "timings")
+    timings = within(response.last, "timings")
     if not timings:
         return answer
     return claiming(
@@ -180,13 +180,13 @@ def counters(get: Get) -> Counters | None:
     return None if told is None or _ROUNDED.search(told) else spec_decode(told, "llamacpp:")
 
 
-def with_all_rounds(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
+def with_all_rounds(get: Get, request: ServerRequest, answer: Answer) -> Answer:
     """Drop the rounds where they are not all of the answer's.
 
     The first token comes with the prompt, and every pass after it yields a token beside what it accepted. A pass that
     had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`) is counted nowhere.
     """
-    del get, wanted
+    del get, request
     claims, emitted = answer.claims, answer.output_tokens
     if claims.rounds is None or claims.accepted is None or emitted is None:
         return answer
@@ -198,13 +198,13 @@ def with_all_rounds(get: Get, wanted: ServerRequest, answer: Answer) -> Answer:
 DIALECT = Dialect(
     name="llama-server",
     install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
-    silent="-md alone drafts nothing: pass --spec-type beside it, and see the log for a draft it refuses",
+    draft_hint="-md alone drafts nothing: pass --spec-type beside it, and see the log for a draft it refuses",
     program=("llama-server",),
     argv=argv,
-    request=request,
+    body=body,
     read=read,
     counters=counters,
-    aside=with_all_rounds,
+    after_answer=with_all_rounds,
     tokens_of=tokens_of,
     sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
     knobs=frozenset({*_KNOBS, "thinking"}),

@@ -13,14 +13,14 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request; without `draft_model` the same model decodes plainly."""
-    return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
+    return chat_body(request) | ({} if request.draft is None else {"draft_model": request.draft})
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the last chunk's stats claim."""
-    stats = within(said.last, "stats")
+    stats = within(response.last, "stats")
     return claiming(
         answer,
         drafted=count(stats.get("total_draft_tokens_count")),
@@ -33,9 +33,9 @@ def read(answer: Answer, said: ChatResponse) -> Answer:
 DIALECT = Dialect(
     name="lmstudio",
     install='start its server (lms server start) and set url = "http://127.0.0.1:1234" in [subject]',
-    silent="LM Studio drops the draft where requests are batched: load the model for one request at a time, and look "
-    "whether the draft's vocabulary fits the target's",
-    request=request,
+    draft_hint="LM Studio drops the draft where requests are batched: load the model for one request at a time, and "
+    "look whether the draft's vocabulary fits the target's",
+    body=body,
     read=read,
     path="/api/v0/chat/completions",
     health="/v1/models",

@@ -18,19 +18,19 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--host", HOST, "--port", str(start.port))
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request, which names the models."""
-    return chat_body(wanted) | ({} if wanted.draft is None else {"draft_model": wanted.draft})
+    return chat_body(request) | ({} if request.draft is None else {"draft_model": request.draft})
 
 
 DIALECT = Dialect(
     name="mlx-omni",
     install="pip install mlx-omni-server (in an environment of its own; name it in subject.program)",
-    silent="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
+    draft_hint="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
     program=("mlx-omni-server",),
     packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,
-    request=request,
+    body=body,
     health="/v1/models",
     named="path",
     knobs=frozenset({"thinking"}),

@@ -27,17 +27,17 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--prompt-cache-size", "0")
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request; with a draft loaded 0 tokens would still prefill it, so plain decoding has its own server."""
     # A model's name would make it load that model anew: it answers with the one it was started for.
     return request_fields(
-        wanted.asked, num_draft_tokens=wanted.asked.draft_tokens, chat_template_kwargs=thinking(wanted)
+        request.resolved, num_draft_tokens=request.resolved.draft_tokens, chat_template_kwargs=thinking(request)
     )
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the rounds our tap counted; none where there is no tap, or it counted other tokens than were sent."""
-    told = said.usage.get("speculative")
+    told = response.usage.get("speculative")
     if not isinstance(told, dict) or told.get("tokens") != answer.output_tokens:
         return answer
     try:
@@ -56,9 +56,9 @@ DIALECT = Dialect(
     name="mlx-server",
     install='pip install "gatekeeper[mlx]" (or name a server of another environment in subject.program)',
     module="mlx_lm",
-    silent="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
+    draft_hint="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
     argv=argv,
-    request=request,
+    body=body,
     read=read,
     sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.ROUNDS | Sight.COLD,
     knobs=frozenset({"num_draft_tokens", "thinking"}),

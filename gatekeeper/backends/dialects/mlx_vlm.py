@@ -24,10 +24,10 @@ def argv(start: Start) -> Iterator[str]:
         yield from option("--draft-block-size", start.knob("block_size"))
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the timings of the usage chunk claim."""
-    timings = within(said.last, "timings")
-    # A null where the kind goes says that nothing was drafted; where the key is missing, nothing was said.
+    timings = within(response.last, "timings")
+    # A null where the kind goes says that nothing was drafted; where the key is missing, the server does not tell.
     nothing = 0 if "draft_kind" in timings and timings["draft_kind"] is None else None
     return claiming(
         answer,
@@ -42,7 +42,7 @@ def read(answer: Answer, said: ChatResponse) -> Answer:
 DIALECT = Dialect(
     name="mlx-vlm",
     install="pip install mlx-vlm (in an environment of its own; name it in subject.program)",
-    silent='name the kind of draft: draft_method = "dflash", "eagle3" or "mtp" in [subject]',
+    draft_hint='name the kind of draft: draft_method = "dflash", "eagle3" or "mtp" in [subject]',
     program=("mlx_vlm.server",),
     packages=("mlx-vlm", "mlx"),
     argv=argv,

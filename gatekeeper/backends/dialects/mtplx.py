@@ -25,16 +25,16 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--ssd-session-cache", "off")
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request: `ar` decodes plainly beside the loaded heads."""
-    mode = {"generation_mode": "ar"} if wanted.draft is None else {"generation_mode": "mtp"}
-    depth = {} if wanted.asked.draft_tokens is None else {"depth": wanted.asked.draft_tokens}
-    return chat_body(wanted) | mode | depth
+    mode = {"generation_mode": "ar"} if request.draft is None else {"generation_mode": "mtp"}
+    depth = {} if request.resolved.draft_tokens is None else {"depth": request.resolved.draft_tokens}
+    return chat_body(request) | mode | depth
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what its stats claim; an answer that was not decoded as asked is a fault."""
-    stats = within(said.last, "mtplx_stats")
+    stats = within(response.last, "mtplx_stats")
     ran, asked = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
     if ran is not None and asked is not None and ran != asked:
         return replace(answer, fault=f"setting not applied: depth {ran} where {asked} was asked for")
@@ -53,12 +53,12 @@ def read(answer: Answer, said: ChatResponse) -> Answer:
 DIALECT = Dialect(
     name="mtplx",
     install="pip install mtplx (in an environment of its own; name it in subject.program)",
-    silent="serve with MTP loaded (--load-mtp, not --no-mtp), and allow requests to choose: "
+    draft_hint="serve with MTP loaded (--load-mtp, not --no-mtp), and allow requests to choose: "
     "MTPLX_CLIENT_CONTROLS_DEFAULT=honor",
     program=("mtplx", "serve"),
     packages=("mtplx", "mlx-lm", "mlx"),
     argv=argv,
-    request=request,
+    body=body,
     read=read,
     headers={"X-MTPLX-Allow-Client-Controls": "1"},
     switches=True,

@@ -21,26 +21,26 @@ _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "t
 }
 
 
-def request(wanted: ServerRequest) -> dict[str, Any]:
+def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request: what OpenAI writes beside the messages stands among the options here."""
-    fields = request_fields(wanted.asked, model=wanted.model, think=wanted.asked.thinking)
+    fields = request_fields(request.resolved, model=request.model, think=request.resolved.thinking)
     fields.pop("stream_options")
     options = {theirs: fields.pop(ours) for ours, theirs in _MOVED.items() if ours in fields}
-    if wanted.draft is None:
+    if request.draft is None:
         options["draft_num_predict"] = 0
-    elif wanted.asked.draft_tokens is not None:
-        options["draft_num_predict"] = wanted.asked.draft_tokens
+    elif request.resolved.draft_tokens is not None:
+        options["draft_num_predict"] = request.resolved.draft_tokens
     return fields | {"options": options}
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the durations the last line claims; loading a model inside an answer makes its times worthless."""
-    if _seconds(said.last, "load_duration", otherwise=0.0) > _LOADED_S:
+    if _seconds(response.last, "load_duration", otherwise=0.0) > _LOADED_S:
         return replace(answer, fault="setting not applied: the model was loaded inside this answer")
     return claiming(
         answer,
-        prompt_seconds=_seconds(said.last, "prompt_eval_duration"),
-        decode_seconds=_seconds(said.last, "eval_duration"),
+        prompt_seconds=_seconds(response.last, "prompt_eval_duration"),
+        decode_seconds=_seconds(response.last, "eval_duration"),
     )
 
 
@@ -56,8 +56,8 @@ def _seconds(told: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
 DIALECT = Dialect(
     name="ollama",
     install='start it (ollama serve) and set url = "http://127.0.0.1:11434" in [subject]',
-    silent="the model needs a DRAFT in its Modelfile, and a runner that reads draft_num_predict",
-    request=request,
+    draft_hint="the model needs a DRAFT in its Modelfile, and a runner that reads draft_num_predict",
+    body=body,
     read=read,
     path="/api/chat",
     health="/api/version",

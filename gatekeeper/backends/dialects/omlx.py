@@ -8,7 +8,7 @@ from gatekeeper.backends.dialects.dialect import Dialect
 DIALECT = Dialect(
     name="omlx",
     install="serve the model twice (omlx serve), once with drafting in its settings: give url and plain_url",
-    silent="set dflash_enabled or mtp_enabled for this model in oMLX's settings, and mtp_fixed_draft_depth",
+    draft_hint="set dflash_enabled or mtp_enabled for this model in oMLX's settings, and mtp_fixed_draft_depth",
     health="/v1/models",
     named="listed",
     knobs=frozenset({"thinking"}),

@@ -5,7 +5,7 @@ from gatekeeper.backends.dialects.dialect import Dialect
 DIALECT = Dialect(
     name="openai",
     install="name what starts it in command and plain_command, or what runs in url and plain_url, in [subject]",
-    silent="look into the server's log for why the draft is not used",
+    draft_hint="look into the server's log for why the draft is not used",
     health="/v1/models",
     named="listed",
 )

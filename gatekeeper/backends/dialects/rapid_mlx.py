@@ -40,9 +40,9 @@ def drafting(start: Start) -> dict[str, Any]:
     return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the last chunk's metrics claim."""
-    told = within(said.last, "metrics", "speculative_decoding")
+    told = within(response.last, "metrics", "speculative_decoding")
     tried, kept = counts(told.get("drafted_by_depth")), counts(told.get("accepted_by_depth"))
     return claiming(
         answer,
@@ -57,7 +57,7 @@ def read(answer: Answer, said: ChatResponse) -> Answer:
 DIALECT = Dialect(
     name="rapid-mlx",
     install="pip install rapid-mlx (in an environment of its own; name it in subject.program)",
-    silent="it ignores --draft-model and --num-draft-tokens; only --speculative-config is heard",
+    draft_hint="it ignores --draft-model and --num-draft-tokens; only --speculative-config is heard",
     program=("rapid-mlx", "serve"),
     packages=("rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,

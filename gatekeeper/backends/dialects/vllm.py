@@ -37,9 +37,9 @@ def drafting(start: Start) -> dict[str, Any]:
     return config
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the usage chunk claims, where the server was started with --per-request-spec-decode-metrics."""
-    told = within(said.last, "metrics", "speculative_decoding")
+    told = within(response.last, "metrics", "speculative_decoding")
     return claiming(
         answer,
         drafted=count(told.get("num_draft_tokens")),
@@ -56,7 +56,7 @@ def counters(get: Get) -> Counters | None:
 DIALECT = Dialect(
     name="vllm",
     install="pip install vllm (in an environment of its own; name it in subject.program)",
-    silent="look for `speculative_config` in its log: a config it does not know is passed over",
+    draft_hint="look for `speculative_config` in its log: a config it does not know is passed over",
     program=("vllm", "serve"),
     argv=argv,
     read=read,

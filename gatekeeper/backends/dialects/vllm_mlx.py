@@ -29,16 +29,16 @@ def argv(start: Start) -> Iterator[str]:
         yield "--disable-prefix-cache"
 
 
-def read(answer: Answer, said: ChatResponse) -> Answer:
+def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the last chunk's metadata claims."""
-    told = within(said.last, "generation_metadata")
+    told = within(response.last, "generation_metadata")
     return claiming(answer, drafted=count(told.get("mtp_drafts")), accepted=count(told.get("mtp_accepted")))
 
 
 DIALECT = Dialect(
     name="vllm-mlx",
     install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
-    silent="the target must bring MTP heads (--enable-mtp does nothing without them)",
+    draft_hint="the target must bring MTP heads (--enable-mtp does nothing without them)",
     program=("vllm-mlx", "serve"),
     packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,

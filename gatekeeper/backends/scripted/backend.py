@@ -41,7 +41,7 @@ class ScriptedBackend:
         {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
     )
     uncached = True
-    silent = "let the script's draft propose something"
+    draft_hint = "let the script's draft propose something"
 
     def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "") -> None:
         self.script, self.timeout, self._digest = script, timeout, digest
