@@ -7,7 +7,7 @@
 A run is one route: a canary with its plain twin every so often, and after each the guards that `certify` writes, at
 the error of a look. What is drawn is a pair's ratio, an answer's acceptance and whether it failed; how these are read
 off an answer is tested elsewhere. The borders are the package's own, laid over whole months at once with rolling sums;
-`tests/deploy/watch/test_watch_bench.py` holds every look of a run against `verdict.guard`.
+`tests/deploy/watch/test_watch_bench.py` holds every look of a run against `deploy.watch.guards`.
 """
 
 import argparse
@@ -38,7 +38,7 @@ LOOK_S = 60.0
 CERTIFIED = {"throughput_ratio": 1.40, "acceptance_rate": 0.80, "error_rate": 0.0}
 """What the soak measured."""
 BOUNDS = {"throughput_ratio": 1.16, "acceptance_rate": 0.60, "error_rate": 0.05}
-"""A promise, and two bounds as `verdict/policy.py` derives them."""
+"""A promise, and two bounds as `analysis/verdict/policy.py` derives them."""
 CONFIDENCE = 0.95
 """Of a bound that is kept."""
 ACCEPTED_NOISE = 0.10

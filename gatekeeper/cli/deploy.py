@@ -40,8 +40,8 @@ def admit(
     from gatekeeper.deploy.admit import admit as ask  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
-    terms = Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by)
-    answer = ask(slo, run=run_dir, runs=runs, terms=terms, now=SystemClock().wall())
+    required = Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by)
+    answer = ask(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = answer.document()
     show(document, command_text.admission(document), as_json=as_json)
     return answer.exit_code

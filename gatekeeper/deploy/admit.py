@@ -1,4 +1,4 @@
-"""The deploy gate: whether there is a passing, unexpired, untampered run for exactly these artifacts."""
+"""The deploy gate: admits the newest run of these artifacts if it passed, is in time and was not changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from typing import Any
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core import inputs, run_directory
-from gatekeeper.core import slo as promises
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.run_directory import RunDirectory
 from gatekeeper.core.slo import Slo
 from gatekeeper.run import verify
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
@@ -22,18 +22,18 @@ from gatekeeper.run.stages.promote import POLICY
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a deploy asks of a run beside the SLO."""
+    """What a deploy requires of a run beside the SLO."""
 
     max_age: float | None = None
     """Seconds; only ever shortens what the SLO grants."""
     demo: bool = False
     signers: Path | None = None
-    """An allowed-signers file: who has to have signed the certificate."""
+    """An allowed-signers file: one of them must have signed the certificate."""
 
 
 @dataclass(slots=True)
 class Admission:
-    """What the gate answers: 0 admitted, 1 a promise is broken, 3 no proof."""
+    """What the gate answers: exit code 0 admitted, 1 an objective failed, 3 no proof."""
 
     slo: str
     exit_code: ExitCode = ExitCode.UNPROVEN
@@ -42,7 +42,7 @@ class Admission:
     then: str = ""
     run: Path | None = None
     checks: list[tuple[str, str]] = field(default_factory=list)
-    """What holds, in the order in which it was looked at."""
+    """What was checked and passed, in this order."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
@@ -66,36 +66,21 @@ class Admission:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    directory: run_directory.RunDirectory
-    manifest: Manifest | None = None
-    trouble: NoProofError | None = None
-    """Why it can not be told what it is a run of."""
-
-    @property
-    def age(self) -> tuple[bool, str, str]:
-        """Sort oldest first; one that can not be read may well be the newest, so it is taken for that."""
-        at = self.manifest.frozen_at if self.manifest is not None else ""
-        return self.manifest is None, at, self.directory.path.name
-
-
 def admit(
-    slo_path: Path, *, run: Path | None = None, runs: Path | None = None, terms: Requirements, now: datetime
+    slo_path: Path, *, run: Path | None = None, runs: Path | None = None, required: Requirements, now: datetime
 ) -> Admission:
     """Answer whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
     given = inputs.read(slo_path)
-    found = _directories(run, runs)
-    if terms.signers is not None:
-        verify.check_signers_file(terms.signers)
+    paths = _directories(run, runs)
+    if required.signers is not None:
+        verify.check_signers_file(required.signers)
     answer = Admission(given.slo.name)
     try:
         present = _present(given)
         answer.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
         answer.checks.append(("artifacts", f"{len(answer.artifacts)} models hashed"))
-        newest = _newest(found, given, present, answer, only=run is not None)
-        answer.run = newest.directory.path
-        _examine(newest, given.slo, terms, now, answer)
+        directory, manifest = _newest(paths, given, present, answer, only=run is not None)
+        _examine(directory, manifest, given.slo, required, now, answer)
     except NoProofError as error:
         answer.exit_code, answer.reason, answer.because = ExitCode.UNPROVEN, error.reason, error.message
         answer.then = error.next(slo_path, answer.run)
@@ -114,7 +99,7 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
 
 
 def _present(given: Inputs) -> Present:
-    """Hash what lies here now; every byte is read again, for a remembered digest proves nothing about now."""
+    """Hash the models that lie here now; every byte is read again, a remembered digest proves nothing about now."""
     try:
         models = freeze_models(given, afresh=True)
         subject = given.slo.subject
@@ -127,51 +112,42 @@ def _present(given: Inputs) -> Present:
     return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
 
 
-def _newest(found: Sequence[Path], given: Inputs, present: Present, answer: Admission, *, only: bool) -> _Candidate:
-    """Return the newest run that can not be ruled out as one of another SLO or of other artifacts."""
-    candidates, refusals = [], []
-    for path in found:
-        directory = run_directory.RunDirectory(path)
+def _newest(
+    paths: Sequence[Path], given: Inputs, present: Present, answer: Admission, *, only: bool
+) -> tuple[RunDirectory, Manifest]:
+    """Return the newest run that cannot be ruled out as one of another SLO or of other artifacts."""
+    candidates: list[tuple[tuple[bool, str, str], RunDirectory, Manifest | NoProofError]] = []
+    for path in paths:
+        directory = RunDirectory(path)
         try:
-            candidate = _candidate(directory, given, present)
+            manifest, frozen = verify.read_frozen(directory)
         except NoProofError as error:
+            # It may well be the newest, so it is taken for that.
+            candidates.append(((True, "", path.name), directory, error))
+            continue
+        try:
+            _same_slo(frozen, given.slo)
+            admission.same_subject(manifest, present)
+        except NoProofError as error:
+            if len(paths) == 1:
+                answer.run = path
+                raise
             answer.passed_over.append((path, f"{error.reason}: {error.message}"))
-            refusals.append((path, error))
         else:
-            candidates.append(candidate)
-    if not candidates and len(refusals) == 1:
-        answer.run, why = refusals[0]
-        answer.passed_over.clear()
-        raise why
+            candidates.append(((False, manifest.frozen_at, path.name), directory, manifest))
     if not candidates:
-        said = f"none of the {len(found)} runs is of this SLO and these artifacts" if found else "there are no runs"
-        raise NoProofError(Reason.NO_RUN, said, hint=admission.CERTIFY)
-    newest = max(candidates, key=lambda one: one.age)
-    if newest.trouble is not None:
-        answer.run = newest.directory.path
-        hint = newest.trouble.hint if only else f"{newest.trouble.hint}; or move it away, or name a run with --run"
-        raise NoProofError(newest.trouble.reason, newest.trouble.message, hint=hint)
-    return newest
-
-
-def _candidate(directory: run_directory.RunDirectory, given: Inputs, present: Present) -> _Candidate:
-    """Read what a run is of; refuse it where it is surely of something else."""
-    try:
-        manifest = verify.read_manifest(directory)
-        text = directory.text(inputs.SLO_NAME)
-        verify.check_inputs(directory, manifest, text)
-        frozen = promises.parse(text, inputs.SLO_NAME)
-    except NoProofError as error:
-        return _Candidate(directory, trouble=error)
-    except (InputError, ValueError) as error:
-        return _Candidate(directory, trouble=verify.unreadable(error))
-    _same_slo(frozen, given.slo)
-    admission.same_subject(manifest, present)
-    return _Candidate(directory, manifest)
+        because = f"none of the {len(paths)} runs is of this SLO and these artifacts" if paths else "there are no runs"
+        raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
+    _, directory, newest = max(candidates, key=lambda one: one[0])
+    answer.run = directory.path
+    if isinstance(newest, NoProofError):
+        hint = newest.hint if only else f"{newest.hint}; or move it away, or name a run with --run"
+        raise NoProofError(newest.reason, newest.message, hint=hint)
+    return directory, newest
 
 
 def _same_slo(frozen: Slo, now: Slo) -> None:
-    """Refuse a run of other promises; comments and layout of the file are no promise."""
+    """Refuse a run of other objectives; comments and layout of the file do not count."""
     if frozen.name != now.name:
         raise NoProofError(Reason.OTHER_SLO, f"it is a run of the SLO '{frozen.name}'", hint=admission.CERTIFY)
     if frozen != now:
@@ -179,42 +155,41 @@ def _same_slo(frozen: Slo, now: Slo) -> None:
         raise NoProofError(Reason.OTHER_SLO, f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
 
 
-def _examine(candidate: _Candidate, slo: Slo, terms: Requirements, now: datetime, answer: Admission) -> None:
-    """Look at a run from its seals to its verdict; the first thing that does not hold ends it."""
-    directory, manifest = candidate.directory, candidate.manifest
-    assert manifest is not None
-    holds = answer.checks.append
-    holds(("slo", "the run's promises, inputs and artifacts are these"))
-    holds(("seals", f"{verify.check_sums(directory)} files as sealed"))
+def _examine(
+    directory: RunDirectory, manifest: Manifest, slo: Slo, required: Requirements, now: datetime, answer: Admission
+) -> None:
+    """Check a run from its checksums to its verdict; the first check that fails ends it."""
+    passed, facts = answer.checks.append, answer.facts
+    passed(("slo", "the run's promises, inputs and artifacts are these"))
+    passed(("seals", f"{verify.check_sums(directory)} files as sealed"))
     run = verify.judge_again(directory, manifest)
-    answer.facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
-    answer.facts["versions"] = dict(manifest.versions)
-    holds(("verdict", f"{run.verdict.outcome}, derived again from the records"))
+    facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
+    facts["versions"] = dict(manifest.versions)
+    passed(("verdict", f"{run.verdict.outcome}, derived again from the records"))
     if "host" in slo.model_fields_set:
         seen = [event.detail["facts"] for event in run.events if event.kind == "conditions"]
-        admission.right_host([doubt for facts in (manifest.host, *seen) for doubt in host_doubts(slo.host, facts)])
-        holds(("host", "as [host] of the SLO"))
+        admission.right_host([doubt for host in (manifest.host, *seen) for doubt in host_doubts(slo.host, host)])
+        passed(("host", "as [host] of the SLO"))
     admission.proven(run.verdict)
-    papers = verify.check_papers(run)
-    holds(("papers", "policy and certificate are what the verdict gives"))
-    if terms.signers is not None:
-        answer.facts["signed_by"] = verify.signed_by(run, papers, terms.signers)
-        holds(("signature", f"by {answer.facts['signed_by']}"))
+    published = verify.check_published(run)
+    passed(("papers", "policy and certificate are what the verdict gives"))
+    if required.signers is not None:
+        facts["signed_by"] = verify.signed_by(run, published, required.signers)
+        passed(("signature", f"by {facts['signed_by']}"))
     until = admission.expiry(
-        issued=papers.issued, ended=run.ended, valid_for=slo.promote.valid_for, max_age=terms.max_age
+        issued=published.issued, ended=run.ended, valid_for=slo.promote.valid_for, max_age=required.max_age
     )
-    answer.facts |= {"issued": stamp(papers.issued), "counts_until": stamp(until)}
-    admission.in_time(until, papers.issued, now)
-    holds(("time", f"counts until {stamp(until)}"))
-    admission.long_enough(run.verdict, demo=terms.demo)
-    holds(("grade", run.verdict.grade))
+    facts |= {"issued": stamp(published.issued), "counts_until": stamp(until)}
+    admission.in_time(until, published.issued, now)
+    passed(("time", f"counts until {stamp(until)}"))
+    admission.long_enough(run.verdict, demo=required.demo)
+    passed(("grade", run.verdict.grade))
     broken = admission.broken(run.verdict)
     if broken is not None:
         answer.exit_code, answer.reason, answer.because = ExitCode.OBJECTIVE_FAILED, Reason.BROKEN_PROMISE, broken
         answer.then = f"deploy nothing that speculates there; gatekeeper report {directory.path} says all of it"
         return
-    answer.exit_code, answer.reason = ExitCode.OK, Reason.ADMITTED
-    on = admission.speculating(papers.policy)
+    policy, on = directory.path / POLICY, admission.speculating(published.policy)
+    answer.exit_code, answer.reason, answer.then = ExitCode.OK, Reason.ADMITTED, f"deploy {policy}"
     answer.because = f"speculation for {', '.join(on)}" if on else "plain decoding for every workload"
-    answer.then = f"deploy {directory.path / POLICY}"
-    answer.facts |= {"policy": str(directory.path / POLICY), "policy_sha256": papers.policy_sha256}
+    facts |= {"policy": str(policy), "policy_sha256": published.policy_sha256}

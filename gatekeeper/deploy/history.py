@@ -1,5 +1,6 @@
-"""The history: stored runs over time, and two of them side by side."""
+"""History: stored runs over time, and two of them side by side."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +11,17 @@ from gatekeeper.core import slo as promises
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, MEASURED
+from gatekeeper.core.run_directory import RunDirectory
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load, verify
 
 CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
-"""What somebody may have changed on purpose, to see what it does; every other difference makes another experiment."""
+"""What may have been changed on purpose, to see what it does; every other difference makes another experiment."""
 
 
 def compare_inputs(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
-    """Name what makes two runs not comparable, and what differs beside that and may be the cause of a difference."""
+    """Return what makes two runs not comparable, and what else differs and may be the cause of a difference."""
     found = differences(mine, other)
     conditions = {
         "slo.soak.concurrency": (mine_slo.soak.concurrency, other_slo.soak.concurrency),
@@ -36,7 +38,7 @@ def _is_cause(name: str) -> bool:
 
 
 def concerns(name: str, workload: str) -> bool:
-    """Tell whether a difference concerns a workload: other canaries of another one do not."""
+    """Tell whether a difference concerns a workload: one of another workload's canaries does not."""
     return not name.startswith("canaries.") or name == f"canaries.{workload}"
 
 
@@ -61,39 +63,17 @@ TREND = ("throughput_ratio", "acceptance_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
-    """One stored run as a history tells it."""
+class _StoredRun:
+    """One stored run, and what the history shows of it."""
 
-    path: Path
     manifest: Manifest
     slo: Slo
-    verdict: Mapping[str, Any]
-    """verdict.json as it was stored; empty where there is none."""
-    trouble: str | None
-    footprint: float | None
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "run": str(self.path),
-            "at": self.manifest.frozen_at,
-            "outcome": self.verdict.get("outcome", "unfinished"),
-            "grade": self.verdict.get("grade"),
-            "trouble": self.trouble,
-            "footprint_peak": self.footprint,
-            "workloads": {
-                one["name"]: {
-                    "outcome": one["outcome"],
-                    "setting": one["setting"],
-                    **{metric: one["measured"].get(metric) for metric in TREND},
-                }
-                for one in self.verdict.get("workloads", ())
-            },
-        }
+    shown: dict[str, Any]
 
 
 def history(folder: Path) -> dict[str, Any]:
     """Return the runs of a folder, by SLO and oldest first, and what changed since the last comparable one."""
-    past: dict[str, list[_Past]] = {}
+    by_slo = defaultdict[str, list[_StoredRun]](list)
     unreadable = []
     for path in run_directory.runs_in(folder):
         try:
@@ -102,27 +82,47 @@ def history(folder: Path) -> dict[str, Any]:
             because = error.message if isinstance(error, GatekeeperError) else f"damaged: {error}"
             unreadable.append({"run": str(path), "because": because})
         else:
-            past.setdefault(run.slo.name, []).append(run)
+            by_slo[run.slo.name].append(run)
     slos = []
-    for name, runs in sorted(past.items()):
-        runs.sort(key=lambda one: (one.manifest.frozen_at, one.path.name))
-        slos.append({"slo": name, "runs": [one.document() for one in runs], "trend": _trend(runs)})
+    for name, runs in sorted(by_slo.items()):
+        runs.sort(key=lambda one: (one.manifest.frozen_at, Path(one.shown["run"]).name))
+        slos.append({"slo": name, "runs": [one.shown for one in runs], "trend": _trend(runs)})
     return {"schema": 1, "slos": slos, "unreadable": unreadable}
 
 
-def _read(path: Path) -> _Past:
-    directory = run_directory.RunDirectory(path)
+def _read_inputs(path: Path) -> tuple[Manifest, Slo]:
+    directory = RunDirectory(path)
     manifest = inputs.load_manifest(directory.read("manifest.json"))
-    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+    return manifest, promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+
+
+def _read(path: Path) -> _StoredRun:
+    """Read a run; its verdict is the stored one, shown only where the checksums hold."""
+    directory = RunDirectory(path)
+    manifest, slo = _read_inputs(path)
     trouble, verdict = None, {}
     try:
         verify.check_sums(directory)
         verdict = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
     except NoProofError as error:
         trouble = error.message
-    run = _Past(path, manifest, slo, verdict, trouble, _footprint(path))
-    run.document()  # a verdict that lacks a part is found here, where it is known which run it is
-    return run
+    shown = {
+        "run": str(path),
+        "at": manifest.frozen_at,
+        "outcome": verdict.get("outcome", "unfinished"),
+        "grade": verdict.get("grade"),
+        "trouble": trouble,
+        "footprint_peak": _footprint(path),
+        "workloads": {
+            one["name"]: {
+                "outcome": one["outcome"],
+                "setting": one["setting"],
+                **{metric: one["measured"].get(metric) for metric in TREND},
+            }
+            for one in verdict.get("workloads", ())
+        },
+    }
+    return _StoredRun(manifest, slo, shown)
 
 
 def _footprint(path: Path) -> float | None:
@@ -132,36 +132,34 @@ def _footprint(path: Path) -> float | None:
     return max((float(one.value) for one in seen if one.status == "ok" and one.value is not None), default=None)
 
 
-def _trend(runs: Sequence[_Past]) -> dict[str, Any] | None:
+def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
     """Contrast the newest whole run with the newest one before it that is comparable."""
-    whole = [one for one in runs if one.trouble is None]
+    whole = [one for one in runs if one.shown["trouble"] is None]
     if len(whole) < 2:
         return None
-    newest = whole[-1]
-    differing = [
-        (one, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(whole[:-1])
+    *earlier, newest = whole
+    compared = [
+        (one.shown, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(earlier)
     ]
-    other, matter, causes = next((found for found in differing if not found[1]), differing[0])
+    before, matter, causes = next((found for found in compared if not found[1]), compared[0])
+    after = newest.shown
     if matter:
-        return {
-            "a": None,
-            "b": str(newest.path),
-            "because": f"no earlier run is comparable; the one before differs in: {', '.join(matter)}",
-        }
-    before, after = other.document(), newest.document()
+        because = f"no earlier run is comparable; the one before differs in: {', '.join(matter)}"
+        return {"a": None, "b": after["run"], "because": because}
     workloads = {
         name: [contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric]) for metric in TREND]
         for name, seen in after["workloads"].items()
     }
-    footprints = [{"center": one, "lo": one, "hi": one} if one else None for one in (other.footprint, newest.footprint)]
-    peak = contrast("footprint_peak", *footprints)
+    peaks = [one["footprint_peak"] for one in (before, after)]
+    footprint = contrast("footprint_peak", *({"center": one, "lo": one, "hi": one} if one else None for one in peaks))
+    if footprint["change"] is not None:  # one reading a run has no interval: only its change is shown
+        footprint["says"] = "one reading each"
     return {
-        "a": str(other.path),
-        "b": str(newest.path),
+        "a": before["run"],
+        "b": after["run"],
         "differences": causes,
         "workloads": workloads,
-        # One reading a run has no interval: how far it changed is said, and no more.
-        "footprint_peak": peak | ({"says": "one reading each"} if peak["change"] is not None else {}),
+        "footprint_peak": footprint,
     }
 
 
@@ -198,10 +196,8 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 
 
 def _side(path: Path) -> tuple[Manifest, Slo, dict[str, Any]]:
-    directory = run_directory.RunDirectory(path)
-    verdict = load.judge(path)  # first: a run that can not be read is refused there
-    manifest = inputs.load_manifest(directory.read("manifest.json"))
-    slo = promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+    verdict = load.judge(path)  # first: a run that cannot be read is refused there
+    manifest, slo = _read_inputs(path)
     head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
     head |= {"grade": verdict.grade, "incomplete": verdict.incomplete}
     return manifest, slo, {**head, "workloads": verdict.document()["workloads"]}

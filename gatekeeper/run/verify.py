@@ -1,4 +1,4 @@
-"""A finished run as a proof: sealed, judged again from its records, and each of its papers derived again."""
+"""Verify a finished run: its checksums, its verdict, policy and certificate derived again, and its signature."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.records import Event
-from gatekeeper.core.run_directory import RESTORE_HINT
+from gatekeeper.core.run_directory import RESTORE_HINT, RunDirectory
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, verdict_json
@@ -32,7 +32,7 @@ from gatekeeper.run import load
 from gatekeeper.run.stages.promote import POLICY
 
 NAMESPACE = "gatekeeper"
-"""What the signature is for (`ssh-keygen -Y ... -n`): one made for mail or for git does not count here."""
+"""What the signature is for (`ssh-keygen -Y ... -n`): a signature made for mail or git does not count here."""
 SUFFIX = ".sig"
 
 
@@ -49,14 +49,14 @@ def make_signature(content: bytes, key: Path) -> bytes:
 
 
 def check_signers_file(allowed: Path) -> None:
-    """Refuse at once what no signature could be checked with."""
+    """Raise InputError where no signature could be checked: no such file, or no ssh-keygen."""
     if not allowed.is_file():
         raise InputError(f"no file {allowed}", hint="name a file as ssh-keygen(1) describes under ALLOWED SIGNERS")
     _program()
 
 
 def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
-    """Return who of the *allowed* signers signed *content*; None where nobody of them did."""
+    """Return which of the *allowed* signers signed *content*; None for any other signature."""
     with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:  # ssh-keygen reads a signature from a file alone
         file.write(signature)
         file.flush()
@@ -93,14 +93,14 @@ def _said(ran: subprocess.CompletedProcess[bytes]) -> str:
 
 SIGNATURE = CERTIFICATE + SUFFIX
 READ = (".jsonl", ".json", ".toml", SUFFIX)
-"""Files that somebody reads as part of a run; one that was added later counts as tampering, a note beside them not."""
+"""Files that are read as part of a run: one that was added later counts as tampering, a note beside them does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRun:
     """A sealed run and the verdict its records give."""
 
-    directory: run_directory.RunDirectory
+    directory: RunDirectory
     manifest: Manifest
     slo: Slo
     """As it was frozen."""
@@ -116,8 +116,8 @@ class VerifiedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
-    """What a run gives out: the policy and the certificate, each as its verdict gives them."""
+class Published:
+    """The policy and the certificate of a run, as its verdict gives them."""
 
     policy: Mapping[str, Any]
     policy_sha256: str
@@ -125,8 +125,8 @@ class Papers:
     certificate: bytes
 
 
-def check_sums(directory: run_directory.RunDirectory) -> int:
-    """Refuse a run that has not ended, or that is not what SHA256SUMS says; return how many files it names."""
+def check_sums(directory: RunDirectory) -> int:
+    """Refuse a run that has not ended, or differs from SHA256SUMS; return how many files that names."""
     if not directory.is_finished():
         raise NoProofError(
             Reason.UNFINISHED,
@@ -144,7 +144,7 @@ def check_sums(directory: run_directory.RunDirectory) -> int:
     return len(listed)
 
 
-def judge_again(directory: run_directory.RunDirectory, manifest: Manifest) -> VerifiedRun:
+def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
         stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
@@ -169,7 +169,7 @@ def judge_again(directory: run_directory.RunDirectory, manifest: Manifest) -> Ve
 
 
 def unreadable(error: Exception) -> NoProofError:
-    """Return the refusal of a run that this gatekeeper can not read."""
+    """Return the refusal of a run that this gatekeeper cannot read."""
     message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE_HINT)
     return NoProofError(Reason.UNREADABLE, f"can not be read: {message}", hint=hint or RESTORE_HINT)
 
@@ -180,8 +180,8 @@ def _gist(document: Mapping[str, Any]) -> Any:
     return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
 
 
-def check_papers(run: VerifiedRun) -> Papers:
-    """Derive policy and certificate again; refuse a run whose own are missing, or say something else."""
+def check_published(run: VerifiedRun) -> Published:
+    """Derive policy and certificate again; refuse a run whose own are missing or differ."""
     directory = run.directory
     try:
         text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
@@ -210,11 +210,11 @@ def check_papers(run: VerifiedRun) -> Papers:
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is about something else than this run", hint=RESTORE_HINT)
     if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE_HINT)
-    return Papers(stored, sha256(text), issued.astimezone(UTC), written)
+    return Published(stored, sha256(text), issued.astimezone(UTC), written)
 
 
 def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
-    """Return what a policy does; between two versions the words for it, a warm-up and what is watched may differ."""
+    """Return what a policy does; between two versions its reasons, a warm-up and the guards may differ."""
     loose, watched = () if run.exact else ("because", "warm_up", "ladder", "measured"), ("guard", "watch")
     routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
     rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
@@ -222,7 +222,7 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
 
 
 def certificate_of(
-    directory: run_directory.RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
+    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json and policy.toml are written."""
     papers = ("manifest.json", "verdict.json", POLICY)
@@ -232,44 +232,48 @@ def certificate_of(
     return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
 
 
-def signed_by(run: VerifiedRun, written: Papers, allowed: Path) -> str:
-    """Return who of the *allowed* signers signed a run's certificate; refuse one that nobody of them did."""
+def signed_by(run: VerifiedRun, published: Published, allowed: Path) -> str:
+    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed."""
     path = run.directory.path / SIGNATURE
     hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
     if not path.is_file():
         raise NoProofError(Reason.UNSIGNED, "its certificate is not signed", hint=hint)
-    who = signer(written.certificate, run.directory.read(SIGNATURE), allowed)
+    who = signer(published.certificate, run.directory.read(SIGNATURE), allowed)
     if who is None:
         raise NoProofError(Reason.UNSIGNED, f"no signer of {allowed} signed its certificate", hint=hint)
     return who
 
 
-def read_manifest(directory: run_directory.RunDirectory) -> Manifest:
-    """Parse a run's manifest; one that can not be read is refused."""
+def read_manifest(directory: RunDirectory) -> Manifest:
+    """Parse a run's manifest; refuse one that cannot be read."""
     try:
         return inputs.load_manifest(directory.read("manifest.json"))
     except InputError as error:
         raise unreadable(error) from error
 
 
-def check_inputs(directory: run_directory.RunDirectory, manifest: Manifest, slo_text: str) -> None:
-    """Refuse a run whose manifest or SLO was changed, so that what it is a run of can not be told."""
-    if directory.changed_files(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
-        raise NoProofError(
-            Reason.TAMPERED, f"its manifest or SLO is not what {run_directory.CHECKSUMS} says", hint=RESTORE_HINT
-        )
-    if sha256(slo_text) != manifest.slo.sha256:
-        raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE_HINT)
+def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
+    """Return which models, inputs and SLO a run is of; refuse it where that was changed, or cannot be read."""
+    try:
+        manifest, text = read_manifest(directory), directory.text(inputs.SLO_NAME)
+        if directory.changed_files(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
+            because = f"its manifest or SLO is not what {run_directory.CHECKSUMS} says"
+            raise NoProofError(Reason.TAMPERED, because, hint=RESTORE_HINT)
+        if sha256(text) != manifest.slo.sha256:
+            raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE_HINT)
+        return manifest, promises.parse(text, inputs.SLO_NAME)
+    except (InputError, ValueError) as error:
+        raise unreadable(error) from error
 
 
 def sign(path: Path, key: Path) -> dict[str, Any]:
-    """Sign a run's certificate beside it, once the run is found to be what its records give, and seal the run again."""
-    directory = run_directory.RunDirectory.open(path, resume=True)
+    """Sign a run's certificate and write its checksums again, once the run is verified."""
+    directory = RunDirectory.open(path, resume=True)
     try:
         check_sums(directory)
         run = judge_again(directory, read_manifest(directory))
         admission.proven(run.verdict)
-        directory.write(SIGNATURE, make_signature(check_papers(run).certificate, key))
+        directory.write(SIGNATURE, make_signature(check_published(run).certificate, key))
         directory.write_checksums()
     except NoProofError as error:
         raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error

@@ -81,7 +81,7 @@ def run(place: Path, name: str) -> None:
 
 
 def asked(place: Path) -> tuple[int, str, str]:
-    answer = admit(place / "slo.toml", run=place / "run", terms=Requirements(), now=NOW)
+    answer = admit(place / "slo.toml", run=place / "run", required=Requirements(), now=NOW)
     return answer.exit_code, answer.reason, answer.because
 
 

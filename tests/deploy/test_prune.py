@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,8 @@ DAY = 86400.0
 def run(name: str, age: float, *, valid: float = 30, **more: object) -> StoredRun:
     """Return a sealed, failed run of one SLO, frozen *age* days ago."""
     at = NOW - timedelta(days=age)
-    plain = StoredRun(name, "slo", "these", at, at + timedelta(days=valid), sealed=True, passed=False, promoted=False)
+    until = at + timedelta(days=valid)
+    plain = StoredRun(Path(name), "slo", "failed", at, until, "slo", "these", sealed=True, passed=False)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
@@ -78,7 +80,7 @@ def test_more_may_be_asked_for() -> None:
     """
     Young ones and promoted ones stay beside the newest where that is asked for.
     """
-    runs = [run("a", 0), run("b", 5), run("c", 6, promoted=True, valid=1), run("d", 100)]
+    runs = [run("a", 0), run("b", 5), run("c", 6, outcome="promoted", valid=1), run("d", 100)]
 
     assert {"a"} == kept(runs, RetentionRules(last=1))
     assert {"a", "b"} == kept(runs, RetentionRules(last=1, within=5.5 * DAY))
@@ -89,7 +91,9 @@ def test_every_run_that_stays_has_a_reason() -> None:
     """
     The reasons are told, all of them.
     """
-    found = retain([run("a", 0, passed=True, promoted=True)], RetentionRules(last=3, within=DAY, promoted=True), NOW)
+    found = retain(
+        [run("a", 0, passed=True, outcome="promoted")], RetentionRules(last=3, within=DAY, promoted=True), NOW
+    )
 
     assert 5 == len(found["a"])
 
@@ -109,7 +113,7 @@ def folders(draw: st.DrawFn) -> list[StoredRun]:
             subject=draw(st.sampled_from("stu")),
             sealed=draw(st.booleans()),
             passed=draw(st.booleans()),
-            promoted=draw(st.booleans()),
+            outcome=draw(st.sampled_from(["promoted", "failed"])),
         )
         for number in range(count)
     ]
@@ -126,10 +130,10 @@ rules = st.builds(
 
 def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
     """Answer as the gate does: by the newest run of the subject, sealed, in time and passed; else there is no proof."""
-    newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.run), default=None)
+    newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.name), default=None)
     if newest is None or not newest.sealed or NOW >= newest.until:
         return "no proof", False
-    return newest.run, newest.passed
+    return newest.name, newest.passed
 
 
 @given(folders(), rules)
@@ -139,7 +143,7 @@ def test_the_gate_answers_as_before(runs: list[StoredRun], asked: RetentionRules
     """
     stay = kept(runs, asked)
 
-    left = [one for one in runs if one.run in stay]
+    left = [one for one in runs if one.name in stay]
 
     for subject in "stu":
         assert answer(runs, subject) == answer(left, subject)
@@ -153,11 +157,11 @@ def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], asked: RetentionR
     stay = kept(runs, asked)
 
     for family in "FG":
-        whole = sorted((one.at, one.run) for one in runs if one.family == family and one.sealed)
+        whole = sorted((one.at, one.name) for one in runs if one.family == family and one.sealed)
         assert {name for _, name in whole[-asked.last :]} <= stay
     for one in runs:
         if not one.sealed and (asked.unfinished is None or NOW - one.at < timedelta(seconds=asked.unfinished)):
-            assert one.run in stay
+            assert one.name in stay
 
 
 @given(folders(), rules, st.randoms())
@@ -170,7 +174,7 @@ def test_twice_is_once(runs: list[StoredRun], asked: RetentionRules, order: obje
     order.shuffle(shuffled)  # type: ignore[attr-defined]
 
     assert stay == kept(shuffled, asked)
-    assert stay == kept([one for one in runs if one.run in stay], asked)
+    assert stay == kept([one for one in runs if one.name in stay], asked)
 
 
 @given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))

@@ -319,9 +319,9 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
 
     if refused:
         with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
-            verify.check_papers(known)
+            verify.check_published(known)
     else:
-        assert policy == verify.check_papers(known).policy
+        assert policy == verify.check_published(known).policy
 
 
 def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,7 @@ def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecomi
     run = verify.judge_again(directory, verify.read_manifest(directory))
     promoted = (out / POLICY).is_file()
     if promoted:
-        verify.check_papers(run)
+        verify.check_published(run)
     # A soak alone ends with 0, whatever it saw; and nobody was there to see how an unwatched run ended.
     if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(
