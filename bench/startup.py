@@ -1,4 +1,4 @@
-"""How long `gatekeeper --help` takes beside `python -c pass`, in alternation; goal: at most 0.10 s.
+"""How long `gatekeeper --help` takes beside `python -c pass`, in alternation; goal: at most 80 ms longer.
 
     python bench/startup.py [--runs 20] [--json]
 
@@ -7,22 +7,26 @@ Prints medians over the runs and exits 3 where the goal is not met on this machi
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
 
-GOAL_S = 0.10
+GOAL_S = 0.08
+EMPTY, HELP = "python -c pass", "gatekeeper --help"
 COMMANDS = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    "gatekeeper --help": [sys.executable, "-m", "gatekeeper", "--help"],
+    EMPTY: [sys.executable, "-c", "pass"],
+    HELP: [sys.executable, "-m", "gatekeeper", "--help"],
     "gatekeeper certify --help": [sys.executable, "-m", "gatekeeper", "certify", "--help"],
 }
 
 
 def seconds(command: list[str]) -> float:
     begun = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    # With bytecode, as an installed package has it: without, every start compiles us anew.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
     return time.perf_counter() - begun
 
 
@@ -36,13 +40,15 @@ def main() -> int:
         for name, command in COMMANDS.items():
             times[name].append(seconds(command))
     medians = {name: statistics.median(seen[1:]) for name, seen in times.items()}  # the first run warms the disk cache
-    met = medians["gatekeeper --help"] <= GOAL_S
+    above = medians[HELP] - medians[EMPTY]
+    met = above <= GOAL_S
     if options.json:
-        print(json.dumps({"median_s": medians, "goal_s": GOAL_S, "met": met, "runs": options.runs}))
+        print(json.dumps({"median_s": medians, "above_s": above, "goal_s": GOAL_S, "met": met, "runs": options.runs}))
     else:
         for name, value in medians.items():
             print(f"{name:<28} {value * 1000:6.1f} ms")
-        print(f"goal: --help in at most {GOAL_S * 1000:.0f} ms: {'met' if met else 'not met'}")
+        verdict = "met" if met else "not met"
+        print(f"--help takes {above * 1000:.0f} ms more; goal: at most {GOAL_S * 1000:.0f} ms: {verdict}")
     return 0 if met else 3
 
 

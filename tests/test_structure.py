@@ -65,6 +65,47 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
     assert [] == loaded_by(script)
 
 
+def test_help_imports_the_commands_alone() -> None:
+    """
+    `--help` starts in a moment: click, the modules that hold commands, and nothing that those need when they run.
+    """
+    script = "from gatekeeper.cli.main import run\nrun(['--help'])"
+    others = "[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names]"
+    slow = (
+        "asyncio",
+        "importlib.metadata",
+        "logging",
+        "multiprocessing",
+        "socket",
+        "subprocess",
+        "tomllib",
+        "unittest",
+    )
+    probe = f"import sys\nbefore = set(sys.modules)\n{script}\n"
+    probe += f"print([name for name in {others} if name not in before], file=sys.stderr)\n"
+    probe += f"print([name for name in {slow!r} if name in sys.modules and name not in before], file=sys.stderr)"
+
+    ran = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
+    )
+
+    imported, slow_ones = (ast.literal_eval(line) for line in ran.stderr.splitlines())
+    ours = {name for name in imported if name.startswith("gatekeeper.")}
+    assert {"gatekeeper", "click"} == {name.split(".")[0] for name in imported}
+    assert {
+        "cli",
+        "cli.main",
+        "cli.options",
+        "cli.run",
+        "cli.setup",
+        "cli.deploy",
+        "core",
+        "core.errors",
+        "report",
+    } == {name.removeprefix("gatekeeper.") for name in ours}
+    assert [] == slow_ones
+
+
 def test_a_command_that_is_imported_later_says_what_it_will() -> None:
     """
     What the list of commands says of one is the first sentence of its own help.
