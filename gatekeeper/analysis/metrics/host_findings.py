@@ -10,7 +10,7 @@ from typing import Any
 from gatekeeper.analysis.metrics.host import HEADROOM_WINDOW, memory_contradiction
 from gatekeeper.analysis.metrics.host_series import HostSamples, by_segment, decrease, medians, moved
 from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, THROTTLED, contradictions
-from gatekeeper.analysis.stats.trend import median_slope_rises, slope
+from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Finding
 
@@ -190,9 +190,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             continue
         points = values.segments[-1]
         times, readings = [point.at for point in points], [point.value for point in points]
-        if not median_slope_rises(times, readings):
-            continue
-        growth = slope(times, readings, level=level, seed=seed)
+        growth = slope(times, readings, level=level, seed=seed, rising=True)
         if growth is None or growth.lo <= 0:
             continue
         center, soon, late = (left / rate for rate in (growth.center, growth.hi, growth.lo))

@@ -1,7 +1,8 @@
-"""Samples become estimates with bounds. Every bound is one-sided at `level`; so [lo, hi] holds at 2 * level - 1."""
+"""Estimates with bounds from samples. Every bound is one-sided at `level`, so [lo, hi] holds at 2 * level - 1."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -133,8 +134,7 @@ def geometric_mean_ratio(
     if not all(np.isfinite(values).all() for values in logs):
         return Missing("a ratio is not a positive finite number", n)
     center = float(np.mean([values.mean() for values in logs]))
-    drawn = hierarchical_means(logs, seed)
-    lo, hi = bootstrap_bounds(drawn, level, n)
+    lo, hi = bootstrap_bounds(hierarchical_means(logs, seed), level, n)
     return Estimate(math.exp(center), math.exp(lo), math.exp(hi), n, confidence=level)
 
 
@@ -150,15 +150,13 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = RESAMPL
     chosen = random.integers(n, size=(draws, n))
     sizes = counts[chosen]
     if widest == 1:  # nothing to resample inside
-        return _means(padded[:, 0][chosen])
-    picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
-    values = padded.ravel().take(picks + widest * chosen[:, :, None])
-    values *= np.arange(widest) < sizes[:, :, None]
-    return _means(values.sum(axis=2) / sizes)
-
-
-def _means(rows: Floats) -> Floats:
-    means: Floats = rows.mean(axis=1)
+        inside = padded[:, 0][chosen]
+    else:
+        picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
+        values = padded.ravel().take(picks + widest * chosen[:, :, None])
+        values *= np.arange(widest) < sizes[:, :, None]
+        inside = values.sum(axis=2) / sizes
+    means: Floats = inside.mean(axis=1)
     return means
 
 
@@ -167,38 +165,46 @@ def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, 
 
     `pairs` holds, per canary, ((a, b) of the candidate, (a, b) of plain decoding).
     """
-    names = sorted(pairs)
-    n = len(names)
-    if n < 5:
-        return Missing(f"too few canaries in both arms: {n}, need 5", n)
-    table = np.array([[*pairs[name][0], *pairs[name][1]] for name in names], dtype=np.float64)
-    if not np.isfinite(table).all() or (table <= 0).any():
-        return Missing("a sum is not a positive finite number", n)
 
-    def ratio(sums: Floats) -> Floats:
-        return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
+    def ratio(rows: Floats) -> Floats:
+        sums = rows.sum(axis=-2)
+        quotient: Floats = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
+        return quotient
 
-    random = np.random.default_rng(seed)
-    drawn = ratio(table[random.integers(n, size=(RESAMPLES, n))].sum(axis=1))
-    lo, hi = np.exp(bootstrap_bounds(np.log(drawn), level, n))
-    return Estimate(float(ratio(table.sum(axis=0))), float(lo), float(hi), n, confidence=level)
+    return _paired_ratio({name: [*mine, *plain] for name, (mine, plain) in pairs.items()}, ratio, "sum", 5, level, seed)
 
 
 def relative_change_of_medians(pairs: Mapping[str, tuple[float, float]], level: float, seed: int) -> Estimate | Missing:
     """Bound median(candidate) / median(plain) - 1; `pairs` holds (candidate, plain) per canary, resampled together."""
-    names = sorted(pairs)
-    n = len(names)
-    need = samples_needed(0.5, level)
-    if n < need:
-        return Missing(f"too few canaries in both arms: {n}, need {need}", n)
-    table = np.array([pairs[name] for name in names], dtype=np.float64)
+
+    def ratio(rows: Floats) -> Floats:
+        medians: Floats = np.median(rows, axis=-2)
+        return medians[..., 0] / medians[..., 1]
+
+    found = _paired_ratio(pairs, ratio, "time", samples_needed(0.5, level), level, seed)
+    if isinstance(found, Missing):
+        return found
+    return replace(found, center=found.center - 1, lo=found.lo - 1, hi=found.hi - 1)
+
+
+def _paired_ratio(
+    rows: Mapping[str, Sequence[float]],
+    ratio: Callable[[Floats], Floats],
+    value: str,
+    least: int,
+    level: float,
+    seed: int,
+) -> Estimate | Missing:
+    """Bound a *ratio* of both arms read off a table with a row per canary; rows are resampled."""
+    n = len(rows)
+    if n < least:
+        return Missing(f"too few canaries in both arms: {n}, need {least}", n)
+    table = np.array([rows[name] for name in sorted(rows)], dtype=np.float64)
     if not np.isfinite(table).all() or (table <= 0).any():
-        return Missing("a time is not a positive finite number", n)
+        return Missing(f"a {value} is not a positive finite number", n)
     random = np.random.default_rng(seed)
-    medians = np.median(table[random.integers(n, size=(RESAMPLES, n))], axis=1)
-    lo, hi = bootstrap_bounds(np.log(medians[:, 0] / medians[:, 1]), level, n)
-    center = np.median(table, axis=0)
-    return Estimate(float(center[0] / center[1] - 1), math.exp(lo) - 1, math.exp(hi) - 1, n, confidence=level)
+    lo, hi = bootstrap_bounds(np.log(ratio(table[random.integers(n, size=(RESAMPLES, n))])), level, n)
+    return Estimate(float(ratio(table)), math.exp(lo), math.exp(hi), n, confidence=level)
 
 
 def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float) -> Estimate | Missing:
@@ -221,15 +227,15 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
         return Missing("a gap is not a finite number", n)
     order = np.argsort(values)
     values, weights, owner = values[order], weights[order], owner[order]
-    heap, sizes = np.cumsum(weights), np.bincount(owner, weights)
+    cumulative, sizes = np.cumsum(weights), np.bincount(owner, weights)
 
     def at(share: float) -> float:
-        return float(values[min(int(np.searchsorted(heap, share * heap[-1])), len(values) - 1)])
+        return float(values[min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(values) - 1)])
 
     def error(counted: NDArray[np.bool_]) -> float:
         inside = np.bincount(owner, weights * counted)
-        off = inside - sizes * (inside.sum() / heap[-1])
-        return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(heap[-1])
+        off = inside - sizes * (inside.sum() / cumulative[-1])
+        return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(cumulative[-1])
 
     center, far = at(q), student_quantile(level, n - 1)
     near = max(error(values <= center), error(values < center))
@@ -240,16 +246,15 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
 
-    def solve(low_is_true: bool, tail: float, count: int) -> float:
+    def solve(count: int, tail: float) -> float:
         lo, hi = 0.0, 1.0
         for _ in range(60):
             middle = (lo + hi) / 2
-            inside = binomial_cdf(count, trials, middle) > tail
-            lo, hi = (middle, hi) if inside == low_is_true else (lo, middle)
+            lo, hi = (middle, hi) if binomial_cdf(count, trials, middle) > tail else (lo, middle)
         return (lo + hi) / 2
 
-    lower = 0.0 if successes == 0 else solve(True, level, successes - 1)
-    upper = 1.0 if successes == trials else solve(True, 1 - level, successes)
+    lower = 0.0 if successes == 0 else solve(successes - 1, level)
+    upper = 1.0 if successes == trials else solve(successes, 1 - level)
     return lower, upper
 
 

@@ -1,9 +1,9 @@
-"""The sequential interval: a ratio bounded at every look, so that whoever stops at one of them is still right.
+"""Sequential intervals: a ratio bounded at every look, so that stopping at one of them keeps the confidence.
 
 An error-spending design (Lan & DeMets 1983): looks come after counts that are fixed before the first answer, each
 spends its share of the allowed error, and the bounds of all looks hold together. Confidence sequences that hold at
 every moment (Waudby-Smith et al., arXiv:2103.06476) were left aside: they are asymptotic, where a sweep has 8 to 100
-canaries, and they pay for moments beyond the budget, which a sweep can not reach. At each look the nominal level of the
+canaries, and they pay for moments beyond the budget, which a sweep cannot reach. At each look the nominal level of the
 normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), because the spread is unknown.
 
 The unit is the canary: one mean log ratio each, its repeats averaged; tokens and repeats never count as more.
@@ -114,13 +114,10 @@ def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> 
         return Missing("this look has no error to spend", n)
     center = math.fsum(logs) / n
     spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
-    half = max(_student(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread) / math.sqrt(n)
+    half = max(
+        intervals.student_quantile(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread
+    ) / math.sqrt(n)
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=1 - error)
-
-
-@cache
-def _student(level: float, degrees: int) -> float:
-    return intervals.student_quantile(level, degrees)
 
 
 def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:

@@ -1,4 +1,4 @@
-"""The slope of a series: Theil-Sen, with an interval from a block bootstrap of its residuals."""
+"""Slopes of a series: Theil-Sen, with an interval from a block bootstrap of the residuals."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -22,11 +22,13 @@ BLOCK = 8
 """A block of residuals is this fraction of the series: memory moves in steps, so neighbours are alike."""
 
 
-def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed: int) -> Estimate | None:
+def slope(
+    times: Sequence[float], values: Sequence[float], *, level: float, seed: int, rising: bool = False
+) -> Estimate | None:
     """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
 
     Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave is
-    not taken for a trend.
+    not taken for a trend. With *rising* a median that is not above 0 gives None as well, without any resampling.
     """
     if len(times) < MIN_READINGS or max(times) <= min(times):
         return None
@@ -34,6 +36,8 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     first, second = np.triu_indices(len(at), 1)
     spans = at[second] - at[first]
     center = _median((level_of[second] - level_of[first]) / spans)
+    if rising and center <= 0:
+        return None
     residuals = level_of - center * at
     residuals = residuals - np.median(residuals)
     random = np.random.default_rng(seed)
@@ -45,15 +49,6 @@ def slope(times: Sequence[float], values: Sequence[float], *, level: float, seed
     wider = _wider(level)
     lo, hi = center + wider * min(0.0, below), center + wider * max(0.0, above)
     return Estimate(center, lo, hi, len(times), confidence=level)
-
-
-def median_slope_rises(times: Sequence[float], values: Sequence[float]) -> bool:
-    """Tell whether the median slope is up; where it is not, neither is its lower bound, and no resample is needed."""
-    if len(times) < MIN_READINGS or max(times) <= min(times):
-        return False
-    at, level_of = _thin(times, values)
-    first, second = np.triu_indices(len(at), 1)
-    return _median((level_of[second] - level_of[first]) / (at[second] - at[first])) > 0
 
 
 def _median(values: Array) -> float:
