@@ -74,8 +74,7 @@ def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
             for one in canary.parse(canaries[name].read_text(), name):
                 short = text_for(one)
                 for long in (f"{pad}\n{short}", f"{short}\n{pad}"):
-                    marks = grade(one, Answer(0, 1, text=long))
-                    if marks is not None and marks.strict:
+                    if grade(one, Answer(0, 1, text=long)):
                         found[one.id] = long
     return found
 

@@ -156,8 +156,8 @@ def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:
 def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
     marks: dict[str, list[bool]] = defaultdict(list)
     for one in answers:
-        if (graded := grade(paired.canaries[one.canary], one.answer)) is not None:
-            marks[one.canary].append(graded.strict)
+        if (right := grade(paired.canaries[one.canary], one.answer)) is not None:
+            marks[one.canary].append(right)
     return marks
 
 

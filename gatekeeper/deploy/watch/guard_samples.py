@@ -222,9 +222,9 @@ def pass_series(evidence: PairedAnswers, kind: str | None = None) -> Series:
     """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
     values = []
     for one in evidence.answers:
-        marks = grade(canary, one.answer) if (canary := _of_kind(evidence.canaries, one.canary, kind)) else None
-        if marks is not None:
-            values.append((_ended((one,)), marks.strict))
+        right = grade(canary, one.answer) if (canary := _of_kind(evidence.canaries, one.canary, kind)) else None
+        if right is not None:
+            values.append((_ended((one,)), right))
     return _shares(values)
 
 
@@ -235,7 +235,7 @@ def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float |
     }
     for one in evidence.answers:
         if one.canary in marks and (seen := grade(evidence.canaries[one.canary], one.answer)) is not None:
-            marks[one.canary].append(seen.strict)
+            marks[one.canary].append(seen)
     if not marks or any(len(seen) < 2 or len(set(seen)) > 1 for seen in marks.values()):
         return None
     return sum(seen[0] for seen in marks.values()) / len(marks)

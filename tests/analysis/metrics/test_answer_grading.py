@@ -1,4 +1,4 @@
-"""Whether an answer is right: every form of `expect`, strictly and leniently."""
+"""Grades of answers: every form of `expect`."""
 
 import json
 from typing import Any
@@ -7,17 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.answer_grading import Grade, grade
+from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.core.canary import Canary
 from tests.builders.slo import answer, canary
 
-RIGHT, LOOSE, WRONG = (True, True), (False, True), (False, False)
 
-
-def marks(expect: dict[str, Any], text: str = "", calls: tuple[dict[str, Any], ...] = (), **more: Any) -> Any:
+def right(expect: dict[str, Any], text: str = "", calls: tuple[dict[str, Any], ...] = (), **more: Any) -> bool:
     found = grade(canary(expect=expect), answer(text=text, tool_calls=calls, **more))
-    assert isinstance(found, Grade)
-    return (found.strict, found.lenient)
+    assert found is not None
+    return found
 
 
 def call(name: str = "get_weather", **arguments: Any) -> dict[str, Any]:
@@ -25,7 +23,7 @@ def call(name: str = "get_weather", **arguments: Any) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
-def test_nothing_expected_is_not_marked() -> None:
+def test_nothing_expected_is_not_graded() -> None:
     """
     A canary without `expect` is there for its speed.
     """
@@ -34,44 +32,45 @@ def test_nothing_expected_is_not_marked() -> None:
 
 def test_a_faulty_answer_is_wrong() -> None:
     """
-    The right text of an answer that failed is wrong, strictly and leniently.
+    The right text of an answer that failed is wrong.
     """
-    assert WRONG == marks({"equals": "yes"}, "yes", fault="cut off")
+    assert not right({"equals": "yes"}, "yes", fault="cut off")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Blue", RIGHT),
-        ("  Blue\n", RIGHT),
-        ("blue.", LOOSE),
-        ("**BLUE**", LOOSE),
-        ("It is Blue", WRONG),
-        ("", WRONG),
+        ("Blue", True),
+        ("  Blue\n", True),
+        ("blue.", False),
+        ("**BLUE**", False),
+        ("It is Blue", False),
+        ("", False),
     ],
 )
-def test_equals(text: str, expected: tuple[bool, bool]) -> None:
+def test_equals(text: str, expected: bool) -> None:
     """
-    `equals` is the whole answer but for outer white space; leniently case and punctuation do not count.
+    `equals` is the whole answer but for outer white space.
     """
-    assert expected == marks({"equals": "Blue"}, text)
+    assert expected == right({"equals": "Blue"}, text)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1. red", RIGHT), ("So:\n1. red", WRONG), ("Answer: ONE", WRONG), ("", WRONG)]
+    ("text", "expected"), [("1. red", True), ("So:\n1. red", False), ("Answer: ONE", False), ("", False)]
 )
-def test_regex(text: str, expected: tuple[bool, bool]) -> None:
+def test_regex(text: str, expected: bool) -> None:
     """
     `regex` is searched for, and anchors mean what they say.
     """
-    assert expected == marks({"regex": "^1\\."}, text)
+    assert expected == right({"regex": "^1\\."}, text)
 
 
-def test_regex_leniently_ignores_case() -> None:
+def test_a_pattern_minds_case() -> None:
     """
-    The lenient mark of a pattern is the same search without case.
+    Another case is another text.
     """
-    assert (RIGHT, LOOSE) == (marks({"regex": "oslo"}, "in oslo"), marks({"regex": "oslo"}, "in Oslo"))
+    assert right({"regex": "oslo"}, "in oslo")
+    assert not right({"regex": "oslo"}, "in Oslo")
 
 
 SCHEMA = {"json_schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}}
@@ -80,26 +79,26 @@ SCHEMA = {"json_schema": {"type": "object", "required": ["id"], "properties": {"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"id": 3}', RIGHT),
-        ('\n {"id": 3} \n', RIGHT),
-        ('Here you are: {"id": 3}', LOOSE),
-        ('```json\n{"id": 3}\n```', LOOSE),
-        ('```\n{"id": 3}\n```\nDone.', LOOSE),
-        ('{"id": 3} and {"id": 4}', WRONG),
-        ('{"name": "x"}', WRONG),
-        ('{"id": "3"}', WRONG),
-        ('{"id": true}', WRONG),
-        ('{"id": NaN}', WRONG),
-        ('{"id": 3', WRONG),
-        ("[3]", WRONG),
-        ("", WRONG),
+        ('{"id": 3}', True),
+        ('\n {"id": 3} \n', True),
+        ('Here you are: {"id": 3}', False),
+        ('```json\n{"id": 3}\n```', False),
+        ('```\n{"id": 3}\n```\nDone.', False),
+        ('{"id": 3} and {"id": 4}', False),
+        ('{"name": "x"}', False),
+        ('{"id": "3"}', False),
+        ('{"id": true}', False),
+        ('{"id": NaN}', False),
+        ('{"id": 3', False),
+        ("[3]", False),
+        ("", False),
     ],
 )
-def test_json_schema(text: str, expected: tuple[bool, bool]) -> None:
+def test_json_schema(text: str, expected: bool) -> None:
     """
-    Strictly the whole answer is one valid JSON document; leniently one may stand inside a fence or other text.
+    The whole answer is one valid JSON document; one inside a fence or other text is wrong.
     """
-    assert expected == marks(SCHEMA, text)
+    assert expected == right(SCHEMA, text)
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 50_000, "```json\n" + "[" * 50_000 + "```"])
@@ -107,7 +106,7 @@ def test_bottomless_json_is_wrong_not_a_crash(text: str) -> None:
     """
     A model stuck on an opening bracket fails its canary; it does not bring down the judge.
     """
-    assert WRONG == marks(SCHEMA, text)
+    assert not right(SCHEMA, text)
 
 
 WEATHER: dict[str, Any] = {
@@ -118,17 +117,17 @@ WEATHER: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [
-        ((call(city="Oslo", unit="C", days=3),), RIGHT),
-        ((call(city="Oslo, Norway", days=3),), RIGHT),
-        ((call(city="oslo", days=3),), LOOSE),
-        ((call(city="Oslo", days="3"),), LOOSE),
-        ((call(city="Bergen", days=3),), WRONG),
-        ((call(city="Oslo"),), WRONG),
-        ((call(city="Oslo", days=3, mood="good"),), WRONG),
-        ((call(city="Oslo", days=True),), WRONG),
-        ((call("get_time", city="Oslo", days=3),), WRONG),
-        ((call(city="Oslo", days=3), call(city="Oslo", days=3)), WRONG),
-        ((), WRONG),
+        ((call(city="Oslo", unit="C", days=3),), True),
+        ((call(city="Oslo, Norway", days=3),), True),
+        ((call(city="oslo", days=3),), False),
+        ((call(city="Oslo", days="3"),), False),
+        ((call(city="Bergen", days=3),), False),
+        ((call(city="Oslo"),), False),
+        ((call(city="Oslo", days=3, mood="good"),), False),
+        ((call(city="Oslo", days=True),), False),
+        ((call("get_time", city="Oslo", days=3),), False),
+        ((call(city="Oslo", days=3), call(city="Oslo", days=3)), False),
+        ((), False),
     ],
     ids=[
         "exact",
@@ -144,11 +143,11 @@ WEATHER: dict[str, Any] = {
         "none",
     ],
 )
-def test_tool_call(calls: tuple[dict[str, Any], ...], expected: tuple[bool, bool]) -> None:
+def test_tool_call(calls: tuple[dict[str, Any], ...], expected: bool) -> None:
     """
     One exact call: lists are choices, "" among them makes the argument optional, and nothing else may be passed.
     """
-    assert expected == marks(WEATHER, calls=calls)
+    assert expected == right(WEATHER, calls=calls)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +159,14 @@ def test_true_is_not_one(wanted: Any, given_value: Any) -> None:
     """
     expect = {"tool_call": {"name": "f", "arguments": {"x": wanted}}}
 
-    assert WRONG == marks(expect, calls=(call("f", x=given_value),))
+    assert not right(expect, calls=(call("f", x=given_value),))
 
 
 def test_a_number_is_its_value() -> None:
     """
     JSON has one kind of number: 3.0 is 3.
     """
-    assert RIGHT == marks({"tool_call": {"name": "f", "arguments": {"x": 3}}}, calls=(call("f", x=3.0),))
+    assert right({"tool_call": {"name": "f", "arguments": {"x": 3}}}, calls=(call("f", x=3.0),))
 
 
 def test_a_list_valued_argument_is_written_as_a_choice_of_lists() -> None:
@@ -176,8 +175,8 @@ def test_a_list_valued_argument_is_written_as_a_choice_of_lists() -> None:
     """
     expect = {"tool_call": {"name": "f", "arguments": {"x": [["a", "b"]]}}}
 
-    assert RIGHT == marks(expect, calls=(call("f", x=["a", "b"]),))
-    assert WRONG == marks(expect, calls=(call("f", x="a"),))
+    assert right(expect, calls=(call("f", x=["a", "b"]),))
+    assert not right(expect, calls=(call("f", x="a"),))
 
 
 PARALLEL: dict[str, Any] = {
@@ -193,22 +192,23 @@ def test_parallel_calls_come_in_any_order(calls: list[dict[str, Any]]) -> None:
     """
     Each expected call is used once, and a choice that fits two is not wasted on the wrong one.
     """
-    assert RIGHT == marks(PARALLEL, calls=tuple(calls))
+    assert right(PARALLEL, calls=tuple(calls))
 
 
 def test_parallel_calls_are_counted() -> None:
     """
     One call cannot stand for two, and two equal ones do not cover a call that none of them is.
     """
-    assert WRONG == marks(PARALLEL, calls=(call("f", x=1),))
-    assert WRONG == marks(PARALLEL, calls=(call("f", x=2), call("f", x=2)))
+    assert not right(PARALLEL, calls=(call("f", x=1),))
+    assert not right(PARALLEL, calls=(call("f", x=2), call("f", x=2)))
 
 
 def test_no_call_expected() -> None:
     """
     An empty `tool_calls` wants an answer that calls nothing.
     """
-    assert (RIGHT, WRONG) == (marks({"tool_calls": []}), marks({"tool_calls": []}, calls=(call(),)))
+    assert right({"tool_calls": []})
+    assert not right({"tool_calls": []}, calls=(call(),))
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_no_call_expected() -> None:
 )
 def test_garbled_calls_are_wrong_not_a_crash(garbled: dict[str, Any]) -> None:
     """
-    Whatever a subject sends as a call is marked, never an error of ours.
+    Whatever a subject sends as a call is graded, never an error of ours.
     """
-    assert WRONG == marks(WEATHER, calls=(garbled,))
+    assert not right(WEATHER, calls=(garbled,))
 
 
 def test_no_arguments_may_be_written_as_nothing() -> None:
@@ -237,7 +237,7 @@ def test_no_arguments_may_be_written_as_nothing() -> None:
     """
     expect = {"tool_call": {"name": "ping"}}
 
-    assert RIGHT == marks(expect, calls=({"function": {"name": "ping", "arguments": ""}},))
+    assert right(expect, calls=({"function": {"name": "ping", "arguments": ""}},))
 
 
 JSON_VALUES = st.recursive(
@@ -245,18 +245,6 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )
-
-
-@given(st.dictionaries(st.sampled_from(["city", "unit", "days", "x"]), JSON_VALUES, max_size=4), st.text(max_size=30))
-def test_strict_implies_lenient(arguments: dict[str, Any], text: str) -> None:
-    """
-    Whatever passes strictly passes leniently, for every form.
-    """
-    forms: list[dict[str, Any]] = [{"equals": "Blue"}, {"regex": "b"}, SCHEMA, WEATHER, PARALLEL]
-
-    for form in forms:
-        strict, lenient = marks(form, text, (call(**arguments),))
-        assert lenient or not strict
 
 
 @given(JSON_VALUES)
@@ -272,4 +260,4 @@ def test_every_value_equals_itself(value: Any) -> None:
         }
     )
 
-    assert Grade(strict=True, lenient=True) == grade(wanted, answer(tool_calls=(call("f", x=value),)))
+    assert grade(wanted, answer(tool_calls=(call("f", x=value),)))
