@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from gatekeeper.analysis.plan import settings
-from gatekeeper.analysis.plan import sweep_plan as planning
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, HostSample, Reading
+from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.run.requests import Client, SoakTask
@@ -42,7 +41,7 @@ class Rehearsed:
     @property
     def answers(self) -> int:
         """Return how many answers the sweep took, warm-ups included."""
-        return sum(len(recorded.answers) for recorded in self.case.sweep.values())
+        return sum(len(recorded.records) for recorded in self.case.sweep.values())
 
 
 def canaries(prefix: str, count: int, *, category: str | None = None) -> tuple[Canary, ...]:
@@ -59,16 +58,16 @@ def slo(**written: Any) -> Slo:
 
 def sweep_of(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int
-) -> tuple[planning.SweepPlan, dict[str, list[Generation]]]:
+) -> tuple[SweepPlan, dict[str, list[Generation]]]:
     """Run the sweep alone; return its plan and its records by trial."""
     return _swept(promised, prompts, ScriptedBackend(Script.model_validate(dict(truth))), seed)
 
 
 def _swept(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
-) -> tuple[planning.SweepPlan, dict[str, list[Generation]]]:
-    residence = settings.residence_by(backend.restart_knobs)
-    plan = planning.sweep_plan(promised, prompts, shares_process=backend.shares_process, residence=residence, seed=seed)
+) -> tuple[SweepPlan, dict[str, list[Generation]]]:
+    shares, knobs = backend.shares_process, backend.restart_knobs
+    plan = sweep_plan(promised, prompts, shares_process=shares, restart_knobs=knobs, seed=seed)
     made: dict[str, list[Generation]] = defaultdict(list)
     with Client(backend, _ignore) as client:
         sweep(promised, plan, client, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
@@ -90,24 +89,21 @@ def rehearse(
         slo=promised,
         canaries=prompts,
         plan=plan,
-        residence=settings.residence_by(backend.restart_knobs),
-        shares_process=backend.shares_process,
         manifest_sha256="",
-        seed=seed,
-        sweep={trial.name: Recorded(tuple(made[trial.name])) for trial in plan.trials},
+        sweep={trial.name: StoredRecords(tuple(made[trial.name])) for trial in plan.trials},
         soaks={},
         interval=SAMPLE_S,
     )
     while needs := (concluded := conclude(case)).needs:
-        for leg in needs:
-            answers, samples = _soak(case, leg, backend, profile)
-            soaks = {**case.soaks, leg.name: Recorded(tuple(answers))}
+        for soak_plan in needs:
+            answers, samples = _soak(case, soak_plan, backend, profile)
+            soaks = {**case.soaks, soak_plan.name: StoredRecords(tuple(answers))}
             case = replace(case, soaks=soaks, host_samples=(*case.host_samples, *samples))
     return Rehearsed(case, concluded.verdict)
 
 
 def _soak(
-    case: Case, leg: SoakPlan, backend: ScriptedBackend, profile: Profile
+    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile
 ) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
     phases: list[tuple[int, str, int]] = []
@@ -115,7 +111,9 @@ def _soak(
     def phase(name: str, stretch: int = 0, /) -> None:
         phases.append((backend.clock.now_ns(), name, stretch))
 
-    task = SoakTask(case.slo, leg.name, leg.settings, leg.resident, case.canaries, case.seed, segment=0)
+    task = SoakTask(
+        case.slo, soak_plan.name, soak_plan.settings, soak_plan.resident, case.canaries, case.plan.seed, segment=0
+    )
     with Client(backend, _ignore) as client:
         soak(
             task,

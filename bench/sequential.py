@@ -25,6 +25,7 @@ from bench.rehearsal import sweep_of
 from bench.truth import LENGTHS, Scenario, promise, prompts, subject_of
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.choice import choose, setting_results
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.slo import Slo
 
 Floats = NDArray[np.float64]
@@ -201,7 +202,7 @@ def swept(effect: float, sweeps: int, seed: int) -> Swept:
             written = promise(scenario)
             slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
             plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
-            seen = setting_results(slo, plan, records, "work", {one.id: one for one in prompts()})
+            seen = setting_results(sweep_answers(slo, plan, records, "work", prompts()))
             setting = dict(choose(slo, plan, seen).setting)
             chosen = true[setting["num_draft_tokens"]] if setting["draft"] is not None else 1.0
             wrong[stop] += chosen < 0.95 * max(1.0, *true.values())

@@ -208,7 +208,7 @@ def run(scenario: Scenario, seed: int) -> Run:
 
 def _naive(ran: Rehearsed, bound: float, rule: Any) -> Outcome:
     """Judge the default setting by *rule*, a figure for each arm: it always decides."""
-    mine, plain = (rule(ran.case.sweep[name].answers) for name in ("default", "baseline"))
+    mine, plain = (rule(ran.case.sweep[name].records) for name in ("default", "baseline"))
     return "promoted" if mine / plain >= bound else "blocked"
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -189,3 +189,15 @@ class Event:
 
 RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie"})
 """Kinds of events for those who look on; events.jsonl need not hold them."""
+
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecords(Generic[Kind]):
+    """The content of a record file; `trouble` says why it cannot be trusted, if so."""
+
+    records: tuple[Kind, ...] = ()
+    trouble: str | None = None
+    whole_bytes: int = 0
+    """How much of the file is whole records: a resumed run appends there."""

@@ -5,23 +5,20 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic
 
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.files import FileLock, LockHeldError, file_sha256, write_atomically
-from gatekeeper.core.records import Event, Generation, HostSample, Tie
+from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
 
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 UPDATE_HINT = "update gatekeeper"
 """What helps against a newer version."""
 RESTORE_HINT = "restore the run from a copy, or certify again"
-
-Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
@@ -36,16 +33,6 @@ WATCH_FILES = ("policy.live.toml", "watch.jsonl")
 """What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRecords(Generic[Kind]):
-    """The content of a record file; `trouble` says why it cannot be trusted, if so."""
-
-    records: tuple[Kind, ...]
-    trouble: str | None = None
-    whole_bytes: int = 0
-    """How much of the file is whole records: a resumed run appends there."""
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:

@@ -62,6 +62,14 @@ class Missing:
     n: int = 0
 
 
+def figures(name: str, seen: Estimate | Missing) -> dict[str, Any]:
+    """Return an estimate as verdict.json writes it, its centre under *name*; of a missing one, the reason."""
+    if isinstance(seen, Missing):
+        return {name: None, "lo": None, "hi": None, "n": seen.n, "because": seen.because}
+    near = seen.rounded()
+    return {name: near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One promise against what was measured."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, partings_of
+from gatekeeper.analysis.verdict.case import Case, forbidden_divergences
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Generation
-from gatekeeper.core.run_directory import ANSWERS, TIES, Kind, RecordWriter
+from gatekeeper.core.records import Generation, Kind
+from gatekeeper.core.run_directory import ANSWERS, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import SoakTask
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
@@ -20,19 +20,19 @@ from gatekeeper.run.stages.warm_cache import warm
 def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
     """Do what is missing after the soak of *soak_plan*; nothing here is timed, and a finished file stays as it is."""
     task, backend = run.task(soak_plan), run.backend
-    if partings := partings_of(case, soak_plan):
-        with _pass(run, run.directory.writer(soak_plan.ties, TIES), "near-ties", soak_plan) as ties:
+    if divergences := forbidden_divergences(case, soak_plan):
+        with _pass(run, run.directory.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None
                 before = tuple(ties.records)
-                read_ties(task, partings, client, backend.clock, before=before, record=ties, observe=run.observe)
+                read_ties(task, divergences, client, backend.clock, before=before, record=ties, observe=run.observe)
     if names := warm_cache_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.writer(soak_plan.warm, ANSWERS), "warm cache", soak_plan) as file:
+        with _pass(run, run.directory.writer(soak_plan.warm_file, ANSWERS), "warm cache", soak_plan) as file:
             if file is not None:
                 part = _part(task, names, file)
                 warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
     if names := first_token_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.writer(soak_plan.draws, ANSWERS), "distribution", soak_plan) as file:
+        with _pass(run, run.directory.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
             if file is not None:
                 sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
 

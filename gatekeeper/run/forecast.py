@@ -31,11 +31,11 @@ def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
                 "file": trial.file,
                 "arm": trial.arm,
                 "setting": dict(trial.setting),
-                "answers": sum(step.trial is trial for block in plan.blocks for step in block.steps),
+                "answers": sum(step.trial is trial for block in plan.blocks for step in block.requests),
             }
             for trial in plan.trials
         ],
-        "answers": sum(len(block.steps) for block in plan.blocks),
+        "answers": sum(len(block.requests) for block in plan.blocks),
         "expected_seconds": {one.name: round(one.seconds) for one in stages},
         "expected_answers": {one.name: one.answers for one in stages if one.answers},
         "expected_total_seconds": round(sum(one.seconds for one in stages)),

@@ -6,17 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan import settings
 from gatekeeper.analysis.plan.soak_schedule import file_after
-from gatekeeper.analysis.plan.sweep_plan import frozen_plan
-from gatekeeper.analysis.verdict.case import Case, Read, Recorded
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import InputError, NoProofError, Reason
 from gatekeeper.core.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
-from gatekeeper.core.records import Event, Setting
+from gatekeeper.core.records import Event, Generation, Setting, StoredRecords
 from gatekeeper.core.run_directory import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
@@ -30,6 +29,18 @@ def fixed_in(directory: run_directory.RunDirectory) -> Setting | None:
     return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
 
 
+def plan_of(given: Inputs, manifest: Manifest, text: str, fixed: Setting | None) -> SweepPlan:
+    """Return the sweep's plan, which the frozen inputs decide alone; *text* is the manifest's."""
+    return sweep_plan(
+        given.slo,
+        given.canaries,
+        shares_process=manifest.shares_process,
+        restart_knobs=manifest.restart_knobs,
+        seed=seed_of(sha256(text)),
+        fixed=fixed,
+    )
+
+
 def load_case(
     directory: run_directory.RunDirectory, given: Inputs, manifest: Manifest, text: str, *, live: bool = False
 ) -> Case:
@@ -38,36 +49,28 @@ def load_case(
     While the run is still *live*, a soak that is not finished, and what is recorded after it, count as not begun, and
     open files as whole.
     """
-    plan = frozen_plan(given.slo, given.canaries, manifest, sha256(text), fixed_in(directory))
 
-    def recorded(name: str) -> Recorded:
-        loaded = run_directory.read_records(directory.path / name, run_directory.ANSWERS)
-        return Recorded(loaded.records, loaded.trouble)
+    def answers(name: str) -> StoredRecords[Generation]:
+        return run_directory.read_records(directory.path / name, run_directory.ANSWERS)
 
-    soaks = {path.stem: recorded(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
+    plan = plan_of(given, manifest, text, fixed_in(directory))
+    soaks = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
     if live:
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
-    read = {
-        name: run_directory.read_records(directory.path / file_after("ties", name), run_directory.TIES)
-        for name in soaks
-    }
-    warm = {name: recorded(file_after("warm", name)) for name in soaks}
-    draws = {name: recorded(file_after("draws", name)) for name in soaks}
+    ties_files = [file_after("ties", name) for name in soaks]
+    ties = {file: run_directory.read_records(directory.path / file, run_directory.TIES) for file in ties_files}
+    after = {file: answers(file) for name in soaks for file in (file_after("warm", name), file_after("draws", name))}
     samples = run_directory.read_records(directory.path / "host.jsonl", run_directory.SAMPLES)
     events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS)
     return Case(
         slo=given.slo,
         canaries=given.canaries,
         plan=plan,
-        residence=settings.residence_by(manifest.restart_knobs),
-        shares_process=manifest.shares_process,
         manifest_sha256=sha256(text),
-        seed=seed_of(sha256(text)),
-        sweep={trial.name: recorded(trial.file) for trial in plan.trials},
+        sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
-        ties={name: Read(one.records, one.trouble) for name, one in read.items() if not (live and one.trouble)},
-        warm={name: one for name, one in warm.items() if not (live and one.trouble)},
-        draws={name: one for name, one in draws.items() if not (live and one.trouble)},
+        ties={file: one for file, one in ties.items() if not (live and one.trouble)},
+        after_soak={file: one for file, one in after.items() if not (live and one.trouble)},
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
@@ -138,7 +141,7 @@ def picture(path: Path) -> PageData:
 
 def _stored(
     directory: run_directory.RunDirectory, slo_path: Path | None = None
-) -> tuple[Case, Manifest, run_directory.StoredRecords[Event]]:
+) -> tuple[Case, Manifest, StoredRecords[Event]]:
     """Read a stored run as a case, with everything that is wrong with it among its doubts."""
     path = directory.path
     with _damage_is_no_proof(path):

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.preflight import (
     latency_complaints,
     missing_capabilities,
 )
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan, frozen_plan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
@@ -26,7 +26,7 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.run_directory import RunDirectory
 from gatekeeper.core.verdict import Finding
-from gatekeeper.run.load import fixed_in
+from gatekeeper.run.load import fixed_in, plan_of
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capabilities import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
@@ -91,7 +91,7 @@ def prepare(
     if stored is not None:
         text, fixed = _unchanged(manifest, stored), fixed_in(stored)
         manifest = load_manifest(text.encode())
-    plan = frozen_plan(inputs.slo, inputs.canaries, manifest, sha256(text), fixed)
+    plan = plan_of(inputs, manifest, text, fixed)
     return Prepared(inputs, backend, manifest, text, plan, problems, memory)
 
 

@@ -14,6 +14,7 @@ from gatekeeper import host
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.sweep import quick_probe
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
@@ -188,7 +189,7 @@ class _Probe:
             slo,
             {one.name: self._canaries[one.name][begin:end] for one in workloads},
             shares_process=self._backend.shares_process,
-            residence=self._backend.residence,
+            restart_knobs=self._backend.restart_knobs,
             seed=self._prepared.plan.seed + begin,
         )
 
@@ -202,12 +203,12 @@ class _Probe:
         records = {name: tuple(file.records) for name, file in self._files.items()}
         plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:
-            by_id = {one.id: one for one in self._canaries[workload.name]}
-            seen, before = min(count, len(by_id)), self._found.get(workload.name)
+            canaries = self._canaries[workload.name]
+            seen, before = min(count, len(canaries)), self._found.get(workload.name)
             if self._decided(workload.name) or (before is not None and before.looks[-1] == seen):
                 continue
-            found = quick_probe.probe_result(self._slo, plan, records, workload.name, by_id, seen, before)
-            self._found[workload.name] = found
+            answers = sweep_answers(self._slo, plan, records, workload.name, canaries)
+            self._found[workload.name] = quick_probe.probe_result(answers, seen, before)
 
     def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.plan.settings import plain_of, residence_by, speculates
+from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
-from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
-from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting
+from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting, StoredRecords
 from tests.builders.slo import SECOND, canaries, counted, generation, objective, slo, steady
 
 COUNT = 8
@@ -50,21 +50,18 @@ def bare(
         **changes,
     )
     frozen = {name: canaries(COUNT, name) for name in workloads}
-    residence = residence_by(() if shares else ("draft", "num_draft_tokens"))
-    plan = sweep_plan(written, frozen, shares_process=shares, residence=residence, seed=7)
+    restart_knobs = () if shares else ("draft", "num_draft_tokens")
+    plan = sweep_plan(written, frozen, shares_process=shares, restart_knobs=restart_knobs, seed=7)
     return Case(
         slo=written,
         canaries=frozen,
         plan=plan,
-        residence=residence,
-        shares_process=shares,
         manifest_sha256="abc",
-        seed=7,
         sweep={
-            trial.name: Recorded(
+            trial.name: StoredRecords(
                 tuple(
                     _answered(step.workload, step.canary.id, trial.setting, workloads[step.workload], number, step.pair)
-                    for number, step in enumerate(one for block in plan.blocks for one in block.steps)
+                    for number, step in enumerate(one for block in plan.blocks for one in block.requests)
                     if step.trial is trial
                 )
             )
@@ -119,7 +116,7 @@ def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Ge
 def with_soak(case: Case, leg: SoakPlan, made: Made | Mapping[str, Made]) -> Case:
     """Return the case with *leg* recorded."""
     workloads = dict.fromkeys(leg.settings, made) if isinstance(made, Made) else made
-    return replace(case, soaks={**case.soaks, leg.name: Recorded(soaked(case, leg, workloads))})
+    return replace(case, soaks={**case.soaks, leg.name: StoredRecords(soaked(case, leg, workloads))})
 
 
 def concluded(case: Case, made: Made = WINNING) -> Conclusion:

@@ -53,12 +53,11 @@ def forecast_stages(
 
     The soak is counted with its shortest duration and without answers; near-ties as if every canary parted once.
     """
-    default = next((trial.setting for trial in plan.trials if trial.arm == "candidate"), PLAIN)
+    default = plan.candidates[0].setting if plan.candidates else PLAIN
     settings = dict.fromkeys((one.name for one in slo.workload), plan.fixed or default)
-    steps = [step for block in plan.blocks for step in block.steps]
-    swept = [(step.canary, _most(slo, step.canary, step.trial.setting)) for step in steps]
+    sweep = [(one.canary, _most(slo, one.canary, one.trial.setting)) for one in plan.requests]
     found = (
-        _asked("sweep", swept, assumed),
+        _asked("sweep", sweep, assumed),
         StageForecast("soak", 0, slo.soak.duration),
         _asked("plain_blocks", _blocks(slo, settings, canaries, assumed), assumed),
         _asked(
@@ -88,7 +87,7 @@ def _blocks(
         return []
     out = []
     for number in range(PLAIN_BLOCKS):
-        turns = plain_block(settings, canaries, number, PLAIN_BLOCKS)
+        turns = plain_block(settings, canaries, number)
         out += [(one.canary, _most(slo, one.canary)) for one in (*turns[:WARMUPS], *turns)]
     return out
 

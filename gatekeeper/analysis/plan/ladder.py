@@ -1,7 +1,7 @@
-"""The graded fallback: a shorter draft, a lighter draft, plain decoding; each rung once."""
+"""The fallback ladder: a shorter draft, a lighter draft, plain decoding; each step once."""
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 
 
@@ -11,7 +11,7 @@ def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     for knob in DRAFT_LENGTHS:
         lower = [value for value in slo.sweep.values(knob) if knob in turned and value < turned[knob]]
         if lower:
-            return tuple(sorted({**turned, knob: max(lower)}.items()))
+            return setting(**{**turned, knob: max(lower)})
     return None
 
 
@@ -20,24 +20,18 @@ def lighter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     turned = dict(knobs)
     drafts = slo.subject.drafts
     after = drafts.index(turned["draft"]) + 1 if turned.get("draft") in drafts else len(drafts)
-    return tuple(sorted({**turned, "draft": drafts[after]}.items())) if after < len(drafts) else None
+    return setting(**{**turned, "draft": drafts[after]}) if after < len(drafts) else None
 
 
-def next_step(slo: Slo, knobs: Setting, used: tuple[str, ...]) -> tuple[str, Setting] | None:
-    """Return the next rung that leads somewhere and its setting; None at the foot of the ladder."""
-    if not speculates(knobs):
-        return None
-    for rung in slo.fallback.ladder:
-        if rung in used:
-            continue
-        lower = {"shrink-draft": shorter_draft, "lighter-draft": lighter_draft}.get(rung, _plain)(slo, knobs)
-        if lower is not None:
-            return rung, lower
+def next_step(slo: Slo, knobs: Setting, last: str | None = None) -> tuple[str, Setting] | None:
+    """Return the first step after *last* that leads to another setting, and that setting; None after the last step."""
+    ladder: tuple[str, ...] = slo.fallback.ladder
+    left = ladder[ladder.index(last) + 1 :] if last is not None else ladder
+    for step in left if speculates(knobs) else ():
+        lower = {"shrink-draft": shorter_draft, "lighter-draft": lighter_draft}.get(step)
+        if (to := lower(slo, knobs) if lower is not None else plain_of(knobs)) is not None:
+            return step, to
     return None
-
-
-def _plain(_slo: Slo, knobs: Setting) -> Setting:
-    return plain_of(knobs)
 
 
 def soaked_settings(slo: Slo) -> int:
@@ -49,5 +43,5 @@ def soaked_settings(slo: Slo) -> int:
 
 
 def bound_level(slo: Slo) -> float:
-    """Return the confidence of each single bound, once the allowed error is split over the rungs."""
+    """Return the confidence of each single bound, once the allowed error is split over the settings."""
     return 1 - (1 - slo.confidence) / soaked_settings(slo)

@@ -1,6 +1,6 @@
-"""Settings: which knobs a setting turns, which settings a sweep tries, and how each is sampled and written."""
+"""Settings: the knobs that one turns, how its answers are sampled, how it is written, and those that a sweep tries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -18,21 +18,30 @@ def speculates(knobs: Setting) -> bool:
     return dict(knobs).get("draft") is not None
 
 
-def setting_document(knobs: Setting) -> dict[str, object]:
-    """Return the chosen knobs of a setting as verdict.json writes them."""
-    return {"draft": None} if not speculates(knobs) else {k: v for k, v in knobs if k in CHOSEN and v is not None}
+def chosen_of(knobs: Setting) -> Setting:
+    """Return the knobs the sweep chooses, without the conditions."""
+    return tuple((knob, value) for knob, value in knobs if knob in CHOSEN)
 
 
-def residence_by(restart_knobs: Sequence[str]) -> Callable[[Setting], str]:
-    """Return what names the process that can answer a setting: the values of the knobs that need a restart."""
+def conditions_of(knobs: Setting) -> Setting:
+    """Return the knobs that are swept in both arms and never chosen."""
+    return tuple((knob, value) for knob, value in knobs if knob in CONDITIONS)
 
-    def residence(knobs: Setting) -> str:
-        turned = dict(knobs)
-        if turned.get("draft") is None:
-            return "plain"
-        return "|".join(str(turned.get(knob)) for knob in restart_knobs)
 
-    return residence
+def plain_of(knobs: Setting) -> Setting:
+    """Return plain decoding under the same conditions."""
+    return setting(draft=None, **dict(conditions_of(knobs)))
+
+
+def concurrency_of(slo: Slo, knobs: Setting) -> int:
+    """Return how many answers of this setting are under way at once in the sweep."""
+    return int(dict(knobs).get("concurrency", slo.soak.concurrency))
+
+
+def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
+    """Name the process that can answer a setting: the values of the knobs that need a restart."""
+    turned = dict(knobs)
+    return "|".join(str(turned.get(knob)) for knob in restart_knobs) if speculates(knobs) else "plain"
 
 
 def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:
@@ -54,44 +63,37 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
     )
 
 
+def setting_document(knobs: Setting) -> dict[str, object]:
+    """Return the chosen knobs of a setting as verdict.json writes them."""
+    return {k: v for k, v in chosen_of(knobs) if v is not None} if speculates(knobs) else dict(PLAIN)
+
+
 def defaults(slo: Slo) -> dict[str, Any]:
     """Return the default of every knob that this SLO sets or sweeps; the first value where none is named.
 
-    A condition that is swept has the promised value as its default, where that is among the values.
+    A condition that is swept has the value of [sampling] or [soak] as its default, where that is among the values.
     """
     named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
-    promised = {"temperature": slo.sampling.temperature, "concurrency": slo.soak.concurrency}
-    for knob, value in promised.items():
+    for knob, value in (("temperature", slo.sampling.temperature), ("concurrency", slo.soak.concurrency)):
         if value in slo.sweep.values(knob):
             named.setdefault(knob, value)
     for knob in (*CHOSEN, *CONDITIONS):
-        values = slo.sweep.values(knob)
-        if values and knob not in named:
-            named[knob] = values[0]
+        if values := slo.sweep.values(knob):
+            named.setdefault(knob, values[0])
     if slo.subject.drafts:
         named.setdefault("draft", slo.subject.drafts[0])
     return named
-
-
-def plain_of(candidate: Setting) -> Setting:
-    """Return plain decoding under the same conditions."""
-    return setting(draft=None, **{knob: value for knob, value in candidate if knob in CONDITIONS})
 
 
 def with_conditions(slo: Slo, chosen: Setting) -> Setting:
     """Return a chosen setting under the conditions the sweep compared it under; the soak has its own concurrency."""
     base = defaults(slo)
     conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
-    return tuple(sorted({**conditions, **dict(chosen)}.items()))
-
-
-def chosen_of(candidate: Setting) -> Setting:
-    """Return the knobs the sweep chooses, without the conditions."""
-    return tuple((knob, value) for knob, value in candidate if knob in CHOSEN)
+    return setting(**{**conditions, **dict(chosen)})
 
 
 def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
-    """Return every candidate setting as (name, changed knob, setting), each once, the default first."""
+    """Return every speculating setting to sweep as (name, changed knob, setting), each once, the default first."""
     base = defaults(slo)
     if "draft" not in base:
         return []
@@ -100,12 +102,12 @@ def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
     if slo.sweep.design == "grid":
         for values in product(*(slo.sweep.values(knob) for knob in moved)):
             turned = dict(zip(moved, values, strict=True))
-            name = "_".join(f"{knob}-{file_label(value)}" for knob, value in turned.items())
+            name = "_".join(f"{knob}-{_file_label(value)}" for knob, value in turned.items())
             named.setdefault(setting(**{**base, **turned}), (name, "grid"))
     else:
         for knob in moved:
             for value in slo.sweep.values(knob):
-                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{file_label(value)}", knob))
+                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{_file_label(value)}", knob))
     found: list[tuple[str, str | None, Setting]] = []
     taken: set[str] = set()
     for knobs, (name, changed) in named.items():
@@ -117,6 +119,5 @@ def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
     return found
 
 
-def file_label(value: object) -> str:
-    """Return *value* as part of a file name."""
+def _file_label(value: object) -> str:
     return "".join(char if char.isalnum() or char in ".-" else "-" for char in str(value).rsplit("/", 1)[-1])

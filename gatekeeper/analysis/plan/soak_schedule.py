@@ -1,4 +1,4 @@
-"""What a soak asks next: workloads by their weight, canaries in turn, plain twins woven in. By counts, never values."""
+"""The soaks of a run, what each needs before it may end, and the order of its requests: by counts, never by values."""
 
 import random
 from collections import defaultdict
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.rounds import endless_rounds, shuffled
-from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.settings import PLAIN, speculates
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role, Setting
@@ -17,10 +18,8 @@ from gatekeeper.core.slo import Slo
 WARM_REPEATS = 3
 """Times a canary is sent with the cache on: what is stored wrongly shows at the second, what is then stored at the
 third."""
-
-
 CLOSING_CANARIES = 24
-"""Quality canaries asked again at the end, per workload: enough to see that tool calls broke, soon done."""
+"""Quality canaries sent again at the end, per workload: enough to see that tool calls broke, soon done."""
 ENOUGH_PAIRS = 12
 """Pairs on distinct canaries that a ratio is given, where the workload has them."""
 PLAIN_BLOCKS = 3
@@ -29,6 +28,58 @@ WARMUPS = 2
 """Answers per workload and arm that only warm the process up."""
 PLAIN_BLOCK_ANSWERS = 24
 """Plain answers per workload in each block beside a soak."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoakPlan:
+    """One soak: the workloads one process serves together, each at its setting."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    resident: Setting
+    """The setting the process is started for."""
+
+    @property
+    def file(self) -> str:
+        """Return the name of its record file."""
+        return f"{self.name}.jsonl"
+
+    @property
+    def ties_file(self) -> str:
+        """Return the name of the file with the near-ties where its answers diverge."""
+        return file_after("ties", self.name)
+
+    @property
+    def warm_file(self) -> str:
+        """Return the name of the file with answers from a warm prompt cache."""
+        return file_after("warm", self.name)
+
+    @property
+    def draws_file(self) -> str:
+        """Return the name of the file with the sampled first tokens."""
+        return file_after("draws", self.name)
+
+
+def file_after(what: str, soak: str) -> str:
+    """Name the file of *what* was recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
+    return f"{what}-{soak.removeprefix('soak-')}.jsonl"
+
+
+def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> tuple[SoakPlan, ...]:
+    """Group workloads by the process that serves them; plain ones join where one process serves both arms."""
+    groups: dict[str, dict[str, Setting]] = {}
+    for name, knobs in settings.items():
+        groups.setdefault(plan.process_of(knobs), {})[name] = knobs
+    plain = plan.process_of(PLAIN)
+    if plan.shares_process and len(groups) > 1 and plain in groups:
+        joined = groups.pop(plain)
+        groups[next(iter(groups))].update(joined)
+    found = []
+    for number, group in enumerate(groups.values(), start=1):
+        resident = max(group.values(), key=speculates)
+        name = f"soak-{turn}" if len(groups) == 1 else f"soak-{turn}-{number}"
+        found.append(SoakPlan(name, {one: group[one] for one in settings if one in group}, resident))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +95,17 @@ class SoakRequest:
 
 @dataclass(frozen=True, slots=True)
 class CanaryNeeds:
-    """How many distinct canaries a workload's promises want answered, by the arm under judgement and in pairs."""
+    """How many distinct canaries a workload's objectives need answered, by the arm that is judged and in both arms."""
 
     answered: int
     paired: int
 
 
 def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[Canary]) -> CanaryNeeds:
-    """Return what the promises of *workload* want before the soak may end."""
-    spoken = speculates(knobs)
-    answered, paired = 1, min(len(canaries), ENOUGH_PAIRS) if spoken else 0
-    for objective in all_objectives(slo, workload, speculating=spoken):
+    """Return what the objectives of *workload* need before the soak may end."""
+    speculating = speculates(knobs)
+    answered, paired = 1, min(len(canaries), ENOUGH_PAIRS) if speculating else 0
+    for objective in all_objectives(slo, workload, speculating=speculating):
         metric = objective.of
         if metric.quantile is not None:
             answered = max(answered, intervals.samples_needed(metric.quantile, bound_level(slo)))
@@ -68,22 +119,16 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
 
 def workloads_lacking(wanted: Mapping[str, CanaryNeeds], answers: Sequence[Generation]) -> list[str]:
     """Name the workloads that have too few distinct canaries answered so far."""
-    seen: dict[str, set[str]] = defaultdict(set)
-    twins: dict[str, set[str]] = defaultdict(set)
-    arms: dict[tuple[str, str], set[str]] = defaultdict(set)
+    answered: dict[tuple[str, str], set[str]] = defaultdict(set)
     for one in answers:
         if one.role is not Role.WARMUP:
-            arms[one.workload, one.arm].add(one.canary)
-    for (workload, arm), canaries in arms.items():
-        if arm == "candidate" or (workload, "candidate") not in arms:
-            seen[workload] = canaries
-    for workload in wanted:
-        twins[workload] = arms[workload, "candidate"] & arms[workload, "plain"]
-    return [
-        workload
-        for workload, need in wanted.items()
-        if len(seen[workload]) < need.answered or len(twins[workload]) < need.paired
-    ]
+            answered[one.workload, one.arm].add(one.canary)
+    found = []
+    for workload, need in wanted.items():
+        candidate, plain = answered[workload, "candidate"], answered[workload, "plain"]
+        if len(candidate or plain) < need.answered or len(candidate & plain) < need.paired:
+            found.append(workload)
+    return found
 
 
 def soak_requests(
@@ -94,7 +139,7 @@ def soak_requests(
     sentinel_share: float,
     seed: int,
 ) -> Iterator[Sequence[SoakRequest]]:
-    """Yield, without end, the next turns: one answer, or two twins in random order to be asked one after the other.
+    """Yield the next requests without end: one, or a pair of both arms in random order to be sent one after the other.
 
     A share of *sentinel_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
     their weight, spread evenly (the largest debt goes first).
@@ -104,7 +149,7 @@ def soak_requests(
     active = [name for name in settings if weights[name] > 0]
     total = sum(weights[name] for name in active)
     debt = dict.fromkeys(active, 0.0)
-    owed = dict.fromkeys(active, 1.0)  # the first answer has a twin: a short soak has some of both
+    owed = dict.fromkeys(active, 1.0)  # the first request is paired: a short soak has some of both arms
     number = 0
     while active:
         for name in active:
@@ -112,38 +157,37 @@ def soak_requests(
         name = max(active, key=lambda one: debt[one])
         debt[name] -= 1
         number += 1
-        if not speculates(settings[name]):
-            yield (SoakRequest(name, next(alone[name]), "plain", Role.MEASURED, ""),)
-        elif sentinel_share and owed[name] >= 1:
-            owed[name] -= 1
+        speculating = speculates(settings[name])
+        with_baseline = speculating and sentinel_share > 0 and owed[name] >= 1
+        owed[name] = owed[name] - with_baseline + sentinel_share / (1 - sentinel_share)
+        if with_baseline:
             canary, pair = next(paired[name]), f"{seed}.{number}"
             both = (
                 SoakRequest(name, canary, "candidate", Role.MEASURED, pair),
                 SoakRequest(name, canary, "plain", Role.SENTINEL, pair),
             )
-            owed[name] += sentinel_share / (1 - sentinel_share)
             yield shuffled(both, shuffle)
         else:
-            owed[name] += sentinel_share / (1 - sentinel_share)
-            yield (SoakRequest(name, next(alone[name]), "candidate", Role.MEASURED, ""),)
+            arm = "candidate" if speculating else "plain"
+            yield (SoakRequest(name, next(alone[name]), arm, Role.MEASURED, ""),)
 
 
 def plain_block(
-    settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int, blocks: int
+    settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int
 ) -> list[SoakRequest]:
-    """Return the plain answers of block *number* (from 0): the same canaries each time, or a share of many."""
+    """Return the plain requests of block *number* (from 0): the same canaries each time, or a share of many."""
     out = []
     for name, knobs in settings.items():
         if speculates(knobs):
             mine = list(canaries[name])
             if len(mine) > PLAIN_BLOCK_ANSWERS:
-                mine = mine[number::blocks]
+                mine = mine[number::PLAIN_BLOCKS]
             out += [SoakRequest(name, canary, "plain", Role.BLOCK, "") for canary in mine]
     return out
 
 
 def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]) -> list[SoakRequest]:
-    """Return quality canaries to ask once more when the soak is over, evenly picked."""
+    """Return requests of evenly picked quality canaries, to be sent when the soak is over."""
     out = []
     for name, knobs in settings.items():
         marked = [canary for canary in canaries[name] if canary.expect is not None]
@@ -151,37 +195,3 @@ def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Seq
         arm = "candidate" if speculates(knobs) else "plain"
         out += [SoakRequest(name, canary, arm, Role.CLOSING, "") for canary in marked[::stride]]
     return out
-
-
-def file_after(what: str, soak: str) -> str:
-    """Name the file of *what* was recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
-    return f"{what}-{soak.removeprefix('soak-')}.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class SoakPlan:
-    """One soak: the workloads one process serves together, each at its setting."""
-
-    name: str
-    settings: Mapping[str, Setting]
-    resident: Setting
-
-    @property
-    def file(self) -> str:
-        """Return the name of its record file."""
-        return f"{self.name}.jsonl"
-
-    @property
-    def ties(self) -> str:
-        """Return the name of the file with the near-ties of its partings."""
-        return file_after("ties", self.name)
-
-    @property
-    def warm(self) -> str:
-        """Return the name of the file with its answers from a warm prompt cache."""
-        return file_after("warm", self.name)
-
-    @property
-    def draws(self) -> str:
-        """Return the name of the file with the first tokens that were sampled for it."""
-        return file_after("draws", self.name)

@@ -11,20 +11,19 @@ from gatekeeper.analysis.metrics.comparability import length_mismatches, unstabl
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
-    pair_answers,
     paired_ratios,
     successful,
 )
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
-from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, setting_document
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, concurrency_of, conditions_of, setting_document
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.sweep.early_stop import ABANDONED, MOST_LOST, PROVEN, Stop, early_stops
-from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, Setting
-from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
-from gatekeeper.core.verdict import Estimate, Finding, Missing, rounded
+from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
+from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
+from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
 
 NO_NULL = Missing("no null arm")
 
@@ -74,30 +73,22 @@ class SettingResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
-        known = isinstance(self.ratio, Estimate)
-        return (
-            {
-                "trial": self.trial.name,
-                "setting": dict(self.trial.setting),
-                "changed": self.trial.changed,
-                "measure": self.measure,
-                "ratio": rounded(self.ratio.center) if isinstance(self.ratio, Estimate) else None,
-                "lo": rounded(self.ratio.lo) if isinstance(self.ratio, Estimate) else None,
-                "hi": rounded(self.ratio.hi) if isinstance(self.ratio, Estimate) else None,
-                "n": self.ratio.n,
-                "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
-                **({"acceptance_from": "claims"} if self.claimed and self.acceptance is not None else {}),
-            }
-            | ({} if known else {"because": self.ratio.because if isinstance(self.ratio, Missing) else ""})
-            | self._stopped()
-        )
-
-    def _stopped(self) -> dict[str, Any]:
-        if self.stop is None:
-            return {}
-        return {
-            "stopped": self.stop.document() | {"throughout": _interval(self.throughout or Missing("not looked at"))}
+        found: dict[str, Any] = {
+            "trial": self.trial.name,
+            "setting": dict(self.trial.setting),
+            "changed": self.trial.changed,
+            "measure": self.measure,
+            **figures("ratio", self.ratio),
         }
+        because = {"because": found.pop("because")} if "because" in found else {}
+        found["acceptance_rate"] = rounded(self.acceptance) if self.acceptance is not None else None
+        if self.claimed and self.acceptance is not None:
+            found["acceptance_from"] = "claims"
+        if self.stop is not None:
+            because["stopped"] = self.stop.document() | {
+                "throughout": _interval(self.throughout or Missing("not looked at"))
+            }
+        return found | because
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,94 +126,51 @@ class Choice:
 
 def measure_of(slo: Slo, trial: Trial) -> str:
     """Return the ratio that decides: above one stream only the system's throughput counts."""
-    streams = int(dict(trial.setting).get("concurrency", slo.soak.concurrency))
-    return "throughput_ratio" if streams == 1 else "system_throughput_ratio"
+    return "throughput_ratio" if concurrency_of(slo, trial.setting) == 1 else "system_throughput_ratio"
 
 
-def sweep_evidence(
-    slo: Slo,
-    plan: SweepPlan,
-    records: Mapping[str, Sequence[Generation]],
-    workload: str,
-    canaries: Mapping[str, Canary],
-    trial: Trial,
-) -> PairedAnswers:
-    """Gather what the sweep recorded of one workload at one trial, and its plain twin; a plain trial has none."""
-    mine, plain = (
-        tuple(one for one in records.get(name, ()) if one.workload == workload) for name in (trial.name, trial.twin)
-    )
-    greedy = dict(trial.setting).get("temperature", slo.sampling.temperature) == 0
-    return pair_answers(
-        PairedAnswers(
-            workload,
-            canaries,
-            mine,
-            plain if trial.name != trial.twin else (),
-            slo.confidence,
-            plan.seed,
-            greedy=greedy,
-            drift_limit=math.inf,
-            lost_limit=MOST_LOST,
-        )
-    )
-
-
-def setting_results(
-    slo: Slo,
-    plan: SweepPlan,
-    records: Mapping[str, Sequence[Generation]],
-    workload: str,
-    canaries: Mapping[str, Canary],
-) -> tuple[SettingResult, ...]:
-    """Compare every candidate trial with its plain twin, and plain decoding with itself, on one workload."""
-
-    def answers(name: str) -> tuple[Generation, ...]:
-        return tuple(one for one in records.get(name, ()) if one.workload == workload)
-
-    against = partial(sweep_evidence, slo, plan, records, workload, canaries)
-    null = tuple(against(trial) for trial in plan.trials if trial.name == NULL)
+def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
+    """Compare every candidate trial with its baseline, and plain decoding with itself."""
+    null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
-    about = f"{workload}, sweep"
-    stood = early_stops(slo, plan, records, workload)
+    about = f"{sweep.workload}, sweep"
+    early = early_stops(sweep)
 
     @cache
-    def unstable(twin: str) -> tuple[Finding, ...]:
-        return unstable_plain_arm((*answers(twin), *(answers(NULL) if twin == BASELINE else ())), about)
+    def unstable(baseline: str) -> tuple[Finding, ...]:
+        plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
+        return unstable_plain_arm(plain, about)
 
-    out = []
-    for trial in plan.trials:
-        if trial.arm == "candidate":
-            evidence = against(trial)
-            one = _setting_result(
-                slo, trial, evidence, (*unstable(trial.twin), *length_mismatches(evidence, f"{about} of {trial.name}"))
+    found = []
+    for trial in sweep.plan.candidates:
+        pairs, name = sweep.paired(trial), trial.name
+        findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
+        one = _setting_result(sweep.slo, trial, pairs, findings)
+        found.append(
+            replace(
+                one,
+                noise=noise(one.measure),
+                stop=early.stops.get(name),
+                passed=name in early.passed,
+                throughout=early.against_plain.get(name),
             )
-            name = trial.name
-            out.append(
-                replace(
-                    one,
-                    noise=noise(one.measure),
-                    stop=stood.stops.get(name),
-                    passed=name in stood.passed,
-                    throughout=stood.against_plain.get(name),
-                )
-            )
-    return tuple(out)
+        )
+    return tuple(found)
 
 
-def _setting_result(slo: Slo, trial: Trial, evidence: PairedAnswers, findings: tuple[Finding, ...]) -> SettingResult:
+def _setting_result(slo: Slo, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]) -> SettingResult:
     measure = measure_of(slo, trial)
-    ratio = estimate(measure, evidence)
-    together = evidence.burst_gap
-    read = partial(decode_rate, together_s=together) if measure == "throughput_ratio" else answer_rate
+    ratio = estimate(measure, pairs)
+    read = partial(decode_rate, together_s=pairs.burst_gap) if measure == "throughput_ratio" else answer_rate
     if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
         measure, read = "answer_throughput_ratio", answer_rate
-        ratio = estimate(measure, evidence)
-    ratios, _ = paired_ratios(evidence.pairs, read, greedy=evidence.greedy)
+        ratio = estimate(measure, pairs)
+    ratios, _ = paired_ratios(pairs.pairs, read, greedy=pairs.greedy)
     logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
-    answers, claimed = counted_or_claimed(evidence.answers)
+    answers, claimed = counted_or_claimed(pairs.answers)
     accepted = [value for one in successful(answers) if (value := acceptance_rate(one.answer)) is not None]
     if (why := voided_metrics(findings).get(measure)) is not None:
-        ratio = Missing(why, len(evidence.pairs))
+        ratio = Missing(why, len(pairs.pairs))
     rate = median(accepted) if accepted else None
     return SettingResult(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
@@ -232,8 +180,7 @@ def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
     if not seen:
         return Choice(PLAIN, "no draft is given: plain decoding is all there is")
     default = seen[0]
-    plain_conditions = {knob: value for knob, value in default.trial.setting if knob in CONDITIONS}
-    usual = [one for one in seen if _conditions(one) == plain_conditions]
+    usual = [one for one in seen if conditions_of(one.trial.setting) == conditions_of(default.trial.setting)]
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
@@ -289,10 +236,6 @@ def _combine(
     return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
 
 
-def _conditions(one: SettingResult) -> dict[str, Any]:
-    return {knob: value for knob, value in one.trial.setting if knob in CONDITIONS}
-
-
 def _center(one: SettingResult) -> float:
     return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
 
@@ -328,11 +271,7 @@ def _own_noise(one: SettingResult) -> str:
 
 
 def _interval(seen: Estimate | Missing) -> dict[str, Any]:
-    """Write an estimate, or why there is none."""
-    if isinstance(seen, Missing):
-        return {"n": seen.n, "because": seen.because}
-    near = seen.rounded()
-    return {"ratio": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+    return figures("ratio", seen) if isinstance(seen, Estimate) else {"n": seen.n, "because": seen.because}
 
 
 def _ratio(one: SettingResult) -> str:

@@ -19,19 +19,18 @@ from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import burst_gap, similar_lengths
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.analysis.plan.ladder import bound_level
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial, concurrency_of
+from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.verdict import Estimate, Missing
 
-Records = Mapping[str, Sequence[Generation]]
 Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
 
 ALIKE = 0.05
 """Settings proven to differ by less are alike: this changes nobody's decision (effects.py has the same margin)."""
-MOST_LOST = 0.25
-"""With more pairs lost nothing is decided early."""
 WIDTH_KEPT = 0.95
 """Repeats that would leave every interval this share of its width or more are not asked for."""
 BIMODAL_LOG_SD = math.log(comparability.MODE_RATIO) * math.sqrt(
@@ -92,39 +91,39 @@ class EarlyStops:
         if trial.arm == "candidate":
             return trial.name not in self.stops
         twin = BASELINE if trial.name == NULL else trial.name
-        mates = [one for one in block.company if one.twin == twin]
+        mates = [one for one in block.candidates if one.baseline == twin]
         return not mates or (self.restless and twin == BASELINE) or any(one.name not in self.stops for one in mates)
 
 
-def early_stops(slo: Slo, plan: SweepPlan, records: Records, workload: str, before: int | None = None) -> EarlyStops:
-    """Replay the looks at *workload* over the records; only those before stretch *before*, if it is named.
+def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
+    """Replay the looks at the answers; only those before stretch *before*, if it is given.
 
     A look reads the answers of its own and of earlier stretches alone, so what is recorded later changes nothing.
     """
     found = EarlyStops()
-    counts = plan.looks.get(workload, ())
-    candidates = competing(plan, slo)
+    counts = sweep.plan.looks.get(sweep.workload, ())
+    candidates = competing(sweep.slo, sweep.plan)
     if len(counts) < 2 or not candidates:
         return found
-    race = _Looks(slo, plan, records, workload, candidates)
-    nominal = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(slo)) / len(candidates))
+    looks = _Looks(sweep, candidates)
+    errors = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(sweep.slo)) / len(candidates))
     for number in range(1, (len(counts) if before is None else min(before + 1, len(counts)))):
-        race.look(found, number, nominal[number - 1])
+        looks.look(found, number, errors[number - 1])
     return found
 
 
-def competing(plan: SweepPlan, slo: Slo) -> tuple[Trial, ...]:
+def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
     """Return the candidates that compete: one stream, and the conditions of the default setting.
 
     Other conditions are reported, never chosen, and above one stream answers disturb each other: both are
-    asked in full.
+    sampled in full.
     """
-    every = [trial for trial in plan.trials if trial.arm == "candidate"]
-    return tuple(one for one in every if _usual(one) == _usual(every[0]) and concurrency_of(slo, one) == 1)
-
-
-def _usual(trial: Trial) -> dict[str, object]:
-    return {knob: value for knob, value in trial.setting if knob in CONDITIONS}
+    return tuple(
+        one
+        for one in plan.candidates
+        if conditions_of(one.setting) == conditions_of(plan.candidates[0].setting)
+        and concurrency_of(slo, one.setting) == 1
+    )
 
 
 def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
@@ -148,47 +147,43 @@ class _Pair:
 class _Looks:
     """The settings of one workload, look after look."""
 
-    def __init__(self, slo: Slo, plan: SweepPlan, records: Records, workload: str, candidates: Sequence[Trial]) -> None:
-        self._slo, self._workload, self._candidates = slo, workload, candidates
-        self._contests = contests(slo, candidates)
-        self._counts = plan.looks[workload]
+    def __init__(self, sweep: SweepAnswers, candidates: Sequence[Trial]) -> None:
+        self._sweep, self._candidates = sweep, candidates
+        self._contests = contests(sweep.slo, candidates)
+        self._counts = sweep.plan.looks[sweep.workload]
         self._stretch = {
-            (step.trial.name, step.pair, step.canary.id): block.stretch
-            for block in plan.blocks
-            for step in block.steps
-            if step.workload == workload
+            (request.trial.name, request.pair, request.canary.id): block.stretch
+            for block in sweep.plan.blocks
+            for request in block.requests
+            if request.workload == sweep.workload
         }
-        self._plain = self._answers(records, BASELINE) + self._answers(records, NULL)
-        first = [one for at, one in self._plain if at == 0]
+        self._plain = self._answers(BASELINE) + self._answers(NULL)
+        together = burst_gap(one for at, one in self._plain if at == 0)
         self._measures: dict[str, Callable[[Answer], float | None]] = {
-            "throughput_ratio": partial(decode_rate, together_s=burst_gap(first)),
+            "throughput_ratio": partial(decode_rate, together_s=together),
             "answer_throughput_ratio": answer_rate,
         }
-        null = [one for one in plan.trials if one.name == NULL]
-        self._pairs = {one.name: self._paired(records, one) for one in (*candidates, *null)}
+        null = [one for one in sweep.plan.trials if one.name == NULL]
+        self._pairs = {one.name: self._paired(one) for one in (*candidates, *null)}
         self._canaries = len({canary for _, _, canary in self._stretch})
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
         often = [count for count in planned.values() if count >= comparability.BIMODAL_REPEATS]
         self._heaps = sum(often) >= comparability.BIMODAL_ANSWERS
         """The whole plan has answers enough to find two heaps of plain answers."""
 
-    def _answers(self, records: Records, trial: str) -> list[tuple[int, Generation]]:
+    def _answers(self, trial: str) -> list[tuple[int, Generation]]:
         """Return a trial's answers with their stretch; those the plan does not know are left out."""
-        mine = [one for one in records.get(trial, ()) if one.workload == self._workload and one.role is not Role.WARMUP]
-        found = [(self._stretch.get((trial, one.pair, one.canary)), one) for one in mine]
-        return [(at, one) for at, one in found if at is not None]
+        found = [(self._stretch.get((trial, one.pair, one.canary)), one) for one in self._sweep.of(trial)]
+        return [(at, one) for at, one in found if at is not None and one.role is not Role.WARMUP]
 
-    def _paired(self, records: Records, trial: Trial) -> list[_Pair]:
-        greedy = dict(trial.setting).get("temperature", self._slo.sampling.temperature) == 0
-        plain = {(one.pair, one.canary): one for _, one in self._answers(records, trial.twin)}
+    def _paired(self, trial: Trial) -> list[_Pair]:
+        plain = {(one.pair, one.canary): one for _, one in self._answers(trial.baseline)}
         found = []
-        for at, mine in self._answers(records, trial.name):
-            twin = plain.get((mine.pair, mine.canary))
-            if twin is None:
-                continue
-            fair = similar_lengths((mine, twin), greedy=greedy)
-            logs = {name: _log(read, mine, twin) if fair else None for name, read in self._measures.items()}
-            found.append(_Pair(at, mine.canary, logs))
+        for at, mine in self._answers(trial.name):
+            if (baseline := plain.get((mine.pair, mine.canary))) is not None:
+                fair = similar_lengths((mine, baseline), greedy=self._sweep.greedy(trial))
+                logs = {name: _log(read, mine, baseline) if fair else None for name, read in self._measures.items()}
+                found.append(_Pair(at, mine.canary, logs))
         return found
 
     def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
@@ -265,7 +260,7 @@ class _Looks:
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
         """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
-        edge = _edge(sequential.interval(list(null.values()), 1 - self._slo.confidence))
+        edge = _edge(sequential.interval(list(null.values()), 1 - self._sweep.slo.confidence))
         return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
     def _stop(self, found: EarlyStops, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
@@ -291,7 +286,7 @@ class _Looks:
 
     def _bound(self, measure: str) -> float | None:
         """Return the highest promise on *measure*, which a setting has to keep to be of use."""
-        promised = self._slo.objectives_for(self._workload, speculating=True)
+        promised = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
         floors = [one.threshold for one in promised if one.metric == measure and one.bound == "at_least"]
         return max(floors, default=None)
 

@@ -7,13 +7,11 @@ from typing import Any, Literal
 from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import PLAIN
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult, setting_results
 from gatekeeper.analysis.sweep.knob_effects import with_explanations
-from gatekeeper.core.canary import Canary
+from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 MOST_CANARIES = 24
@@ -48,38 +46,29 @@ class ProbeResult:
         return {"answer": self.word, **kept, **needed, **more}
 
 
-def probe_result(
-    slo: Slo,
-    plan: SweepPlan,
-    records: Mapping[str, Sequence[Generation]],
-    workload: str,
-    canaries: Mapping[str, Canary],
-    asked: int,
-    before: ProbeResult | None,
-) -> ProbeResult:
-    """Look at the one candidate of a probe beside plain decoding, after so many canaries were *asked*.
+def probe_result(sweep: SweepAnswers, asked: int, before: ProbeResult | None) -> ProbeResult:
+    """Compare the one candidate of a probe with plain decoding, after so many canaries were *asked*.
 
-    *before* is what the last look found. A look may come at any count, as when the time is over.
+    *before* is the result of the last look. A look may come at any count, as when the time is over.
     """
-    looks, most = (*(before.looks if before is not None else ()), asked), max(asked, min(MOST_CANARIES, len(canaries)))
-    seen = setting_results(slo, plan, records, workload, canaries)
-    model = with_explanations(slo, plan, records, workload, canaries, Choice(PLAIN, "", seen)).models[
-        seen[0].trial.name
-    ]
-    ratio = seen[0].ratio
+    looks = (*(before.looks if before is not None else ()), asked)
+    most = max(asked, min(MOST_CANARIES, len(sweep.canaries)))
+    seen = setting_results(sweep)
+    name, ratio = seen[0].trial.name, seen[0].ratio
+    model = with_explanations(sweep, Choice(PLAIN, "", seen)).models[name]
     if isinstance(ratio, Estimate):
-        error = sequential.nominal_errors(looks, most, 1 - bound_level(slo))[-1]
+        error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
         now = sequential.interval(list(seen[0].logs.values()), error)
         ratio = sequential.intersected(before.seen.ratio if before is not None else None, now)
     word, why = _word(ratio)
-    if (failing := _failing(records[seen[0].trial.name], workload)) is not None:
+    if (failing := _failing(sweep.of(name))) is not None:
         word, why = "unclear", failing
     return ProbeResult(word, replace(seen[0], ratio=ratio), model, why, looks, most)
 
 
-def _failing(answers: Sequence[Generation], workload: str) -> str | None:
+def _failing(answers: Sequence[Generation]) -> str | None:
     """Say that a draft loses more of its answers than a ratio may: however fast the others are, it is no help."""
-    mine = [one.answer.fault for one in answers if one.workload == workload and one.role is not Role.WARMUP]
+    mine = [one.answer.fault for one in answers if one.role is not Role.WARMUP]
     faults = [fault for fault in mine if fault is not None]
     if len(faults) <= MAX_LOST_SHARE * len(mine):
         return None

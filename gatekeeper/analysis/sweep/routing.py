@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gatekeeper.analysis.plan.settings import chosen_of, speculates
-from gatekeeper.analysis.plan.sweep_plan import NULL, SweepPlan, Trial, concurrency_of
+from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
+from gatekeeper.analysis.plan.sweep_plan import NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.core.slo import CONDITIONS, Slo
-from gatekeeper.core.verdict import rounded
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, figures, rounded
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer leave nothing to resample."""
@@ -33,7 +33,6 @@ def routing(
     records: Mapping[str, Sequence[Generation]],
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
-    seed: int,
 ) -> dict[str, Any]:
     """Return the policy's blended speed beside the best static setting's and plain decoding's, from the sweep alone.
 
@@ -58,20 +57,13 @@ def routing(
     if few < LEAST:
         return {"because": f"{few} canaries were answered by every setting, {LEAST} are needed"}
     columns = [trials.index(trial) for trial in picked]
-    return _document(slo, trials, plain, tables, columns, seed)
+    return _document(slo, trials, plain, tables, columns, plan.seed)
 
 
 def _usual(plan: SweepPlan) -> list[Trial]:
     """Return the trials under the default conditions: plain decoding, the candidates; the null arm is no setting."""
-    candidates = [trial for trial in plan.trials if trial.arm == "candidate"]
-    if not candidates:
-        return []
-    usual = _conditions(candidates[0])
-    return [trial for trial in plan.trials if _conditions(trial) == usual and trial.name != NULL]
-
-
-def _conditions(trial: Trial) -> Setting:
-    return tuple((knob, value) for knob, value in trial.setting if knob in CONDITIONS)
+    usual = conditions_of(plan.candidates[0].setting) if plan.candidates else None
+    return [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
 
 
 def _faulty(records: Mapping[str, Sequence[Generation]], trial: Trial) -> bool:
@@ -113,7 +105,7 @@ def _document(
     policies, statics = _blended(tables, columns, drawn)
     at, best = trials.index(plain), int(static.argmax())
     few = min(len(table.tokens) for table in tables)
-    streams = concurrency_of(slo, plain)
+    streams = concurrency_of(slo, plain.setting)
     gain = _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few)
     alone = best in columns and len(set(columns)) == 1
     return {
@@ -144,8 +136,7 @@ def _blended(
 
 def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dict[str, Any]:
     lo, hi = np.exp(intervals.bootstrap_bounds(np.log(draws), level, n))
-    middle = float(center)
-    return {"center": rounded(middle), "lo": rounded(float(lo)), "hi": rounded(float(hi)), "n": n}
+    return figures("center", Estimate(float(center), float(lo), float(hi), n))
 
 
 def _says(gain: Mapping[str, Any]) -> str:

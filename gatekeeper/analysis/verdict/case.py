@@ -1,72 +1,25 @@
-"""The case: everything a verdict rests on, soak by soak, and what each soak recorded of one workload."""
+"""The case: everything a verdict rests on, and what was recorded of one soak."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gatekeeper.analysis.metrics import exactness
-from gatekeeper.analysis.metrics.exactness import Divergence
+from gatekeeper.analysis.metrics.exactness import Divergence, divergences
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
+from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, HostSample, Role, Setting, Tie
+from gatekeeper.core.records import Answer, Generation, HostSample, Role, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Finding, Outcome, WorkloadVerdict
-
-CACHE_OFF_HINTS = {
-    "mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'
-}
-"""How a backend's prompt cache is switched off."""
-
-
-def all_partings(seen: Mapping[str, PairedAnswers]) -> dict[str, tuple[Divergence, ...]]:
-    """Return, by workload, where greedy answers part from plain decoding's."""
-    found = {
-        name: exactness.divergences(evidence.answers, evidence.plain)
-        for name, evidence in seen.items()
-        if evidence.greedy
-    }
-    return {name: where for name, where in found.items() if where}
-
-
-def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
-    """Return a finding for each workload whose answers a warm prompt cache changes, with the way out."""
-    return [
-        Finding(
-            "warm_cache_changes_answers",
-            f"{soak}, {name}",
-            f"with the prompt cache on, as deployed, greedy answers change: {one.because}",
-            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
-        )
-        for name, verdict in verdicts.items()
-        for one in verdict.checks
-        if one.metric == "warm_cache_agreement" and one.outcome is Outcome.FAIL
-    ]
-
+from gatekeeper.core.verdict import Finding
 
 SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
-"""Answers given while the soak's clock runs; blocks and the closing pass lie beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The content of a record file, and what is wrong with it, if anything."""
-
-    answers: tuple[Generation, ...] = ()
-    trouble: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The near-ties that were read after a soak, and what is wrong with their file, if anything."""
-
-    ties: tuple[Tie, ...] = ()
-    trouble: str | None = None
+"""Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +29,15 @@ class Case:
     slo: Slo
     canaries: Mapping[str, Sequence[Canary]]
     plan: SweepPlan
-    residence: Callable[[Setting], str]
-    shares_process: bool
     manifest_sha256: str
-    seed: int
-    sweep: Mapping[str, Recorded]
-    soaks: Mapping[str, Recorded]
-    ties: Mapping[str, Read] = field(default_factory=dict)
+    sweep: Mapping[str, StoredRecords[Generation]]
+    """By the name of the trial."""
+    soaks: Mapping[str, StoredRecords[Generation]]
     """By the name of the soak."""
-    warm: Mapping[str, Recorded] = field(default_factory=dict)
-    """By the name of the soak."""
-    draws: Mapping[str, Recorded] = field(default_factory=dict)
-    """By the name of the soak."""
+    ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
+    """By the name of the file."""
+    after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
+    """Answers from a warm prompt cache and sampled first tokens, by the name of the file."""
     host_samples: tuple[HostSample, ...] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -100,13 +50,30 @@ class Case:
     doubts: tuple[str, ...] = ()
     """Why nothing may be promoted whatever the records say: another host than the SLO's, a damaged record."""
 
+    @property
+    def sweep_records(self) -> dict[str, tuple[Generation, ...]]:
+        """Return the answers of the sweep by the name of the trial."""
+        return {name: recorded.records for name, recorded in self.sweep.items()}
 
-def evidence_of(case: Case, leg: SoakPlan, workload: str) -> PairedAnswers:
+    def sweep_answers(self, workload: str) -> SweepAnswers:
+        """Return what the sweep recorded of *workload*."""
+        return sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
+
+
+def soak_answers(case: Case, soak: SoakPlan, workload: str) -> PairedAnswers:
     """Gather what a soak recorded of *workload*, for its metrics."""
-    knobs = leg.settings[workload]
-    answers = [one for one in case.soaks[leg.name].answers if one.workload == workload]
+    knobs = soak.settings[workload]
+    answers = [one for one in case.soaks[soak.name].records if one.workload == workload]
     plain = tuple(one for one in answers if one.arm == "plain")
     candidate = tuple(one for one in answers if one.arm == "candidate")
+    ties = case.ties[soak.ties_file].records if soak.ties_file in case.ties else ()
+
+    def recorded_after(file: str) -> tuple[Generation, ...] | str:
+        found = case.after_soak.get(file, StoredRecords((), "missing"))
+        if found.trouble is not None:
+            return f"{file}: {found.trouble}"
+        return tuple(one for one in found.records if one.workload == workload)
+
     return pair_answers(
         PairedAnswers(
             workload,
@@ -114,52 +81,50 @@ def evidence_of(case: Case, leg: SoakPlan, workload: str) -> PairedAnswers:
             candidate if speculates(knobs) else plain,
             plain if speculates(knobs) else (),
             bound_level(case.slo),
-            case.seed,
+            case.plan.seed,
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
-            ties=tuple(tie for tie in case.ties.get(leg.name, Read()).ties if tie.workload == workload),
-            warm_cache=_after(case.warm.get(leg.name), leg.warm, workload),
-            first_tokens=_after(case.draws.get(leg.name), leg.draws, workload),
+            ties=tuple(tie for tie in ties if tie.workload == workload),
+            warm_cache=recorded_after(soak.warm_file),
+            first_tokens=recorded_after(soak.draws_file),
         )
     )
 
 
-def _after(recorded: Recorded | None, file: str, workload: str) -> tuple[Generation, ...] | str:
-    if recorded is None or recorded.trouble is not None:
-        return f"{file}: {'missing' if recorded is None else recorded.trouble}"
-    return tuple(one for one in recorded.answers if one.workload == workload)
+def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
+    """Return, by workload, where greedy answers of a soak diverge from plain decoding's although an objective forbids.
 
-
-def partings_of(case: Case, leg: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
-    """Return, by workload, where greedy answers of a soak parted from plain decoding's although they may not."""
-    if leg.name not in case.soaks:
-        return {}
-    names = workloads_with(case.slo, leg.settings, "token_agreement")
-    return all_partings({name: evidence_of(case, leg, name) for name in names})
-
-
-def is_due(case: Case, leg: SoakPlan) -> bool:
-    """Tell whether a soak, or what is recorded after it, is still to run."""
-    after = ((case.warm, warm_cache_workloads), (case.draws, first_token_workloads))
-    if leg.name not in case.soaks or any(
-        leg.name not in seen and wanted(case.slo, leg.settings) for seen, wanted in after
-    ):
-        return True
-    return leg.name not in case.ties and bool(partings_of(case, leg))
-
-
-def damage_after_soak(case: Case, leg: SoakPlan) -> list[str]:
-    """Say what is wrong with the files recorded after a soak that the verdict rests on."""
-    read = case.ties.get(leg.name, Read())
-    found = [f"{leg.ties}: {read.trouble}"] if read.trouble is not None and partings_of(case, leg) else []
-    for file, seen, wanted in (
-        (leg.warm, case.warm, warm_cache_workloads),
-        (leg.draws, case.draws, first_token_workloads),
-    ):
-        trouble = seen.get(leg.name, Recorded()).trouble
-        found += [f"{file}: {trouble}"] if trouble is not None and wanted(case.slo, leg.settings) else []
+    The target's logits there tell a near-tie from another answer.
+    """
+    found = {}
+    if soak.name in case.soaks:
+        for name in workloads_with(case.slo, soak.settings, "token_agreement"):
+            seen = soak_answers(case, soak, name)
+            if seen.greedy and (where := divergences(seen.answers, seen.plain)):
+                found[name] = where
     return found
+
+
+def _files_after(case: Case, soak: SoakPlan) -> list[str]:
+    """Name the answer files that objectives want recorded after a soak."""
+    warm = [soak.warm_file] if warm_cache_workloads(case.slo, soak.settings) else []
+    return warm + ([soak.draws_file] if first_token_workloads(case.slo, soak.settings) else [])
+
+
+def is_due(case: Case, soak: SoakPlan) -> bool:
+    """Tell whether a soak, or what is recorded after it, is still to run."""
+    if soak.name not in case.soaks or any(file not in case.after_soak for file in _files_after(case, soak)):
+        return True
+    return soak.ties_file not in case.ties and bool(forbidden_divergences(case, soak))
+
+
+def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
+    """Say what is wrong with the files recorded after a soak that the verdict rests on."""
+    files = [(file, case.after_soak[file].trouble) for file in _files_after(case, soak) if file in case.after_soak]
+    if soak.ties_file in case.ties and forbidden_divergences(case, soak):
+        files.insert(0, (soak.ties_file, case.ties[soak.ties_file].trouble))
+    return [f"{file}: {trouble}" for file, trouble in files if trouble is not None]
 
 
 def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:

@@ -1,37 +1,27 @@
 """From all records of a run to its verdict, or to the soaks it still needs. One function drives the run and judges it.
 
-`certify` calls it, runs the soaks it asks for, and calls it again; `judge` calls it once on what is stored. So the
-ladder that was climbed down while measuring is climbed down again, alike, when a stored run is judged.
+`certify` calls it, runs the soaks that are due, and calls it again; `judge` calls it once on what is stored. So the
+steps down the fallback ladder that were taken while measuring are taken again, alike, when a stored run is judged.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
-from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
-from gatekeeper.analysis.verdict.case import (
-    Case,
-    Recorded,
-    cache_findings,
-    clock_ran_backwards,
-    damage_after_soak,
-    evidence_of,
-    is_due,
-    too_short,
-)
-from gatekeeper.analysis.verdict.findings import examine
-from gatekeeper.analysis.verdict.host_checks import host_checks as witnessed
+from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards, damage_after_soak, is_due, too_short
+from gatekeeper.analysis.verdict.findings import cache_findings
+from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices
 from gatekeeper.analysis.verdict.workload import judge_workload
 from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import CERTIFICATION_S, Slo
-from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict, worst
+from gatekeeper.core.slo import CERTIFICATION_S, Workload
+from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,182 +33,150 @@ class Conclusion:
 
 
 @dataclass(slots=True)
-class _Walk:
-    """Where each workload stands on its ladder."""
+class _State:
+    """Where each workload is on its fallback ladder, and what was noted on the way."""
 
-    at: dict[str, Setting]
-    rungs: dict[str, tuple[str, ...]]
+    case: Case
+    choices: Mapping[str, Choice]
+    settings: dict[str, Setting]
+    controls: tuple[Finding, ...]
+    """Findings of the sweep about the system under test as a whole."""
+    doubts: list[str]
+    findings: list[Finding]
+    last_step: dict[str, str] = field(default_factory=dict)
     settled: dict[str, WorkloadVerdict] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
-    host_checks: dict[str, Check] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    controls: tuple[Finding, ...] = ()
-    """Findings of the sweep about the subject as a whole."""
-    doubts: list[str] = field(default_factory=list)
+    host_checks: dict[tuple[str, str], Check] = field(default_factory=dict)
 
 
 def conclude(case: Case) -> Conclusion:
     """Judge what is recorded; name the soaks that are missing."""
-    choices, doubts = sweep_choices(case)
-    walk = _Walk(
-        at={name: choice.setting for name, choice in choices.items()},
-        rungs=dict.fromkeys(choices, ()),
-        doubts=[*case.doubts, *doubts, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
-        findings=[finding for choice in choices.values() for finding in choice.findings],
-        controls=negative_controls(case),
+    choices, damage = sweep_choices(case)
+    controls = negative_controls(case)
+    state = _State(
+        case,
+        choices,
+        settings={name: choice.setting for name, choice in choices.items()},
+        controls=controls,
+        doubts=[*case.doubts, *damage, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
+        findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
     )
-    walk.findings += walk.controls
-    _first_transitions(case, choices, walk)
-    needs: tuple[SoakPlan, ...] = ()
+    _note_plain_choices(state)
+    due: tuple[SoakPlan, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
-        open_ones = [name for name in walk.at if name not in walk.settled]
-        if not open_ones:
+        unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
+        soaks = soak_plans(case.plan, unsettled, turn)
+        due = tuple(soak for soak in soaks if is_due(case, soak))
+        for soak in soaks:
+            if soak.name in case.soaks:
+                _judge_soak(state, soak)
+        if due:
             break
-        legs = legs_of(case, {name: walk.at[name] for name in open_ones}, turn)
-        needs = tuple(leg for leg in legs if is_due(case, leg))
-        for leg in legs:
-            _judge_leg(case, leg, choices, walk)
-        if needs:
-            break
-    return Conclusion(_verdict(case, choices, walk), needs)
+    return Conclusion(_verdict(state), due)
 
 
-def legs_of(case: Case, settings: Mapping[str, Setting], turn: int) -> tuple[SoakPlan, ...]:
-    """Group workloads by the process that serves them; plain ones join where one process serves both arms."""
-    groups: dict[str, dict[str, Setting]] = {}
-    for name, knobs in settings.items():
-        groups.setdefault(case.residence(knobs), {})[name] = knobs
-    plain = case.residence(PLAIN)
-    if case.shares_process and len(groups) > 1 and plain in groups:
-        joined = groups.pop(plain)
-        groups[next(iter(groups))].update(joined)
-    legs = []
-    for number, group in enumerate(groups.values(), start=1):
-        resident = max(group.values(), key=speculates)
-        name = f"soak-{turn}" if len(groups) == 1 else f"soak-{turn}-{number}"
-        legs.append(SoakPlan(name, {one: group[one] for one in settings if one in group}, resident))
-    return tuple(legs)
-
-
-def _first_transitions(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> None:
-    """Log what the sweep already sent to plain decoding."""
-    drafts = [trial for trial in case.plan.trials if trial.arm == "candidate"]
-    if not drafts:
+def _note_plain_choices(state: _State) -> None:
+    """Log the workloads that the sweep already sent to plain decoding."""
+    case = state.case
+    if not case.plan.candidates:
         return
-    for name, choice in choices.items():
+    last = max((one.at for recorded in case.sweep.values() for one in recorded.records), default="")
+    for name, choice in state.choices.items():
         if not speculates(choice.setting):
-            last = max((one.at for recorded in case.sweep.values() for one in recorded.answers), default="")
-            walk.transitions.append(
-                Transition(
-                    last, name, setting_document(drafts[0].setting), setting_document(PLAIN), f"sweep: {choice.because}"
-                )
-            )
+            _note_transition(state, last, name, case.plan.candidates[0].setting, PLAIN, f"sweep: {choice.because}")
 
 
-def _judge_leg(case: Case, leg: SoakPlan, choices: Mapping[str, Choice], walk: _Walk) -> None:
-    recorded = case.soaks.get(leg.name)
-    if recorded is None:
-        return
-    if recorded.trouble is not None:
-        walk.doubts.append(f"{leg.file}: {recorded.trouble}")
-    elif (why := clock_ran_backwards(recorded.answers) or too_short(case, recorded.answers)) is not None:
-        walk.doubts.append(f"{leg.file}: {why}")
-    walk.doubts += damage_after_soak(case, leg)
-    host_checks, findings = witnessed(case, leg, recorded)
-    host_outcome = worst(one.outcome for one in host_checks) if host_checks else Outcome.PASS
-    walk.findings += findings
-    walk.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in DISQUALIFYING]
-    verdicts = {name: _examined(case, leg, name, choices[name], walk) for name in leg.settings}
-    walk.findings += cache_findings(case.slo, leg.name, verdicts)
+def _note_transition(state: _State, at: str, name: str, before: Setting, after: Setting, because: str) -> None:
+    state.transitions.append(Transition(at, name, setting_document(before), setting_document(after), because))
+
+
+def _judge_soak(state: _State, soak: SoakPlan) -> None:
+    """Judge each workload of a soak: settle it, or take it one step down its ladder."""
+    case, recorded = state.case, state.case.soaks[soak.name]
+    trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
+    state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
+    state.doubts += damage_after_soak(case, soak)
+    checks, findings = host_checks(case, soak)
+    state.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in DISQUALIFYING]
+    state.findings += findings
+    verdicts = {}
+    for name in soak.settings:
+        verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], state.controls)
+        state.findings += wrong
+    state.findings += cache_findings(case.slo, soak.name, verdicts)
+    host_failed = any(one.outcome is Outcome.FAIL for one in checks)
     lower = {
-        name: next_step(case.slo, walk.at[name], walk.rungs[name])
+        name: next_step(case.slo, state.settings[name], state.last_step.get(name))
         for name, verdict in verdicts.items()
-        if case.plan.fixed is None and (verdict.outcome == "failed" or host_outcome is Outcome.FAIL)
+        if case.plan.fixed is None and (verdict.outcome == "failed" or host_failed)
     }
     # A host that failed beside speculation is judged again without it; so are the plain workloads soaked with it.
-    again = host_outcome is Outcome.FAIL and any(lower.values())
+    again = host_failed and any(lower.values())
+    ended = max((one.at for one in recorded.records), default="")
     for name, verdict in verdicts.items():
         if (down := lower.get(name)) is not None:
-            broken = [one for one in (*verdict.checks, *host_checks) if one.outcome is Outcome.FAIL]
-            _step_down(walk, name, down, broken, _ended(recorded), case.slo)
-        elif not (again and not speculates(walk.at[name]) and verdict.outcome != "failed"):
-            walk.settled[name] = verdict
-    if not again:
-        for one in host_checks:
-            before = walk.host_checks.get(f"{one.metric} {one.bound}")
-            if before is None or one.outcome > before.outcome:
-                walk.host_checks[f"{one.metric} {one.bound}"] = one
+            _step_down(state, name, down, [*verdict.checks, *checks], ended)
+        elif not (again and not speculates(state.settings[name]) and verdict.outcome != "failed"):
+            state.settled[name] = verdict
+    for one in checks if not again else ():
+        key = one.metric, one.bound
+        if key not in state.host_checks or one.outcome > state.host_checks[key].outcome:
+            state.host_checks[key] = one
 
 
-def _examined(case: Case, leg: SoakPlan, name: str, choice: Choice, walk: _Walk) -> WorkloadVerdict:
-    """Note what a workload's records give away, then judge it without what can not be trusted."""
-    evidence, knobs = evidence_of(case, leg, name), leg.settings[name]
-    findings = examine(evidence, knobs, f"{name}, {leg.name}") if speculates(knobs) else ()
-    walk.findings += findings
-    return judge_workload(case, name, knobs, evidence, choice, voided_metrics((*walk.controls, *findings)))
+def _step_down(state: _State, name: str, down: tuple[str, Setting], checks: Sequence[Check], at: str) -> None:
+    step, knobs = down
+    failed = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
+    _note_transition(state, at, name, state.settings[name], knobs, f"{step}: {failed}")
+    state.settings[name], state.last_step[name] = knobs, step
 
 
-def _ended(recorded: Recorded) -> str:
-    return max((one.at for one in recorded.answers), default="")
-
-
-def _step_down(walk: _Walk, name: str, down: tuple[str, Setting], broken: Sequence[Check], at: str, slo: Slo) -> None:
-    rung, knobs = down
-    because = f"{rung}: " + "; ".join(f"{one.metric}: {one.because}" for one in broken)
-    walk.transitions.append(Transition(at, name, setting_document(walk.at[name]), setting_document(knobs), because))
-    walk.rungs[name] = (*walk.rungs[name], *_passed(slo, rung))
-    walk.at[name] = knobs
-
-
-def _passed(slo: Slo, rung: str) -> tuple[str, ...]:
-    """Return the rungs that are used up once *rung* is taken: itself and those above it."""
-    ladder: tuple[str, ...] = slo.fallback.ladder
-    return ladder[: ladder.index(rung) + 1]
-
-
-def _last_step(walk: _Walk, name: str) -> str | None:
-    """Return why a workload stepped down last; what the sweep liked about it does not say why it decodes plainly."""
-    return next((one.because for one in reversed(walk.transitions) if one.workload == name), None)
-
-
-def _verdict(case: Case, choices: Mapping[str, Choice], walk: _Walk) -> Verdict:
-    doubt = "; ".join(dict.fromkeys(walk.doubts)) or None
-    workloads = []
-    for workload in case.slo.workload:
-        settled = walk.settled.get(workload.name)
-        if settled is None:
-            settled = WorkloadVerdict(
-                workload.name,
-                "unproven",
-                setting_document(walk.at[workload.name]),
-                (),
-                workload.speculation == "required",
-                f"its soak at this setting has not been run; sweep: {choices[workload.name].because}",
-                choice=choices[workload.name].document(),
-            )
-            doubt = doubt or "the run is not finished"
-        elif walk.doubts and settled.outcome in {"promoted", "graded_back"}:
-            settled = replace(settled, outcome="unproven", because=f"{doubt}; otherwise {settled.because}")
-        elif settled.outcome == "graded_back" and (down := _last_step(walk, workload.name)) is not None:
-            settled = replace(settled, because=down)
-        workloads.append(settled)
+def _verdict(state: _State) -> Verdict:
+    case, slo = state.case, state.case.slo
+    workloads = tuple(_workload_verdict(state, workload) for workload in slo.workload)
+    unfinished = None if len(state.settled) == len(workloads) else "the run is not finished"
     return Verdict(
-        slo=case.slo.name,
-        grade="certification" if case.slo.soak.duration >= CERTIFICATION_S else "demo",
+        slo=slo.name,
+        grade="certification" if slo.soak.duration >= CERTIFICATION_S else "demo",
         manifest_sha256=case.manifest_sha256,
-        workloads=tuple(workloads),
-        host_checks=tuple(walk.host_checks.values()),
-        findings=(*case.findings, *walk.findings),
-        transitions=tuple(walk.transitions),
-        incomplete=doubt,
-        routing=_routing(case, workloads, walk),
+        workloads=workloads,
+        host_checks=tuple(state.host_checks.values()),
+        findings=(*case.findings, *state.findings),
+        transitions=tuple(state.transitions),
+        incomplete=_doubts(state) or unfinished,
+        routing=_routing(state, workloads),
     )
 
 
-def _routing(case: Case, workloads: Sequence[WorkloadVerdict], walk: _Walk) -> dict[str, Any]:
+def _doubts(state: _State) -> str | None:
+    return "; ".join(dict.fromkeys(state.doubts)) or None
+
+
+def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
+    """Return the verdict of a workload after all soaks, which doubts and steps down the ladder may change."""
+    name = workload.name
+    choice, settled = state.choices[name], state.settled.get(name)
+    if settled is None:
+        return WorkloadVerdict(
+            name,
+            "unproven",
+            setting_document(state.settings[name]),
+            (),
+            workload.speculation == "required",
+            f"its soak at this setting has not been run; sweep: {choice.because}",
+            choice=choice.document(),
+        )
+    if state.doubts and settled.outcome in {"promoted", "graded_back"}:
+        return replace(settled, outcome="unproven", because=f"{_doubts(state)}; otherwise {settled.because}")
+    # What the sweep liked about a setting does not say why the workload decodes plainly now.
+    steps = [one.because for one in state.transitions if one.workload == name]
+    return replace(settled, because=steps[-1]) if settled.outcome == "graded_back" and steps else settled
+
+
+def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
     """Say what the routes win, once there are any; a workload that is not promoted is routed to plain decoding."""
+    case = state.case
     if case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
         return {}
-    routes = {one.name: walk.at[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
-    records = {name: recorded.answers for name, recorded in case.sweep.items()}
-    return routing(case.slo, case.plan, records, case.weights, routes, case.seed)
+    routes = {one.name: state.settings[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
+    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes)

@@ -10,8 +10,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
-from gatekeeper.core.slo import DRAFT_LENGTHS
-from gatekeeper.core.verdict import Estimate, Finding, Missing
+from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
+from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict
 
 SAME_COUNT = 0.10
 """What a server claims of its rounds may differ this much from what we counted: its last round ends elsewhere."""
@@ -23,6 +23,10 @@ PREFILLED = frozenset(metric.name for metric in ALL if Sight.COLD in metric.need
 """Metrics that rest on a prompt being read anew."""
 COUNTED = frozenset(metric.name for metric in ALL if metric.from_rounds)
 """Metrics that rest on the counters of rounds."""
+CACHE_OFF_HINTS = {
+    "mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'
+}
+"""How a backend's prompt cache is switched off."""
 
 
 def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
@@ -63,12 +67,6 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ..
         f"{one.answer.prompt_tokens} tokens ({one.canary})"
     )
     return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
-
-
-# An arm
-
-
-# Counters
 
 
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
@@ -197,3 +195,18 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     detail = f"{lowest:.0%} of what no draft can foresee is accepted, and {rates[name]:.0%} of '{name}'"
     advice = "acceptance that does not depend on the text is not acceptance: look at what is counted"
     return Finding("counter_lie", "negative control", detail, advice, COUNTED)
+
+
+def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
+    """Return a finding for each workload whose answers a warm prompt cache changes, with the way out."""
+    return [
+        Finding(
+            "warm_cache_changes_answers",
+            f"{soak}, {name}",
+            f"with the prompt cache on, as deployed, greedy answers change: {one.because}",
+            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
+        )
+        for name, verdict in verdicts.items()
+        for one in verdict.checks
+        if one.metric == "warm_cache_agreement" and one.outcome is Outcome.FAIL
+    ]

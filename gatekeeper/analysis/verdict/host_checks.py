@@ -1,4 +1,4 @@
-"""The witness: what the host's samples say of one soak, judged for the run as a whole."""
+"""Host checks: the objectives on the host, judged by its samples during one soak."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,42 +10,42 @@ from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, Recorded, evidence_of
+from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
 
-def host_checks(case: Case, leg: SoakPlan, recorded: Recorded) -> tuple[list[Check], list[Finding]]:
-    """Check what is promised of the host while *leg* was soaked, and return what its samples give away."""
-    samples = tuple(one for one in case.host_samples if one.phase == leg.name)
-    spans = _spans(recorded.answers)
-    earlier = tuple(one for one in case.host_samples if one.phase != leg.name and one.segment in spans)
-    host = HostSamples(samples, case.interval, spans, earlier, _baseline_held(case, leg))
-    level, conditions = bound_level(case.slo), case.conditions.get(leg.name, ())
+def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:
+    """Judge the objectives on the host during a soak, and return the findings of its samples."""
+    samples = tuple(one for one in case.host_samples if one.phase == soak.name)
+    answers = [one for one in case.soaks[soak.name].records if one.role in SOAK_ROLES]
+    spans = _spans(answers)
+    earlier = tuple(one for one in case.host_samples if one.phase != soak.name and one.segment in spans)
+    host = HostSamples(samples, case.interval, spans, earlier, _baseline_held(case, soak))
+    level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     findings = host_findings(
-        host, level=level, seed=case.seed, conditions=conditions, horizon=case.slo.promote.valid_for
+        host, level=level, seed=case.plan.seed, conditions=conditions, horizon=case.slo.promote.valid_for
     )
-    findings = [replace(one, about=f"{leg.name}, {one.about}") for one in findings]
-    promised = case.slo.host_objectives
-    if not promised:
+    findings = [replace(one, about=f"{soak.name}, {one.about}") for one in findings]
+    objectives = case.slo.host_objectives
+    if not objectives:
         return [], findings
     if case.host_trouble is not None:
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
-        return [check(objective, missing) for objective in promised], findings
-    tokens = sum(one.answer.output_tokens or 0 for one in recorded.answers if one.role in SOAK_ROLES)
-    seen = estimates(host, tokens=tokens, level=level, seed=case.seed)
-    return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in promised], findings
+        return [check(objective, missing) for objective in objectives], findings
+    tokens = sum(one.answer.output_tokens or 0 for one in answers)
+    seen = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
+    return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in objectives], findings
 
 
 def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
     """Return when each unbroken stretch of the soak began and ended; host samples number them alike."""
     spans: dict[int, tuple[int, int]] = {}
     for one in answers:
-        if one.role in SOAK_ROLES:
-            number = host_segment(one.segment, one.repeat)
-            begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
-            spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+        number = host_segment(one.segment, one.repeat)
+        begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
+        spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
     return spans
 
 
@@ -54,9 +54,9 @@ def host_segment(segment: int, stretch: int) -> int:
     return 2 * segment + stretch
 
 
-def _baseline_held(case: Case, leg: SoakPlan) -> bool | None:
+def _baseline_held(case: Case, soak: SoakPlan) -> bool | None:
     """Tell whether plain decoding's own speed held; None where that is not known."""
-    seen = [plain_drift(evidence_of(case, leg, name)) for name, knobs in leg.settings.items() if speculates(knobs)]
+    seen = [plain_drift(soak_answers(case, soak, name)) for name, knobs in soak.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]
     if not known:
         return None

@@ -69,7 +69,7 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
 
 def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
     """Return the one rung that is tried before plain decoding: the next that the run itself would have soaked."""
-    down = next_step(slo, knobs, ())
+    down = next_step(slo, knobs)
     return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
 
 

@@ -19,13 +19,10 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     broken = [
         f"{trial.file}: {trouble}" for trial in case.plan.trials if (trouble := _trouble(case, trial.name)) is not None
     ]
-    records = {name: recorded.answers for name, recorded in case.sweep.items()}
     choices = {}
     for workload in case.slo.workload:
-        by_id = {canary.id: canary for canary in case.canaries[workload.name]}
-        seen = setting_results(case.slo, case.plan, records, workload.name, by_id)
-        choice = choose(case.slo, case.plan, seen)
-        choice = with_explanations(case.slo, case.plan, records, workload.name, by_id, choice)
+        sweep = case.sweep_answers(workload.name)
+        choice = with_explanations(sweep, choose(case.slo, case.plan, setting_results(sweep)))
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
         # The sweep can no longer say what it chose; what was soaked says it.
@@ -37,25 +34,25 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
 
 def negative_controls(case: Case) -> tuple[Finding, ...]:
     """Return what the default setting of the sweep gives away across workloads."""
-    default = next((trial.name for trial in case.plan.trials if trial.arm == "candidate"), None)
+    default = next((trial.name for trial in case.plan.candidates), None)
     if default is None or default not in case.sweep:
         return ()
     canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
-    finding = negative_control(case.sweep[default].answers, canaries)
+    finding = negative_control(case.sweep[default].records, canaries)
     return (finding,) if finding is not None else ()
 
 
 def _trouble(case: Case, trial: str) -> str | None:
     if trial not in case.sweep:
         return "missing"
-    return case.sweep[trial].trouble or clock_ran_backwards(case.sweep[trial].answers)
+    return case.sweep[trial].trouble or clock_ran_backwards(case.sweep[trial].records)
 
 
 def _soaked_first(case: Case) -> dict[str, Setting]:
     first: dict[str, Setting] = {}
     for name in sorted(case.soaks):
         if name.startswith("soak-1"):
-            for one in case.soaks[name].answers:
+            for one in case.soaks[name].records:
                 if one.role is Role.MEASURED or one.arm == "candidate":
                     first.setdefault(one.workload, one.setting)
     return first

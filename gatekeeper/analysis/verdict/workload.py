@@ -1,45 +1,52 @@
-"""One workload of a soak: its records examined, its promises checked, its outcome named."""
+"""The verdict on one workload of a soak: its records examined, its objectives checked, its outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import setting_document, speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
-from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Missing, Outcome, WorkloadVerdict, rounded, worst
+from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict, figures, rounded, worst
 
 
 def judge_workload(
-    case: Case, name: str, knobs: Setting, evidence: PairedAnswers, choice: Choice, lost: Mapping[str, str]
-) -> WorkloadVerdict:
-    """Judge one workload; metrics that are *lost* to a finding are unproven, and the finding says why."""
-    spoken = speculates(knobs)
+    case: Case, soak: SoakPlan, name: str, choice: Choice, controls: Sequence[Finding]
+) -> tuple[WorkloadVerdict, tuple[Finding, ...]]:
+    """Judge one workload of a soak, and return what is wrong with its records; metrics that this voids are unproven."""
+    evidence, knobs = soak_answers(case, soak, name), soak.settings[name]
+    speculating = speculates(knobs)
+    findings = examine(evidence, knobs, f"{name}, {soak.name}") if speculating else ()
+    lost = voided_metrics((*controls, *findings))
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
     checks = tuple(
         check(objective, _estimate(objective, evidence, lost))
-        for objective in all_objectives(case.slo, name, speculating=spoken)
+        for objective in all_objectives(case.slo, name, speculating=speculating)
     )
     outcome = worst(one.outcome for one in checks)
-    if not checks and not spoken and evidence.answers:
+    if not checks and not speculating and evidence.answers:
         outcome = Outcome.PASS  # nothing is promised of plain decoding, and it answered
-    word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(outcome, "promoted" if spoken else "graded_back")
+    word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(
+        outcome, "promoted" if speculating else "graded_back"
+    )
     broken = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
     because = "; ".join(f"{one.metric}: {one.because}" for one in broken) or choice.because
     if word == "graded_back" and choice.doubt is not None:
         word = "unproven"
         because = f"plain decoding keeps its promises, but whether a draft would help is unproven: {choice.doubt}"
-    measured = _measured(evidence, lost)
-    return WorkloadVerdict(name, word, setting_document(knobs), checks, required, because, measured, choice.document())
+    shown, measured = setting_document(knobs), _measured(evidence, lost)
+    return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 
 
 def _estimate(objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str]) -> Estimate | Missing:
@@ -61,14 +68,12 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any
             continue
         seen = estimate(metric, evidence)
         if isinstance(seen, Estimate):
-            near = seen.rounded()
-            out[metric] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+            out[metric] = figures("center", seen)
             if claimed and BY_NAME[metric].from_rounds:
                 out[metric]["from"] = "claims"
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
-            near = share.rounded()
-            out[rate.figure] = {"center": near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
+            out[rate.figure] = figures("center", share)
     if chances := cost_model.positions(evidence.answers):
         out["acceptance_by_position"] = [rounded(chance) for chance in chances]
     return out

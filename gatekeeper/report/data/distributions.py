@@ -10,8 +10,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.sweep.choice import sweep_evidence
-from gatekeeper.analysis.verdict.case import Case, evidence_of
+from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.core.verdict import WorkloadVerdict, rounded
 from gatekeeper.report.data.sweep import estimate_of
 
@@ -67,9 +66,9 @@ def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Dis
 def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
     found: tuple[str, Mapping[str, object], PairedAnswers] | None = None
     for name, recorded in sorted(case.soaks.items()):
-        settings = {one.setting for one in recorded.answers if one.workload == workload.name and one.arm == "candidate"}
+        settings = {one.setting for one in recorded.records if one.workload == workload.name and one.arm == "candidate"}
         for knobs in sorted(settings, key=repr)[:1]:
-            found = name, dict(knobs), evidence_of(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name)
+            found = name, dict(knobs), soak_answers(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name)
     found = found or _of_the_sweep(case, workload)
     if found is None:
         return Distributions(workload.name, "", {})
@@ -92,10 +91,9 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:
     ratios = {one["trial"]: one["ratio"] or 0.0 for one in workload.choice.get("settings", ())}
     trials = sorted(case.plan.trials, key=lambda one: (one.arm == "candidate", ratios.get(one.name, -1.0)))
-    records = {name: recorded.answers for name, recorded in case.sweep.items()}
-    canaries = {one.id: one for one in case.canaries[workload.name]}
+    sweep = case.sweep_answers(workload.name)
     for trial in reversed(trials):
-        evidence = sweep_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
+        evidence = sweep.paired(trial)
         if evidence.answers:
             return f"sweep, {trial.name}", dict(trial.setting), evidence
     return None

@@ -10,7 +10,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_rat
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, bursts, decode_rate, ttft
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
-from gatekeeper.analysis.sweep.choice import sweep_evidence
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation
@@ -72,13 +71,12 @@ class SweepData:
 
 def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
     """Take the sweep's records apart; the ratios' intervals are those the choice was made by."""
-    records = {name: recorded.answers for name, recorded in case.sweep.items()}
     rows: list[SweepAnswer] = []
     estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
     for workload in workloads:
-        canaries = {one.id: one for one in case.canaries[workload.name]}
+        sweep = case.sweep_answers(workload.name)
         for trial in case.plan.trials:
-            evidence = sweep_evidence(case.slo, case.plan, records, workload.name, canaries, trial)
+            evidence = sweep.paired(trial)
             rows += _answers(trial, evidence)
             for metric in METRICS:
                 if (seen := estimate_of(metric, evidence)) is not None:

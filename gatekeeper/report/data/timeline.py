@@ -13,7 +13,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, evidence_of
+from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, HostSample, Role
 from gatekeeper.core.verdict import Transition, rounded
@@ -141,7 +141,7 @@ class _Axis:
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
     """Return every soak that has answers, in the order they were run."""
     found = [
-        _timeline(case, name, _known(case, recorded.answers), transitions, happened)
+        _timeline(case, name, _known(case, recorded.records), transitions, happened)
         for name, recorded in sorted(case.soaks.items())
     ]
     return tuple(one for one in found if one is not None)
@@ -169,7 +169,7 @@ def _timeline(
     samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall_seconds(one.at)) is not None]
     settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
     gathered = {
-        workload: evidence_of(case, SoakPlan(name, {workload: knobs}, knobs), workload)
+        workload: soak_answers(case, SoakPlan(name, {workload: knobs}, knobs), workload)
         for workload, knobs in settings.items()
     }
     return Timeline(

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
-    PLAIN_BLOCKS,
     WARMUPS,
     SoakRequest,
     canaries_needed,
@@ -95,7 +94,7 @@ class _Soak:
                 yield self.request(SoakRequest(name, canary, arm, Role.WARMUP, ""), f"warmup-{self.task.segment}-{at}")
 
     def plain_block(self, number: int, plain_client: Callable[[], Client], phase: Phase) -> None:
-        steps = plain_block(self.task.settings, self.task.canaries, number, PLAIN_BLOCKS)
+        steps = plain_block(self.task.settings, self.task.canaries, number)
         if self.woven or not steps:
             return
         phase("")

@@ -5,6 +5,7 @@ from itertools import groupby
 
 from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, SweepRequest, Trial
 from gatekeeper.analysis.sweep.early_stop import EarlyStops, early_stops
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Observe, Request, build_request
@@ -28,7 +29,7 @@ def sweep(
     seen = {trial.name: list(before.get(trial.name, ())) for trial in plan.trials}
     done = {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in seen.items()}
     answered, warm = sum(len(keys) for keys in done.values()), set[str]()
-    progress = {"answered": answered, "of": sum(len(block.steps) for block in plan.blocks)}
+    progress = {"answered": answered, "of": len(plan.requests)}
 
     def note(made: Generation) -> None:
         progress["answered"] += made.role is not Role.WARMUP
@@ -37,7 +38,7 @@ def sweep(
         observe("answer", {"generation": made, **progress})
 
     for block, wanted in _wanted(slo, plan, seen, observe):
-        progress["of"] -= len(block.steps) - len(wanted)
+        progress["of"] -= len(block.requests) - len(wanted)
         missing = [step for step in wanted if step.key not in done[step.trial.name]]
         if not missing:
             continue
@@ -58,10 +59,10 @@ def _wanted(
     """Yield each block with what is still wanted of it; the records are looked at between two stretches."""
     known = dict[str, EarlyStops]()
     for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
-        found = {one.name: early_stops(slo, plan, seen, one.name, stretch) for one in slo.workload}
+        found = {one.name: early_stops(sweep_answers(slo, plan, seen, one.name), stretch) for one in slo.workload}
         _report_stops(known, found, observe)
         for block in blocks:
-            yield block, [step for step in block.steps if found[step.workload].wants(block, step.trial)]
+            yield block, [step for step in block.requests if found[step.workload].wants(block, step.trial)]
 
 
 def _report_stops(known: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from gatekeeper.analysis.plan.duration import PREFILL, Assumptions, StageForecast, forecast_stages
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
-from gatekeeper.analysis.plan.settings import residence_by
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.core.slo import Slo
 from tests.builders.slo import canaries, objective, slo
@@ -21,7 +20,7 @@ def forecast(written: Slo, *, expect: bool = False, **assumed: Any) -> dict[str,
     """Return the stages of *written* on ten canaries whose answers are 100 tokens long at most."""
     marked: dict[str, Any] = {"expect": {"equals": "x"}} if expect else {}
     mine = {"easy": canaries(10, max_tokens=100, **marked)}
-    plan = sweep_plan(written, mine, shares_process=True, residence=residence_by(("draft",)), seed=1)
+    plan = sweep_plan(written, mine, shares_process=True, restart_knobs=("draft",), seed=1)
     given = {"vocabulary": None, "shares_process": True, "logits": True, **assumed}
     return {one.name: one for one in forecast_stages(written, plan, mine, Assumptions(SPEED, **given))}
 

@@ -1,4 +1,4 @@
-"""The graded fallback, rung by rung."""
+"""The fallback ladder, step by step."""
 
 import pytest
 from hypothesis import given
@@ -17,19 +17,16 @@ def heavy(length: int) -> Setting:
 
 
 def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
-    """Fail on every rung, and return the way down."""
+    """Fail at every setting, and return the steps taken."""
     taken: list[tuple[str, Setting]] = []
-    used: tuple[str, ...] = ()
-    at = start
-    while (down := ladder.next_step(written, at, used)) is not None:
-        rung, at = down
-        rungs: tuple[str, ...] = written.fallback.ladder
-        used = (*used, *rungs[: rungs.index(rung) + 1])
+    step, at = None, start
+    while (down := ladder.next_step(written, at, step)) is not None:
+        step, at = down
         taken.append(down)
     return taken
 
 
-def test_each_rung_once_in_order() -> None:
+def test_each_step_once_in_order() -> None:
     """
     From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then nothing.
     """
@@ -42,19 +39,19 @@ def test_each_rung_once_in_order() -> None:
     ] == found
 
 
-def test_a_rung_that_leads_nowhere_is_passed_over() -> None:
+def test_a_step_that_leads_nowhere_is_passed_over() -> None:
     """
     The shortest length cannot shrink, and the last draft has no lighter one.
     """
     written = slo(sweep=LENGTHS)
 
-    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.next_step(written, heavy(2), ())
+    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.next_step(written, heavy(2))
     last = setting(draft="light", num_draft_tokens=2)
-    assert ("autoregressive", settings.PLAIN) == ladder.next_step(written, last, ())
+    assert ("autoregressive", settings.PLAIN) == ladder.next_step(written, last)
 
 
 @pytest.mark.parametrize(
-    ("rungs", "names"),
+    ("steps", "names"),
     [
         (["autoregressive"], ["autoregressive"]),
         (["lighter-draft", "autoregressive"], ["lighter-draft", "autoregressive"]),
@@ -62,22 +59,22 @@ def test_a_rung_that_leads_nowhere_is_passed_over() -> None:
         ([], []),
     ],
 )
-def test_the_slo_decides_the_ladder(rungs: list[str], names: list[str]) -> None:
+def test_the_slo_decides_the_ladder(steps: list[str], names: list[str]) -> None:
     """
-    Only the rungs the SLO names are taken, in its order; without `autoregressive` the way ends while speculating.
+    Only the steps the SLO names are taken, in its order; without `autoregressive` the way ends while speculating.
     """
-    assert names == [rung for rung, _ in path(slo(sweep=LENGTHS, fallback={"ladder": rungs}), heavy(4))]
+    assert names == [step for step, _ in path(slo(sweep=LENGTHS, fallback={"ladder": steps}), heavy(4))]
 
 
 def test_plain_decoding_is_the_foot() -> None:
     """
     Below plain decoding there is nothing.
     """
-    assert ladder.next_step(slo(), settings.PLAIN, ()) is None
+    assert ladder.next_step(slo(), settings.PLAIN) is None
 
 
 @pytest.mark.parametrize(
-    ("sweep", "drafts", "rungs", "count"),
+    ("sweep", "drafts", "steps", "count"),
     [
         (LENGTHS, ["heavy", "light"], None, 3),
         (LENGTHS, ["heavy"], None, 2),
@@ -86,14 +83,14 @@ def test_plain_decoding_is_the_foot() -> None:
         (LENGTHS, ["heavy", "light"], ["autoregressive"], 1),
     ],
 )
-def test_the_error_is_split_over_the_speculating_rungs(
-    sweep: dict[str, object], drafts: list[str], rungs: list[str] | None, count: int
+def test_the_error_is_split_over_the_speculating_settings(
+    sweep: dict[str, object], drafts: list[str], steps: list[str] | None, count: int
 ) -> None:
     """
     A run that may soak three speculating settings tests each at a third of the allowed error.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
-    more = {} if rungs is None else {"fallback": {"ladder": rungs}}
+    more = {} if steps is None else {"fallback": {"ladder": steps}}
     written = slo(subject=subject, sweep=sweep, **more)
 
     assert count == ladder.soaked_settings(written)
@@ -110,7 +107,7 @@ def test_no_run_soaks_more_settings_than_the_error_is_split_over(
     lengths: list[int], order: list[str], keep: int, data: st.DataObject
 ) -> None:
     """
-    However the SLO orders the rungs, and wherever the descent starts, the levels cover every speculating soak.
+    However the SLO orders the steps, and wherever the descent starts, the levels cover every speculating soak.
     """
     start = data.draw(st.sampled_from(lengths))
     written = slo(
@@ -121,13 +118,3 @@ def test_no_run_soaks_more_settings_than_the_error_is_split_over(
     speculating = [knobs for _, knobs in path(written, heavy(start)) if settings.speculates(knobs)]
 
     assert 1 + len(speculating) <= ladder.soaked_settings(written)
-
-
-def test_shown_leaves_out_conditions() -> None:
-    """
-    verdict.json writes the chosen knobs of a setting; a plain one is {"draft": null} alone.
-    """
-    assert {"draft": "heavy", "num_draft_tokens": 4} == settings.setting_document(
-        setting(draft="heavy", num_draft_tokens=4, temperature=0.7, window=None)
-    )
-    assert {"draft": None} == settings.setting_document(setting(draft=None, temperature=0.7))

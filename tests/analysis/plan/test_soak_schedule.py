@@ -168,8 +168,8 @@ def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     A small set is asked in every block, so that each canary is compared with itself; a large one is split over them.
     """
     large = canaries(96)
-    small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number, 3)} for number in range(3)]
-    split = [{turn.canary.id for turn in plain_block(EASY, {"easy": large}, number, 3)} for number in range(3)]
+    small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number)} for number in range(3)]
+    split = [{turn.canary.id for turn in plain_block(EASY, {"easy": large}, number)} for number in range(3)]
 
     assert [{one.id for one in FROZEN["easy"]}] * 3 == small
     assert {one.id for one in large} == set().union(*split)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.plan import settings as plan_settings
 from gatekeeper.analysis.plan import sweep_plan as planning
 from gatekeeper.analysis.plan import sweep_plan as stretches
-from gatekeeper.analysis.plan.settings import residence_by
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
@@ -24,7 +23,7 @@ SWEEP = {"repeats": 2, "num_draft_tokens": [2, 4, 6], "temperature": [0.0, 0.7],
 def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) -> SweepPlan:
     frozen = {one.name: canaries(count, one.name) for one in written.workload}
     restart = () if shares else ("draft", "num_draft_tokens")
-    return sweep_plan(written, frozen, shares_process=shares, residence=residence_by(restart), seed=seed)
+    return sweep_plan(written, frozen, shares_process=shares, restart_knobs=restart, seed=seed)
 
 
 def test_one_at_a_time_moves_each_knob_alone() -> None:
@@ -59,10 +58,10 @@ def test_conditions_have_their_own_plain_twin() -> None:
     """
     A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline.
     """
-    trials = {one.name: one for one in planning.trials(slo(sweep=SWEEP))}
+    trials = {one.name: one for one in planning.trials_of(slo(sweep=SWEEP))}
 
-    assert "baseline" == trials["num_draft_tokens-6"].twin
-    twin = trials[trials["temperature-0.7"].twin]
+    assert "baseline" == trials["num_draft_tokens-6"].baseline
+    twin = trials[trials["temperature-0.7"].baseline]
     assert ("plain", {"draft": None, "temperature": 0.7}) == (twin.arm, dict(twin.setting))
 
 
@@ -75,7 +74,7 @@ def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
     """
     subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
 
-    trials = planning.trials(slo(subject=subject, sweep={"draft": drafts}))
+    trials = planning.trials_of(slo(subject=subject, sweep={"draft": drafts}))
 
     # Plain decoding, its null arm, and a candidate for each of three drafts.
     assert 5 == len(trials) == len({one.file.lower() for one in trials}) == len({one.name for one in trials})
@@ -88,11 +87,11 @@ def test_more_runs_than_allowed_are_refused() -> None:
     sweep = {"design": "grid", "num_draft_tokens": [1, 2, 3, 4], "max_tokens": [8, 16, 32], "max_runs": 11}
 
     with pytest.raises(InputError) as refused:
-        planning.trials(slo(sweep=sweep))
+        planning.trials_of(slo(sweep=sweep))
 
     assert ("12 runs" in refused.value.message, "max_runs = 11" in refused.value.message) == (True, True)
     assert "one-at-a-time" in refused.value.hint
-    assert planning.trials(slo(sweep={**sweep, "max_runs": 12}))
+    assert planning.trials_of(slo(sweep={**sweep, "max_runs": 12}))
 
 
 def test_without_drafts_there_is_plain_decoding_alone() -> None:
@@ -104,7 +103,7 @@ def test_without_drafts_there_is_plain_decoding_alone() -> None:
     found = laid(slo(subject=subject, sweep={"repeats": 1}))
 
     assert ["plain"] == [one.arm for one in found.trials]
-    assert 6 == sum(len(block.steps) for block in found.blocks)
+    assert 6 == sum(len(block.requests) for block in found.blocks)
 
 
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
@@ -114,7 +113,7 @@ def test_arms_are_interleaved_where_one_process_serves_both() -> None:
     found = laid(slo(sweep=SWEEP))
 
     assert 1 == len(found.blocks)
-    steps = found.blocks[0].steps
+    steps = found.blocks[0].requests
     arms = len(found.blocks[0].trials)
     groups = [steps[at : at + arms] for at in range(0, len(steps), arms)]
     assert all(1 == len({(one.canary.id, one.repeat) for one in group}) for group in groups)
@@ -139,9 +138,8 @@ def test_every_restart_setting_gets_its_own_blocks() -> None:
     """
     found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
 
-    residence = residence_by(("draft", "num_draft_tokens"))
     assert 8 == len(found.blocks)
-    assert all(1 == len({residence(trial.setting) for trial in block.trials}) for block in found.blocks)
+    assert all(1 == len({found.process_of(trial.setting) for trial in block.trials}) for block in found.blocks)
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
@@ -151,7 +149,7 @@ def test_each_canary_is_in_both_halves(repeats: int) -> None:
     """
     found = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
 
-    asked = [{step.canary.id for step in block.steps} for block in found.blocks]
+    asked = [{step.canary.id for step in block.requests} for block in found.blocks]
 
     assert 4 == len(asked)
     assert all(asked[0] == one for one in asked)
@@ -165,7 +163,7 @@ def test_concurrent_arms_are_not_mixed() -> None:
 
     assert [8] * 4 == [block.concurrency for block in found.blocks]
     for block in found.blocks:
-        order = [step.trial.name for step in block.steps]
+        order = [step.trial.name for step in block.requests]
         assert len(block.trials) == sum(one != before for before, one in pairwise(["", *order]))
 
 
@@ -180,11 +178,11 @@ def test_every_step_comes_once_and_within_budget(
     found = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
 
     for block in found.blocks:
-        assert len(block.steps) == len({(one.trial.name, one.key) for one in block.steps})
+        assert len(block.requests) == len({(one.trial.name, one.key) for one in block.requests})
     for trial in found.trials:
         if trial.arm == "candidate":
             asked = sorted(
-                (one.canary.id, one.repeat) for block in found.blocks for one in block.steps if one.trial is trial
+                (one.canary.id, one.repeat) for block in found.blocks for one in block.requests if one.trial is trial
             )
             assert len(asked) == len(set(asked)) <= budget
             assert {name for name, _ in asked} == {f"easy-{at:03}" for at in range(min(count, budget))}
@@ -254,16 +252,3 @@ def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
     found = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
 
     assert seed == found.seed
-
-
-def test_residence_names_a_process() -> None:
-    """
-    Plain decoding has its own; settings that differ in a restart knob do not share one.
-    """
-    residence = residence_by(("draft", "num_draft_tokens"))
-    two, four, hot = (
-        setting(draft="heavy", num_draft_tokens=length, temperature=heat) for length, heat in ((2, 0), (4, 0), (4, 1))
-    )
-
-    assert "plain" == residence(setting(draft=None, temperature=1))
-    assert (False, True) == (residence(two) == residence(four), residence(four) == residence(hot))

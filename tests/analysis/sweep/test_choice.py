@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.settings import residence_by
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -19,14 +19,14 @@ FROZEN = canaries(16)
 
 
 def laid(written: Slo) -> SweepPlan:
-    return sweep_plan(written, {"easy": FROZEN}, shares_process=True, residence=residence_by(()), seed=7)
+    return sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
 
 
 def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> dict[str, list[Generation]]:
     """Answer every step: plain decoding at 0.1 s a token, each candidate trial faster by its ratio."""
     shuffle = random.Random(3)
     records: dict[str, list[Generation]] = {}
-    for step in (step for block in plan.blocks for step in block.steps):
+    for step in (step for block in plan.blocks for step in block.requests):
         plain = step.trial.arm == "plain"
         gap = 0.1 / ratios.get(step.trial.name, 1.0) * (1 + shuffle.gauss(0, noise))
         made = steady(gap, 16, rounds=None if plain else counted(4, 16, 12))
@@ -37,7 +37,7 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
 
 def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01) -> Choice:
     plan = laid(written)
-    seen = setting_results(written, plan, swept(plan, ratios, noise), "easy", {one.id: one for one in FROZEN})
+    seen = setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
     return choose(written, plan, seen)
 
 
@@ -91,7 +91,7 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
         for one in records["baseline"]
     ]
 
-    found = choose(written, plan, setting_results(written, plan, records, "easy", {one.id: one for one in FROZEN}))
+    found = choose(written, plan, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
 
     assert {"draft": None} == dict(found.setting)
     assert "proves nothing" in found.because
@@ -178,7 +178,7 @@ def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
         for name, arm, second in (("baseline", "plain", 1.0), ("default", "candidate", 0.5))
     }
 
-    (seen,) = setting_results(written, plan, records, "easy", {one.id: one for one in FROZEN})
+    (seen,) = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
 
     assert isinstance(seen.ratio, Estimate)
     assert "answer_throughput_ratio" == seen.measure
@@ -224,7 +224,7 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
         for at in range(9)
     ]
 
-    found = setting_results(written, plan, {**records, "default": [*other, *records["default"]]}, "easy", {})
+    found = setting_results(sweep_answers(written, plan, {**records, "default": [*other, *records["default"]]}, "easy"))
 
     assert isinstance(found[0].ratio, Estimate)
     assert pytest.approx(1.5, rel=0.05) == found[0].ratio.center

@@ -8,10 +8,10 @@ import pytest
 
 from bench.rehearsal import canaries, slo
 from gatekeeper.analysis.metrics.comparability import BIMODAL_ANSWERS
-from gatekeeper.analysis.plan.settings import residence_by
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose, setting_results
 from gatekeeper.analysis.sweep.early_stop import competing, contests, early_stops
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.records import Generation, Role
@@ -49,8 +49,8 @@ def promised(bound: float = 1.0, subject: dict[str, Any] | None = None, **sweep:
 
 def laid(written: Slo, truth: Mapping[str, Any], restart: Sequence[str] = ()) -> tuple[SweepPlan, ScriptedBackend]:
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
-    residence = residence_by(restart or backend.restart_knobs)
-    return sweep_plan(written, PROMPTS, shares_process=backend.shares_process, residence=residence, seed=5), backend
+    knobs, shares = restart or backend.restart_knobs, backend.shares_process
+    return sweep_plan(written, PROMPTS, shares_process=shares, restart_knobs=knobs, seed=5), backend
 
 
 def run(
@@ -92,15 +92,15 @@ def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str
     """Return what a replay of the looks over the records says had to be asked."""
     found: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
     for block in plan.blocks:
-        stood = early_stops(written, plan, records, "work", block.stretch)
-        for step in block.steps:
+        stood = early_stops(sweep_answers(written, plan, records, "work"), block.stretch)
+        for step in block.requests:
             if stood.wants(block, step.trial):
                 found[step.trial.name].add(step.key)
     return found
 
 
 def chosen(written: Slo, plan: SweepPlan, records: Records) -> Choice:
-    seen = setting_results(written, plan, records, "work", {one.id: one for one in PROMPTS["work"]})
+    seen = setting_results(sweep_answers(written, plan, records, "work", PROMPTS["work"]))
     return choose(written, plan, seen)
 
 
@@ -112,7 +112,7 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     early, never = promised(), promised(stop="never")
     (plan, some), (whole, every) = run(early, STEEP), run(never, STEEP)
 
-    stops = early_stops(early, plan, some, "work").stops
+    stops = early_stops(sweep_answers(early, plan, some, "work")).stops
     assert "slower-than-plain" == stops["num_draft_tokens-6"].kind
     assert sum(map(len, asked(some).values())) < 0.5 * sum(map(len, asked(every).values()))
     assert chosen(early, plan, some).setting == chosen(never, whole, every).setting
@@ -130,7 +130,7 @@ def test_what_was_asked_is_what_the_records_ask_for(shares: bool) -> None:
 
     assert asked(records) == wanted(written, plan, records)
     assert asked(records) != {
-        trial.name: {s.key for b in plan.blocks for s in b.steps if s.trial is trial} for trial in plan.trials
+        trial.name: {s.key for b in plan.blocks for s in b.requests if s.trial is trial} for trial in plan.trials
     }
 
 
@@ -156,11 +156,13 @@ def test_later_answers_change_no_earlier_look() -> None:
     written = promised(stop="early")
     plan, _ = run(written, STEEP)
     _, every = run(promised(stop="never"), STEEP)
-    at = {(s.trial.name, s.key): b.stretch for b in plan.blocks for s in b.steps}
+    at = {(s.trial.name, s.key): b.stretch for b in plan.blocks for s in b.requests}
 
     for stretch in (1, 2, 3):
         first = {name: [one for one in many if at[name, one.key] < stretch] for name, many in measured(every).items()}
-        some, all_of_it = (early_stops(written, plan, seen, "work", stretch) for seen in (first, measured(every)))
+        some, all_of_it = (
+            early_stops(sweep_answers(written, plan, seen, "work"), stretch) for seen in (first, measured(every))
+        )
         assert (some.stops, some.against_plain) == (all_of_it.stops, all_of_it.against_plain)
 
 
@@ -193,7 +195,7 @@ def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> Non
     written = promised(bound=3.0)
     plan, records = run(written, STEEP)
 
-    stops = early_stops(written, plan, records, "work").stops
+    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
     assert "below-the-bound" == stops["num_draft_tokens-2"].kind
     assert 2 == dict(chosen(written, plan, records).setting)["num_draft_tokens"]
 
@@ -207,7 +209,9 @@ def test_a_restless_plain_arm_is_asked_until_its_heaps_would_show() -> None:
     plan, records = run(written, truth)
 
     plain = len(measured(records)["baseline"]) + len(measured(records)["null"])
-    assert {"slower-than-plain"} == {stop.kind for stop in early_stops(written, plan, records, "work").stops.values()}
+    assert {"slower-than-plain"} == {
+        stop.kind for stop in early_stops(sweep_answers(written, plan, records, "work")).stops.values()
+    }
     assert BIMODAL_ANSWERS <= plain
     assert len(measured(records)["default"]) < plain / 4
 
@@ -219,7 +223,7 @@ def test_answers_that_fail_decide_nothing_early() -> None:
     written = promised()
     plan, records = run(written, {**STEEP, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]})
 
-    assert {} == early_stops(written, plan, records, "work").stops
+    assert {} == early_stops(sweep_answers(written, plan, records, "work")).stops
 
 
 def test_each_knob_is_its_own_contest() -> None:
@@ -230,7 +234,7 @@ def test_each_knob_is_its_own_contest() -> None:
     written = promised(subject=subject, draft=["heavy", "light"])
     plan, _ = laid(written, STEEP)
 
-    races = contests(written, competing(plan, written))
+    races = contests(written, competing(written, plan))
 
     assert [{"default", "draft-light"}, {"default", "num_draft_tokens-2", "num_draft_tokens-6"}] == [
         {one.name for one in race} for race in races
@@ -244,8 +248,8 @@ def test_conditions_and_many_streams_are_asked_in_full() -> None:
     warm, _ = laid(promised(temperature=[0.0, 0.7]), STEEP)
     crowd = promised(concurrency=[1, 4])
 
-    assert "temperature-0.7" not in {one.name for one in competing(warm, promised(temperature=[0.0, 0.7]))}
-    assert "concurrency-4" not in {one.name for one in competing(laid(crowd, STEEP)[0], crowd)}
+    assert "temperature-0.7" not in {one.name for one in competing(promised(temperature=[0.0, 0.7]), warm)}
+    assert "concurrency-4" not in {one.name for one in competing(crowd, laid(crowd, STEEP)[0])}
 
 
 def test_repeats_that_narrow_nothing_are_not_asked_for() -> None:
@@ -257,7 +261,7 @@ def test_repeats_that_narrow_nothing_are_not_asked_for() -> None:
     near = {**STEEP, "draft_token": 0.0072}
     (plan, quiet), (_, noisy) = (run(written, {**near, "noise": {"answer": noise}}) for noise in (0.005, 0.06))
 
-    stop = early_stops(written, plan, quiet, "work").stops["default"]
+    stop = early_stops(sweep_answers(written, plan, quiet, "work")).stops["default"]
     assert ("repeats-add-nothing", 24) == (stop.kind, len(measured(quiet)["default"]))
     assert 24 < len(measured(noisy)["default"])
-    assert {} == early_stops(written, plan, quiet, "work", before=3).stops
+    assert {} == early_stops(sweep_answers(written, plan, quiet, "work"), before=3).stops

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
-from gatekeeper.analysis.sweep.knob_effects import SettingSpeeds, concurrency_effect, main_effects
+from gatekeeper.analysis.sweep.choice import SettingResult
+from gatekeeper.analysis.sweep.knob_effects import concurrency_effect, main_effects
 from gatekeeper.analysis.sweep.routing import routing
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
@@ -15,13 +16,13 @@ HEAVY = setting(draft="heavy", num_draft_tokens=4)
 LIGHT = setting(draft="heavy", num_draft_tokens=2)
 
 
-def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> SettingSpeeds:
+def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> SettingResult:
     """A setting on twenty canaries whose ratios scatter a little about *ratio*, each setting in its own way."""
     logs = {
         f"c{number}": math.log(ratio) + spread * math.sin(7 * number + 100 * ratio + sum(map(ord, str(knobs))))
         for number in range(20)
     }
-    return SettingSpeeds(knobs, measure, logs)
+    return SettingResult(Trial("x", "candidate", knobs), known(ratio), measure, logs, None)
 
 
 def test_effects_are_ranked_and_told_from_none() -> None:
@@ -35,7 +36,7 @@ def test_effects_are_ranked_and_told_from_none() -> None:
         arm(setting(num_draft_tokens=16, window=128), 0.75),
     ]
 
-    found = main_effects(arms, base, 0.95, 1)
+    found = main_effects(arms, 0.95, 1)
 
     assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
         (one["knob"], one["says"]) for one in found
@@ -49,7 +50,7 @@ def test_a_wide_interval_is_not_called_no_effect() -> None:
     """
     base = setting(window=128)
 
-    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], base, 0.95, 1)
+    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95, 1)
 
     assert "not known" == found[0]["says"]
 
@@ -61,7 +62,7 @@ def test_other_measures_are_not_compared() -> None:
     base = setting(window=128)
     other = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
 
-    found = main_effects([arm(base, 1.0), other], base, 0.95, 1)
+    found = main_effects([arm(base, 1.0), other], 0.95, 1)
 
     assert ("not known", None) == (found[0]["says"], found[0]["size"])
 
@@ -70,11 +71,10 @@ def test_a_grid_averages_over_the_other_knobs() -> None:
     """
     In a grid a knob's effect is the mean over the values of the others, not one corner's.
     """
-    base = setting(draft="a", num_draft_tokens=2)
     corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
     arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
 
-    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, base, 0.95, 1)}
+    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, 0.95, 1)}
 
     assert math.isclose(1.2 * 1.1, found["num_draft_tokens"], rel_tol=0.01)
 
@@ -156,7 +156,7 @@ def test_routing_wins_over_every_static_setting() -> None:
     """
     Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES)
 
     assert math.isclose(8 / 6, found["gain"]["center"], rel_tol=0.01)
     assert found["gain"]["lo"] > 1.25
@@ -167,7 +167,7 @@ def test_the_mix_decides_the_best_static_setting() -> None:
     """
     When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES)
 
     assert "default" == found["best_static"]["trial"]
     assert 1 < found["gain"]["center"] < 1.02
@@ -177,7 +177,7 @@ def test_one_setting_for_all_wins_nothing_by_routing() -> None:
     """
     A policy that routes everything alike is that static setting.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}, 1)
+    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN})
 
     assert 1 == found["gain"]["center"]
     assert "wins nothing" in found["says"]
@@ -188,8 +188,8 @@ def test_a_route_that_was_not_swept_has_no_number() -> None:
     Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a gain.
     """
     plan, mine = SweepPlan(TRIALS, (), 1), answers(SECONDS)
-    unswept = routing(slo(), plan, mine, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN}, 1)
-    broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES, 1)
-    single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES, 1)
+    unswept = routing(slo(), plan, mine, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN})
+    broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES)
+    single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES)
 
     assert [{"because"}] * 3 == [set(unswept), set(broken), set(single)]

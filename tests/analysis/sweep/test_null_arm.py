@@ -21,9 +21,7 @@ def run(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> Rehea
 
 def seen_of(ran: Rehearsed) -> SettingResult:
     case = ran.case
-    records = {name: recorded.answers for name, recorded in case.sweep.items()}
-    by_id = {canary.id: canary for canary in case.canaries["work"]}
-    return setting_results(case.slo, case.plan, records, "work", by_id)[0]
+    return setting_results(case.sweep_answers("work"))[0]
 
 
 def test_the_null_arm_is_asked_beside_the_baseline() -> None:
@@ -32,9 +30,9 @@ def test_the_null_arm_is_asked_beside_the_baseline() -> None:
     """
     ran = run(1.3, 0.02, repeats=2)
 
-    steps = [step for block in ran.case.plan.blocks for step in block.steps]
+    steps = ran.case.plan.requests
     units = [steps[at : at + 3] for at in range(0, len(steps), 3)]
-    assert "null.jsonl" in ran.case.plan.files
+    assert "null.jsonl" in [trial.file for trial in ran.case.plan.trials]
     assert all({BASELINE, NULL, "default"} == {step.trial.name for step in unit} for unit in units)
     assert all(1 == len({(step.canary.id, step.repeat) for step in unit}) for unit in units)
     assert 1 < len({tuple(step.trial.name for step in unit) for unit in units})
@@ -50,7 +48,7 @@ def test_a_sweep_without_drafts_has_no_null_arm() -> None:
     )
     bare = promised.model_copy(update={"subject": promised.subject.model_copy(update={"drafts": ()})})
 
-    plan = sweep_plan(bare, {"work": canaries("work", 5)}, shares_process=True, residence=lambda _: "plain", seed=1)
+    plan = sweep_plan(bare, {"work": canaries("work", 5)}, shares_process=True, restart_knobs=(), seed=1)
 
     assert ["baseline"] == [trial.name for trial in plan.trials]
 

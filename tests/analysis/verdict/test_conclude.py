@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
-from gatekeeper.core.records import Generation, Role, Setting, setting
+from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
 from gatekeeper.core.verdict import Finding, Outcome
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.builders.slo import FAST, PLAIN, objective
@@ -116,7 +116,7 @@ def test_a_settled_workload_is_not_soaked_again() -> None:
     (leg,) = conclude(case).needs
     mixed = soaked(case, leg, {"easy": WINNING, "hard": FAILING})
 
-    found = conclude(replace(case, soaks={leg.name: Recorded(mixed)}))
+    found = conclude(replace(case, soaks={leg.name: StoredRecords(mixed)}))
 
     assert [("soak-2", {"hard": SHORTER})] == legs(found)
 
@@ -160,7 +160,7 @@ def test_implicit_promises_are_checked() -> None:
     lame = max((one for one in answers if one.arm == "candidate"), key=lambda one: one.answer.ended_ns)
     broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) if one is lame else one for one in answers)
 
-    (step,) = conclude(replace(case, soaks={leg.name: Recorded(broken)})).verdict.transitions
+    (step,) = conclude(replace(case, soaks={leg.name: StoredRecords(broken)})).verdict.transitions
 
     assert "error_rate" in step.because
 
@@ -237,10 +237,10 @@ def _without_last(answers: tuple[Generation, ...]) -> tuple[Generation, ...]:
 TROUBLES: dict[str, Callable[[Case, str], Case]] = {
     "a doubt of the run": lambda case, _: replace(case, doubts=("another host",)),
     "a damaged soak": lambda case, leg: replace(
-        case, soaks={leg: Recorded(_without_last(case.soaks[leg].answers), "cut off inside line 9")}
+        case, soaks={leg: StoredRecords(_without_last(case.soaks[leg].records), "cut off inside line 9")}
     ),
     "a damaged baseline": lambda case, _: replace(
-        case, sweep={**case.sweep, "baseline": Recorded((), "line 1 is damaged")}
+        case, sweep={**case.sweep, "baseline": StoredRecords((), "line 1 is damaged")}
     ),
     "a missing sweep file": lambda case, _: replace(
         case, sweep={name: one for name, one in case.sweep.items() if name != "default"}
@@ -273,7 +273,7 @@ def test_a_short_soak_is_unproven() -> None:
     (leg,) = conclude(case).needs
     half = tuple(one for one in soaked(case, leg, {"easy": WINNING}) if one.answer.ended_ns < 300e9)
 
-    verdict = conclude(replace(case, soaks={leg.name: Recorded(half)})).verdict
+    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(half)})).verdict
 
     assert 3 == verdict.exit_code
     assert "of 600 s" in str(verdict.incomplete)
@@ -287,7 +287,7 @@ def test_an_interrupted_soak_must_last_again() -> None:
     (leg,) = conclude(case).needs
     torn = tuple(replace(one, segment=int(one.answer.sent_ns > 300e9)) for one in soaked(case, leg, {"easy": WINNING}))
 
-    assert 3 == conclude(replace(case, soaks={leg.name: Recorded(torn)})).verdict.exit_code
+    assert 3 == conclude(replace(case, soaks={leg.name: StoredRecords(torn)})).verdict.exit_code
 
 
 @pytest.mark.parametrize("role", [Role.WARMUP, Role.CLOSING, Role.BLOCK])
@@ -299,7 +299,7 @@ def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
     (leg,) = conclude(case).needs
     beside = tuple(replace(one, role=role) for one in soaked(case, leg, {"easy": WINNING}))
 
-    verdict = conclude(replace(case, soaks={leg.name: Recorded(beside)})).verdict
+    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(beside)})).verdict
 
     assert (3, True) == (verdict.exit_code, "no measured answer" in str(verdict.incomplete))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import Generation, StoredRecords
 from gatekeeper.core.verdict import Verdict
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
 from tests.builders.slo import objective
@@ -56,20 +56,20 @@ def verdict_of(name: str) -> Verdict:
     return conclude(case_of(name)).verdict
 
 
-def damaged(draw: st.DrawFn, files: Mapping[str, Recorded]) -> dict[str, Recorded]:
+def damaged(draw: st.DrawFn, files: Mapping[str, StoredRecords[Generation]]) -> dict[str, StoredRecords[Generation]]:
     """Lose whole files, or records of them; the store tells of both."""
-    kept: dict[str, Recorded] = {}
+    kept: dict[str, StoredRecords[Generation]] = {}
     for name, recorded in files.items():
         fate = draw(st.sampled_from(["kept", "kept", "lost", "cut", "holed"]))
-        answers: tuple[Generation, ...] = recorded.answers
+        answers: tuple[Generation, ...] = recorded.records
         if fate == "kept":
             kept[name] = recorded
         elif fate == "cut":
-            kept[name] = Recorded(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
+            kept[name] = StoredRecords(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
         elif fate == "holed":
             start = draw(st.integers(0, len(answers)))
             stop = draw(st.integers(start, len(answers)))
-            kept[name] = Recorded((*answers[:start], *answers[stop:]), "its closing line says another number")
+            kept[name] = StoredRecords((*answers[:start], *answers[stop:]), "its closing line says another number")
     return kept
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.verdict.case import Case, Recorded
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.core.records import Claims, Generation, Rounds
+from gatekeeper.core.records import Claims, Generation, Rounds, StoredRecords
 from gatekeeper.core.verdict import Verdict
 from tests.builders.case import WINNING, Made, bare, concluded, with_soak
 from tests.builders.slo import objective
@@ -26,7 +26,7 @@ def changed(change: Callable[[Answers], Answers], case: Case | None = None) -> V
     """Judge a run that would be promoted, its soak's answers changed."""
     whole, name = soaked_whole(case or bare({"easy": WINNING}))
     assert 0 == conclude(whole).verdict.exit_code
-    soaks = {name: Recorded(tuple(change(whole.soaks[name].answers)))}
+    soaks = {name: StoredRecords(tuple(change(whole.soaks[name].records)))}
     return conclude(replace(whole, soaks=soaks)).verdict
 
 
@@ -126,7 +126,7 @@ def test_a_clock_that_ran_backwards_is_said() -> None:
     """
     soak = changed(before_it_was_sent)
     whole, _ = soaked_whole(bare({"easy": WINNING}))
-    baseline = Recorded(tuple(before_it_was_sent(whole.sweep["baseline"].answers)))
+    baseline = StoredRecords(tuple(before_it_was_sent(whole.sweep["baseline"].records)))
     sweep = conclude(replace(whole, sweep={**whole.sweep, "baseline": baseline})).verdict
 
     for file, verdict in (("soak-1", soak), ("baseline", sweep)):

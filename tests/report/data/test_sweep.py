@@ -7,8 +7,8 @@ from statistics import geometric_mean
 import pytest
 
 from gatekeeper.analysis.metrics.timing import ttft
-from gatekeeper.analysis.verdict.case import Recorded
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.core.records import StoredRecords
 from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare
 from tests.builders.scenes import whole
@@ -27,14 +27,14 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
     case = whole()
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
-    answers = [one for recorded in case.sweep.values() for one in recorded.answers]
+    answers = [one for recorded in case.sweep.values() for one in recorded.records]
     assert (len(answers), 0) == (len(seen.rows), seen.left_out)
     recorded = {(one.workload, one.trial if one.arm == "plain" else "", one.canary, one.repeat) for one in answers}
     assert {one.workload for one in seen.rows} == {one[0] for one in recorded}
     first = seen.rows[0]
     (mine,) = [
         one
-        for one in case.sweep[first.trial].answers
+        for one in case.sweep[first.trial].records
         if (one.workload, one.canary, one.repeat) == (first.workload, first.canary, first.repeat)
     ]
     assert pytest.approx(ttft(mine.answer)) == first.figures[METRICS.index("ttft")]
@@ -75,8 +75,8 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
     """
     case = whole()
     trial = next(iter(case.sweep))
-    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].answers)
-    made = replace(case, sweep={**case.sweep, trial: Recorded(broken)})
+    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].records)
+    made = replace(case, sweep={**case.sweep, trial: StoredRecords(broken)})
 
     seen = sweep_data(made, conclude(made).verdict.workloads)
 

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.verdict.case import Recorded
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Event, Reading
+from gatekeeper.core.records import Event, Reading, StoredRecords
 from gatekeeper.core.verdict import Transition
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
@@ -87,7 +86,7 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
     """
     A step down is marked at the end of the soak that broke the promise, with its reason.
     """
-    last = max(one.at for one in whole().soaks["soak-1"].answers)
+    last = max(one.at for one in whole().soaks["soak-1"].records)
 
     (seen,) = timelines(whole(), (Transition(last, "easy", {}, {}, "too slow"),), ())
 
@@ -99,11 +98,11 @@ def test_a_pause_between_two_stretches_is_shortened() -> None:
     A run that was resumed eleven hours later is not eleven hours wide, and its two stretches do not overlap.
     """
     case = whole()
-    answers = case.soaks["soak-1"].answers
+    answers = case.soaks["soak-1"].records
     half = len(answers) // 2
     later = [replace(one, segment=1, at=one.at.replace("T00:", "T11:")) for one in answers[half:]]
 
-    (seen,) = timelines(replace(case, soaks={"soak-1": Recorded((*answers[:half], *later))}), (), ())
+    (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords((*answers[:half], *later))}), (), ())
 
     places = [dot.at for dot in seen.dots]
     assert places == sorted(places)
@@ -115,11 +114,11 @@ def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
     Dots are at most so many, the number of answers is kept, and every fault is drawn.
     """
     case = whole()
-    one = case.soaks["soak-1"].answers[0]
+    one = case.soaks["soak-1"].records[0]
     faulty = replace(one, answer=replace(one.answer, fault="timeout"))
     answers = tuple(faulty if number % 100 == 7 else one for number in range(5000))
 
-    (seen,) = timelines(replace(case, soaks={"soak-1": Recorded(answers)}), (), ())
+    (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords(answers)}), (), ())
 
     assert (5000, 50) == (seen.answers, sum(dot.fault is not None for dot in seen.dots))
     assert len(seen.dots) <= MOST_ANSWERS + 50
@@ -130,9 +129,9 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
     A stamp that is empty or damaged is no instant.
     """
     case = whole()
-    timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].answers)
+    timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].records)
 
-    assert () == timelines(replace(case, soaks={"soak-1": Recorded(timeless)}), (), ())
+    assert () == timelines(replace(case, soaks={"soak-1": StoredRecords(timeless)}), (), ())
     assert (None, None, 0.0) == (wall_seconds(""), wall_seconds("yesterday"), wall_seconds("1970-01-01T00:00:00Z"))
 
 

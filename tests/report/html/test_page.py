@@ -10,8 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gatekeeper.analysis.verdict.case import Recorded
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import Generation, StoredRecords
 from gatekeeper.core.verdict import Finding, Outcome, Verdict
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import SweepData
@@ -147,14 +146,14 @@ def hostile() -> PageData:
     """Return a run in which every text that somebody else writes tries to break out."""
     case = whole()
 
-    def spoken(recorded: Recorded) -> Recorded:
+    def spoken(recorded: StoredRecords[Generation]) -> StoredRecords[Generation]:
         answers = [
             replace(
                 one, canary=one.canary, answer=replace(one.answer, text=HOSTILE, fault=HOSTILE if number == 3 else None)
             )
-            for number, one in enumerate(recorded.answers)
+            for number, one in enumerate(recorded.records)
         ]
-        return Recorded(tuple(answers), recorded.trouble)
+        return StoredRecords(tuple(answers), recorded.trouble)
 
     case = replace(case, sweep={name: spoken(one) for name, one in case.sweep.items()})
     case = replace(case, soaks={name: spoken(one) for name, one in case.soaks.items()})
@@ -207,8 +206,8 @@ def many() -> str:
             for number in range(count)
         ]
 
-    sweep = {**case.sweep, first: Recorded((*case.sweep[first].answers, *told(8000, "plain", first)))}
-    soaks = {**case.soaks, soak: Recorded((*case.soaks[soak].answers, *told(2000, "candidate", soak)))}
+    sweep = {**case.sweep, first: StoredRecords((*case.sweep[first].records, *told(8000, "plain", first)))}
+    soaks = {**case.soaks, soak: StoredRecords((*case.soaks[soak].records, *told(2000, "candidate", soak)))}
     return page.render(staged(replace(case, sweep=sweep, soaks=soaks)))
 
 
@@ -237,7 +236,7 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
     However little was recorded, there is a page, and it is unproven.
     """
     case = soaked(MIXED, soaks=recorded)
-    empty = replace(case, sweep={name: Recorded((), "missing") for name in case.sweep})
+    empty = replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep})
 
     for one in (case, empty):
         text = Document(page.render(staged(one, finished=False, policy=None))).text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.case import Recorded
+from gatekeeper.core.records import StoredRecords
 from gatekeeper.report import FORMATS
 from tests.analysis.verdict.test_damage import CASES, case_of, losses
 from tests.builders.scenes import staged, whole
@@ -35,9 +35,9 @@ def test_a_record_of_an_unknown_workload_is_left_out() -> None:
     A flipped byte in a workload's name takes that answer off the page, and nothing else.
     """
     case = whole()
-    first, *rest = case.soaks["soak-1"].answers
+    first, *rest = case.soaks["soak-1"].records
     strange = replace(first, workload="eaty", canary="nobody", at="0001-01-01T00:00:00")
 
-    scene = staged(replace(case, soaks={"soak-1": Recorded((strange, *rest))}))
+    scene = staged(replace(case, soaks={"soak-1": StoredRecords((strange, *rest))}))
 
     assert len(rest) == scene.timelines[0].answers
