@@ -108,15 +108,14 @@ def versions(known: Mapping[str, str | None]) -> str:
 
 def proposal(document: Mapping[str, Any]) -> str:
     """Return what `gatekeeper init` found, chose and wrote."""
-    machine, pair = document["host"], document["pair"]
-    lines = [f"machine: {machine['chip'] or 'unknown chip'}, {_probe_memory(machine)}"]
-    lines += [f"backends: {', '.join(_backend(name, there) for name, there in document['backends'].items())}"]
-    models = document["models"]
-    lines += [
-        f"models: {len(models)}" if models else "models: none in the caches of Hugging Face, LM Studio and Ollama"
-    ]
-    rows = [(one["name"], one["shelf"], show_bytes(one["bytes"]) if one["bytes"] else "", _says(one)) for one in models]
-    lines += _aligned(rows)
+    machine, pair, models = document["host"], document["pair"], document["models"]
+    memory = show_memory(machine["memory_bytes"]) if machine["memory_bytes"] else "memory unknown"
+    if machine["memory_bytes"] and machine["available"]:
+        memory += f", {show_bytes(machine['available'])} of it to be had now"
+    installed = (f"{name}{'' if there else ' (not installed)'}" for name, there in document["backends"].items())
+    found = len(models) or "none in the caches of Hugging Face, LM Studio and Ollama"
+    lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"backends: {', '.join(installed)}"]
+    lines += [f"models: {found}", *_aligned([_model_row(one) for one in models])]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
         seen = document["memory"]
@@ -133,19 +132,9 @@ def proposal(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _probe_memory(machine: Mapping[str, Any]) -> str:
-    if not machine["memory_bytes"]:
-        return "memory unknown"
-    free = f", {show_bytes(machine['available'])} of it to be had now" if machine["available"] else ""
-    return f"{show_memory(machine['memory_bytes'])}{free}"
-
-
-def _backend(name: str, there: bool) -> str:
-    return name if there else f"{name} (not installed)"
-
-
-def _says(one: Mapping[str, Any]) -> str:
-    return f"left out: {one['left_out']}" if one["left_out"] else f"{one['quantisation']}, for {one['backend']}"
+def _model_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    use = f"left out: {one['left_out']}" if one["left_out"] else f"{one['quantisation']}, for {one['backend']}"
+    return one["name"], one["shelf"], show_bytes(one["bytes"]) if one["bytes"] else "", use
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

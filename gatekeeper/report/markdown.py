@@ -1,4 +1,4 @@
-"""The summary in Markdown, for a job's page on GitHub: tables, no pictures, and never longer than it takes."""
+"""The summary in Markdown for a job's page on GitHub: tables, no pictures, and no longer than GitHub allows."""
 
 import re
 from collections.abc import Sequence
@@ -32,8 +32,7 @@ def _blocks(page: PageData, *, kept: bool) -> list[str]:
         f"Exit code {verdict.exit_code}, grade {verdict.grade}, manifest `{verdict.manifest_sha256[:16]}`",
         _glance(page),
     ]
-    if blended := phrases.routing(verdict):
-        blocks.append(plain(blended))
+    blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
     if page.gaps:
         rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in page.gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
@@ -45,17 +44,10 @@ def _blocks(page: PageData, *, kept: bool) -> list[str]:
     if good and kept:
         blocks.append(f"<details><summary>{counted(len(good), 'promise')} kept</summary>")
         blocks += [_promises(good), "</details>"]
-    if verdict.transitions:
-        ends = [(describe_setting(one.before), describe_setting(one.after)) for one in verdict.transitions]
-        steps = [
-            f"1. {plain(f'{one.workload}: {before} → {after}, {one.because}')}"
-            for one, (before, after) in zip(verdict.transitions, ends, strict=True)
-        ]
-        blocks += ["### The way down the ladder", "\n".join(steps)]
-    if verdict.findings:
-        said = [(one, f"{one.detail}; {one.advice}" if one.advice else one.detail) for one in verdict.findings]
-        told = [f"- {plain(f'{one.kind}, {one.about}: {text}')}" for one, text in said]
-        blocks += ["### Findings", "\n".join(told)]
+    steps = [f"1. {plain(f'{one.workload}: {phrases.step(one)}, {one.because}')}" for one in verdict.transitions]
+    blocks += ["### The way down the ladder", "\n".join(steps)] if steps else []
+    findings = [f"- {plain(f'{one.kind}, {one.about}: {phrases.advised(one)}')}" for one in verdict.findings]
+    blocks += ["### Findings", "\n".join(findings)] if findings else []
     return blocks
 
 
@@ -74,18 +66,17 @@ def _glance(page: PageData) -> str:
 
 
 def _promises(checks: Sequence[tuple[str, Check]]) -> str:
-    rows = []
-    for name, check in checks:
-        rows.append(
-            (
-                f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
-                plain(name),
-                f"`{check.metric}` {phrases.bound(check)}",
-                plain(phrases.measured(check)),
-                str(check.n),
-                plain(check.because if check.outcome is not Outcome.PASS else check.why),
-            )
+    rows = [
+        (
+            f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
+            plain(name),
+            f"`{check.metric}` {phrases.bound(check)}",
+            plain(phrases.measured(check)),
+            str(check.n),
+            plain(check.because if check.outcome is not Outcome.PASS else check.why),
         )
+        for name, check in checks
+    ]
     return table(("", "Workload", "Promise", "Measured", "n", "Because"), rows)
 
 

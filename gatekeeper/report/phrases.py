@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_span
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
@@ -51,6 +51,16 @@ def interval(figure: Mapping[str, Any], metric: str) -> str:
 def ratio(figure: Mapping[str, Any], center: str = "ratio", *, times: str = "") -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
     return f"{figure[center]:.2f}{times} [{figure['lo']:.2f}, {figure['hi']:.2f}]"
+
+
+def step(transition: Transition, arrow: str = "→") -> str:
+    """Write a step down the ladder: the setting before and after it."""
+    return f"{describe_setting(transition.before)} {arrow} {describe_setting(transition.after)}"
+
+
+def advised(finding: Finding) -> str:
+    """Write what was found, and the advice where there is one."""
+    return f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
 
 
 def state(page: "PageData") -> str:

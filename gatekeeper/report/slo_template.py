@@ -13,16 +13,16 @@ _COLUMN = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ModelEntry:
     """A model as the file names it."""
 
     name: str
     note: str
-    """What a reader wants to know of it: size, quantisation, where it lies."""
+    """Its size, quantisation and place, for the reader."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorkloadEntry:
     """A workload with its canary file."""
 
     name: str
@@ -30,11 +30,11 @@ class Asked:
     canaries: str
     note: str
     quality: str | None = None
-    """The metric that says whether its answers are still right; None where nothing marks them."""
+    """The metric that tells whether its answers are still right; None where nothing grades them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposal:
     """What the file is written from."""
 
     path: str
@@ -44,9 +44,9 @@ class Proposed:
     host: Mapping[str, Any]
     """The keys of `[host]` that are known."""
     backend: str
-    target: Served
-    drafts: tuple[Served, ...]
-    workloads: tuple[Asked, ...]
+    target: ModelEntry
+    drafts: tuple[ModelEntry, ...]
+    workloads: tuple[WorkloadEntry, ...]
     first: int
     max_tokens: int
     thinks: bool
@@ -54,17 +54,18 @@ class Proposed:
     headroom: float
     """Bytes that stay free."""
     lacks: Mapping[str, str]
-    """Host metrics that this host can not show, and why."""
+    """Host metrics that this host cannot show, and why."""
     missing: tuple[str, ...] = ()
     """Commands that fetch or install what is not here yet."""
 
 
-def render(proposed: Proposed) -> str:
+def render(proposed: Proposal) -> str:
     """Return the file's text."""
-    return "\n".join([*_head(proposed), *_subject(proposed), *_work(proposed), *_promises(proposed)]) + "\n"
+    lines = [*_head(proposed), *_subject(proposed), *_workloads(proposed), *_objectives(proposed)]
+    return "\n".join(lines) + "\n"
 
 
-def _head(proposed: Proposed) -> Iterator[str]:
+def _head(proposed: Proposal) -> Iterator[str]:
     yield f"#:schema {proposed.schema}"
     yield f"# Proposed by gatekeeper {proposed.version} from what was found on this machine. The promises are a"
     yield "# beginning: say what you need instead. What it can not prove, and how long it takes, is shown by"
@@ -73,19 +74,16 @@ def _head(proposed: Proposed) -> Iterator[str]:
         yield "# Before that:"
         yield from (f"#     {command}" for command in proposed.missing)
     yield from ("schema = 1", f"name = {_quoted(proposed.name)}")
-    yield 'why = "Does a draft pay on this machine, for these kinds of work?"'
-    yield ""
+    yield from ('why = "Does a draft pay on this machine, for these kinds of work?"', "")
     if proposed.host:
         yield _beside("[host]", "a run on another machine proves nothing for this one")
         for key, value in proposed.host.items():
-            line = f"{key} = {_quoted(value)}"
-            yield _beside(line, "as sold: 2**30 bytes each") if key == "memory_gb" else line
+            yield _beside(f"{key} = {_quoted(value)}", "as sold: 2**30 bytes each" if key == "memory_gb" else "")
         yield ""
 
 
-def _subject(proposed: Proposed) -> Iterator[str]:
-    yield "[subject]"
-    yield f"backend = {_quoted(proposed.backend)}"
+def _subject(proposed: Proposal) -> Iterator[str]:
+    yield from ("[subject]", f"backend = {_quoted(proposed.backend)}")
     yield f"target = {_quoted(proposed.target.name)}  # {proposed.target.note}"
     yield _beside("drafts = [", "heaviest first; the same token map as the target's")
     yield from (f"  {_quoted(draft.name)},  # {draft.note}" for draft in proposed.drafts)
@@ -97,7 +95,7 @@ def _subject(proposed: Proposed) -> Iterator[str]:
     yield ""
 
 
-def _work(proposed: Proposed) -> Iterator[str]:
+def _workloads(proposed: Proposal) -> Iterator[str]:
     yield "# Each kind of work gets its own verdict. Put your own prompts in the place of these."
     yield f"# first = {proposed.first}: more canaries prove more and take longer; a p95 needs 80, and a file has 96."
     yield '# speculation = "optional": plain decoding is fine; "required" blocks the deploy if the draft does not pay.'
@@ -106,8 +104,7 @@ def _work(proposed: Proposed) -> Iterator[str]:
         yield from (f"name = {_quoted(workload.name)}", f"tier = {_quoted(workload.tier)}")
         yield from (f"canaries = {_quoted(workload.canaries)}", f"first = {proposed.first}", 'speculation = "optional"')
         yield ""
-    yield from ("[sweep]", "repeats = 1")
-    yield _beside("budget = 24", "enough to choose by; the soak is what proves")
+    yield from ("[sweep]", "repeats = 1", _beside("budget = 24", "enough to choose by; the soak is what proves"))
     yield "num_draft_tokens = [2, 3, 4, 6]"
     if len(proposed.drafts) > 1:
         yield f"draft = [{', '.join(_quoted(draft.name) for draft in proposed.drafts)}]"
@@ -119,7 +116,7 @@ def _work(proposed: Proposed) -> Iterator[str]:
     yield ""
 
 
-def _promises(proposed: Proposed) -> Iterator[str]:
+def _objectives(proposed: Proposal) -> Iterator[str]:
     yield from _objective("throughput_ratio", "at_least = 1.16", "Below 1.16x a second model does not earn its memory.")
     claims = proposed.backend == "llama-server"
     yield from _objective(
@@ -138,28 +135,19 @@ def _promises(proposed: Proposed) -> Iterator[str]:
             why = "Speed is not bought with wrong answers."
             yield from _objective(workload.quality, "at_least = 0.0", why, named)
     yield "# A bound in milliseconds takes a look at this machine first: gatekeeper probe, then for example"
-    yield "# [[objective]]"
-    yield '# metric = "itl_p95"'
-    yield '# at_most = "45 ms"'
-    yield '# why = "..."'
-    yield ""
-    for metric, bound, why in _host_promises(proposed):
-        if metric in proposed.lacks:
-            yield f"# {metric} is left out: {one_line(proposed.lacks[metric])}"
-            yield ""
-        else:
-            yield from _objective(metric, bound, why)
-
-
-def _host_promises(proposed: Proposed) -> tuple[tuple[str, str, str], ...]:
+    yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
     free = f"at_least = {_quoted(show_bytes(proposed.headroom))}"
-    return (
+    for metric, bound, why in (
         ("memory_headroom", free, "An eighth of the memory stays free for everything else."),
         ("memory_pressure_critical", 'at_most = "60 s"', "Pressure red for longer makes every app stutter."),
         ("swapin_bytes", 'at_most = "200 MB"', "A machine that swaps is measured wrong, and used worse."),
         ("swap_growth", 'at_most = "200 MB"', "Swap that only grows ends in a machine that waits for its disk."),
         ("throttle_time", 'at_most = "0 s"', "A speed that was bought with heat is gone in an hour."),
-    )
+    ):
+        if metric in proposed.lacks:
+            yield from (f"# {metric} is left out: {one_line(proposed.lacks[metric])}", "")
+        else:
+            yield from _objective(metric, bound, why)
 
 
 def _objective(metric: str, bound: str, why: str, *more: str) -> Iterator[str]:
@@ -167,7 +155,7 @@ def _objective(metric: str, bound: str, why: str, *more: str) -> Iterator[str]:
 
 
 def _beside(line: str, comment: str) -> str:
-    return f"{line.ljust(_COLUMN - 1)} # {comment}"
+    return f"{line.ljust(_COLUMN - 1)} # {comment}" if comment else line
 
 
 def _quoted(value: Any) -> str:

@@ -3,7 +3,7 @@
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.text import describe_setting, one_line, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.report.phrases import MARKS, account, against_plain, interval, routing, spaced
+from gatekeeper.report.phrases import MARKS, account, against_plain, interval, routing, spaced, step
 
 FIGURES = {
     "throughput_ratio": "ratio",
@@ -36,9 +36,8 @@ def render(verdict: Verdict) -> str:
         lines += ["", "  host", *_check_lines(verdict.host_checks, incomplete=incomplete)]
     if blended := routing(verdict):
         lines += ["", f"  {blended}"]
-    for step in verdict.transitions:
-        change = f"{describe_setting(step.before)} -> {describe_setting(step.after)}"
-        lines += ["", f"  {step.workload}: {change} ({step.because})"]
+    for one in verdict.transitions:
+        lines += ["", f"  {one.workload}: {step(one, '->')} ({one.because})"]
     for finding in verdict.findings:
         lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
@@ -46,18 +45,22 @@ def render(verdict: Verdict) -> str:
 
 
 def _check_lines(checks: tuple[Check, ...], *, incomplete: bool) -> list[str]:
-    """Write each check: with why its objective was set if it does not pass, and what would prove it if it is unproven.
-
-    Of an *incomplete* run that is always the same: its rest.
-    """
     lines = []
     for check in checks:
         lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}")
-        if check.outcome is not Outcome.PASS:
-            lines.append(f"             why: {check.why}")
-        if check.outcome is Outcome.UNPROVEN and not incomplete:
-            lines.append(f"             what would prove it: {remedy(check)}")
+        lines += [f"             {line}" for line in explanation(check, incomplete=incomplete)]
     return lines
+
+
+def explanation(check: Check, *, incomplete: bool) -> list[str]:
+    """Say why the objective of a check that does not pass was set, and what would prove an unproven one.
+
+    Of an *incomplete* run that is always the same: its rest.
+    """
+    if check.outcome is Outcome.PASS:
+        return []
+    unproven = check.outcome is Outcome.UNPROVEN and not incomplete
+    return [f"why: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
 
 
 def render_line(verdict: Verdict) -> str:

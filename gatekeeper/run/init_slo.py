@@ -21,22 +21,26 @@ from gatekeeper.core.files import write_atomically
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.report import slo_template
-from gatekeeper.report.slo_template import Asked, Proposed, Served
+from gatekeeper.report.slo_template import ModelEntry, Proposal, WorkloadEntry
 
 FREE_SHARE = 1 / 8
 """Of the memory: the headroom that the file asks for."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
 WORK = (
-    Asked("json", "medium", "json.jsonl", "strict JSON: predictable, so a draft pays here first", "json_pass_delta"),
-    Asked("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
-    Asked("tools", "medium", "tools.jsonl", "exact calls of offered tools", "tool_call_pass_delta"),
-    Asked("chat", "short", "chat.jsonl", "free prose, hard to guess; nothing marks it"),
+    WorkloadEntry(
+        "json", "medium", "json.jsonl", "strict JSON: predictable, so a draft pays here first", "json_pass_delta"
+    ),
+    WorkloadEntry("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
+    WorkloadEntry("tools", "medium", "tools.jsonl", "exact calls of offered tools", "tool_call_pass_delta"),
+    WorkloadEntry("chat", "short", "chat.jsonl", "free prose, hard to guess; nothing marks it"),
 )
 LITTLE_WORK = (
-    Asked("json", "short", "little/json.jsonl", "in the dialect of the little pair", "json_pass_delta"),
-    Asked("code", "short", "little/code.jsonl", "the same", "task_pass_delta"),
-    Asked("random", "short", "little/random.jsonl", "unpredictable on purpose: plain decoding is expected to win"),
+    WorkloadEntry("json", "short", "little/json.jsonl", "in the dialect of the little pair", "json_pass_delta"),
+    WorkloadEntry("code", "short", "little/code.jsonl", "the same", "task_pass_delta"),
+    WorkloadEntry(
+        "random", "short", "little/random.jsonl", "unpredictable on purpose: plain decoding is expected to win"
+    ),
 )
 """For a vocabulary so small that the canaries of WORK would be torn into characters."""
 
@@ -178,15 +182,15 @@ class _SloWriter:
         work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
         memory = self.facts.get("memory_bytes") or 0
         return slo_template.render(
-            Proposed(
+            Proposal(
                 path=str(self.output),
                 name=re.sub(r"[^A-Za-z0-9_.-]+", "-", self.output.stem).strip("-._") or "this-host",
                 schema=self._reference(inputs.shipped_folder("slos") / "slo.schema.json"),
                 version=__version__,
                 host=_host(self.facts),
                 backend=pair.backend,
-                target=Served(pair.target, self._note(pair.target)),
-                drafts=tuple(Served(name, self._note(name)) for name in pair.drafts),
+                target=ModelEntry(pair.target, self._note(pair.target)),
+                drafts=tuple(ModelEntry(name, self._note(name)) for name in pair.drafts),
                 workloads=tuple(self._asked(one) for one in work),
                 first=24 if little else 48,
                 max_tokens=160 if little else 256,
@@ -215,9 +219,9 @@ class _SloWriter:
             return "not on this machine yet"
         return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.shelf}"
 
-    def _asked(self, one: Asked) -> Asked:
+    def _asked(self, one: WorkloadEntry) -> WorkloadEntry:
         path = self._reference(inputs.shipped_folder("canaries") / one.canaries)
-        return Asked(one.name, one.tier, path, one.note, one.quality)
+        return WorkloadEntry(one.name, one.tier, path, one.note, one.quality)
 
     def _reference(self, path: Path) -> str:
         """Write *path* relative to the file within one checkout, where both move together; else as it is."""

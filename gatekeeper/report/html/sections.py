@@ -187,7 +187,7 @@ def _transitions(page: PageData) -> Markup | None:
         el(
             "li",
             el("strong", step.workload),
-            f": {describe_setting(step.before)} → {describe_setting(step.after)}",
+            f": {phrases.step(step)}",
             note(f"{step.because} ({step.at[:19].replace('T', ' ')} UTC)"),
         )
         for step in page.verdict.transitions

@@ -1,19 +1,17 @@
 """The summary of a run on a terminal: the verdict at a glance, and what was not kept."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import phrases
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
+from gatekeeper.report.text import explanation
 
 COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
 SPARE = ("TTFT delta", "acceptance", "promises")
@@ -47,49 +45,45 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
         + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
     )
     if verdict.incomplete:
-        _say(console, f"not proven: {verdict.incomplete}", style="magenta")
+        _print(console, f"not proven: {verdict.incomplete}", style="magenta")
     console.print(_table(verdict, console))
     for workload in verdict.workloads:
         console.print()
-        _say(console, f": {describe_setting(workload.setting)}; {workload.because}", about=workload.name)
+        _print(console, f": {describe_setting(workload.setting)}; {workload.because}", about=workload.name)
         for line in phrases.account(workload.choice):
-            _say(console, line, style="dim", indent=2)
+            _print(console, line, style="dim", indent=2)
         _print_checks(console, workload.checks, incomplete=bool(verdict.incomplete))
     if blended := phrases.routing(verdict):
         console.print()
-        _say(console, blended)
+        _print(console, blended)
     if verdict.host_checks:
-        kept = phrases.passed(verdict.host_checks)
         console.print()
-        _say(console, f": {kept}/{len(verdict.host_checks)} promises kept", about="host")
+        kept = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} promises kept"
+        _print(console, kept, about="host")
         _print_checks(console, verdict.host_checks, incomplete=bool(verdict.incomplete))
     if verdict.findings:
         console.print()
     for finding in verdict.findings:
-        advice = f"; {finding.advice}" if finding.advice else ""
-        said = f"{phrases.spaced(finding.kind)}, {finding.about}: {finding.detail}{advice}"
-        _say(console, said, style="yellow")
+        found = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
+        _print(console, found, style="yellow")
     console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
     console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
 
 
-def _say(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
+def _print(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
     """Print a paragraph whose later lines are indented like, or below, its first."""
-    for line in hanging_lines(
-        Text.assemble((printable(about), "bold"), (printable(text), style)), console, indent=indent
-    ):
+    paragraph = Text.assemble((printable(about), "bold"), (printable(text), style))
+    for line in hanging_lines(paragraph, console, indent=indent):
         console.print(line, soft_wrap=True)
 
 
 def _table(verdict: Verdict, console: Console) -> Table:
-    """Lay the workloads out; where there is no room, what the report says as well is left out."""
+    """Return a row for each workload; columns that do not fit are left out, for the report has them too."""
     shown = list(COLUMNS)
     while True:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in shown:
-            side: JustifyMethod = (
-                "right" if name == shown[-1] else "left"
-            )  # nothing follows: no spaces at the ends of lines
+            side: JustifyMethod = "right" if name == shown[-1] else "left"  # no spaces at the ends of lines
             table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
         for workload in verdict.workloads:
             cells = _cells(workload)
@@ -101,34 +95,29 @@ def _table(verdict: Verdict, console: Console) -> Table:
 
 
 def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
-    kept = phrases.passed(workload.checks)
-    outcome = Text(phrases.spaced(workload.outcome), style=COLOURS[workload.outcome])
+    def center(metric: str, form: str) -> str:
+        return form.format(workload.measured[metric]["center"]) if metric in workload.measured else "-"
+
     found = (
         Text(printable(workload.name)),
-        outcome,
+        Text(phrases.spaced(workload.outcome), style=COLOURS[workload.outcome]),
         Text(phrases.against_plain(workload)),
-        Text(_center(workload.measured, "acceptance_rate", "{:.2f}")),
-        Text(_center(workload.measured, "ttft_delta", "{:+.1%}")),
-        Text(f"{kept}/{len(workload.checks)}"),
+        Text(center("acceptance_rate", "{:.2f}")),
+        Text(center("ttft_delta", "{:+.1%}")),
+        Text(f"{phrases.passed(workload.checks)}/{len(workload.checks)}"),
     )
     return dict(zip(COLUMNS, found, strict=True))
 
 
-def _center(measured: Mapping[str, Any], metric: str, form: str) -> str:
-    return form.format(measured[metric]["center"]) if metric in measured else "-"
-
-
 def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bool) -> None:
-    """Print the promises that were not kept, each with why it was made; kept ones are only counted."""
+    """Print the checks that do not pass, each with why its objective was set; the others are only counted."""
     for check in checks:
-        if check.outcome is not Outcome.PASS:
-            mark = phrases.MARKS[check.outcome]
-            told = Text.assemble(
-                (f"  {mark:<9}", COLOURS[check.outcome]), printable(f"{check.metric}: {check.because}")
-            )
-            for number, line in enumerate(told.wrap(console, max(20, console.width - 11))):
-                line.rstrip()
-                console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
-            _say(console, f"why: {check.why}", style="dim", indent=11)
-            if check.outcome is Outcome.UNPROVEN and not incomplete:
-                _say(console, f"what would prove it: {remedy(check)}", style="dim", indent=11)
+        if check.outcome is Outcome.PASS:
+            continue
+        mark = (f"  {phrases.MARKS[check.outcome]:<9}", COLOURS[check.outcome])
+        reason = Text.assemble(mark, printable(f"{check.metric}: {check.because}"))
+        for number, line in enumerate(reason.wrap(console, max(20, console.width - 11))):
+            line.rstrip()
+            console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
+        for paragraph in explanation(check, incomplete=incomplete):
+            _print(console, paragraph, style="dim", indent=11)
