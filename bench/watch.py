@@ -27,7 +27,7 @@ from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.verdict import Estimate
 from gatekeeper.deploy.watch.guard_samples import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
-from gatekeeper.deploy.watch.guards import STRETCHES, GuardContext, look_error
+from gatekeeper.deploy.watch.guards import STRETCHES, GuardContext, round_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -137,7 +137,7 @@ def policy(condition: Condition) -> Policy:
 
 def error_of(known: Policy) -> float:
     """Return the error of one bound at one look."""
-    return look_error(GuardContext(known, {}, greedy=True, host_interval=1.0), "w")
+    return round_error(GuardContext(known, {}, greedy=True, host_interval=1.0), "w")
 
 
 @dataclass(frozen=True, slots=True)

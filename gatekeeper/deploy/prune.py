@@ -46,7 +46,7 @@ class StoredRun:
     """The SLO's name and the kind of host: the newest of each are counted apart."""
     subject: str
     """What `admit` tells runs apart by: objectives, inputs and artifacts."""
-    sealed: bool
+    finished: bool
     passed: bool
 
     @property
@@ -64,7 +64,7 @@ class RetentionRules:
     """Which runs to keep."""
 
     last: int
-    """So many of the newest sealed runs of each family."""
+    """So many of the newest finished runs of each family."""
     within: float = 0.0
     """Every run that is younger, in seconds."""
     promoted: bool = False
@@ -84,7 +84,7 @@ def retain(runs: Iterable[StoredRun], rules: RetentionRules, now: datetime) -> d
     for run in sorted(runs, key=lambda one: (one.at, one.name)):
         found[run.name] = _own_reasons(run, rules, now)
         subjects[run.subject].append(run)
-        if run.sealed:
+        if run.finished:
             families[run.family].append(run)
     for family in families.values():
         for run in family[-rules.last :]:
@@ -102,7 +102,7 @@ def _own_reasons(run: StoredRun, rules: RetentionRules, now: datetime) -> list[s
     """Return the reasons that do not depend on other runs."""
     age = (now - run.at).total_seconds()
     reasons = []
-    if not run.sealed and (rules.unfinished is None or age < rules.unfinished):
+    if not run.finished and (rules.unfinished is None or age < rules.unfinished):
         reasons.append("unfinished: it can be resumed")
     if age < rules.within:
         reasons.append("young")
@@ -184,7 +184,7 @@ def _read(path: Path) -> StoredRun:
         until=_until(directory, at, slo),
         family=json.dumps([slo.name, *(manifest.host.get(key) for key in ("chip", "machine", "memory_bytes"))]),
         subject=_subject(manifest, slo),
-        sealed=directory.is_finished(),
+        finished=directory.is_finished(),
         passed=verdict.get("exit_code") == ExitCode.OK,
     )
 

@@ -18,7 +18,7 @@ def run(name: str, age: float, *, valid: float = 30, **more: object) -> StoredRu
     """Return a sealed, failed run of one SLO, frozen *age* days ago."""
     at = NOW - timedelta(days=age)
     until = at + timedelta(days=valid)
-    plain = StoredRun(Path(name), "slo", "failed", at, until, "slo", "these", sealed=True, passed=False)
+    plain = StoredRun(Path(name), "slo", "failed", at, until, "slo", "these", finished=True, passed=False)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
@@ -70,7 +70,7 @@ def test_an_unfinished_run_is_no_newest_run() -> None:
     """
     It is not counted among the newest, stays while it is young or for ever, and goes when it is old if one says so.
     """
-    runs = [run("whole", 0, passed=True), run("young", 3, sealed=False), run("old", 20, sealed=False)]
+    runs = [run("whole", 0, passed=True), run("young", 3, finished=False), run("old", 20, finished=False)]
 
     assert {"whole", "young", "old"} == kept(runs, RetentionRules(last=1))
     assert {"whole", "young"} == kept(runs, RetentionRules(last=1, unfinished=14 * DAY))
@@ -111,7 +111,7 @@ def folders(draw: st.DrawFn) -> list[StoredRun]:
             valid=draw(st.floats(0.01, 60)),
             family=draw(st.sampled_from("FG")),
             subject=draw(st.sampled_from("stu")),
-            sealed=draw(st.booleans()),
+            finished=draw(st.booleans()),
             passed=draw(st.booleans()),
             outcome=draw(st.sampled_from(["promoted", "failed"])),
         )
@@ -131,7 +131,7 @@ rules = st.builds(
 def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
     """Answer as the gate does: by the newest run of the subject, sealed, in time and passed; else there is no proof."""
     newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.name), default=None)
-    if newest is None or not newest.sealed or NOW >= newest.until:
+    if newest is None or not newest.finished or NOW >= newest.until:
         return "no proof", False
     return newest.name, newest.passed
 
@@ -157,10 +157,10 @@ def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], asked: RetentionR
     stay = kept(runs, asked)
 
     for family in "FG":
-        whole = sorted((one.at, one.name) for one in runs if one.family == family and one.sealed)
+        whole = sorted((one.at, one.name) for one in runs if one.family == family and one.finished)
         assert {name for _, name in whole[-asked.last :]} <= stay
     for one in runs:
-        if not one.sealed and (asked.unfinished is None or NOW - one.at < timedelta(seconds=asked.unfinished)):
+        if not one.finished and (asked.unfinished is None or NOW - one.at < timedelta(seconds=asked.unfinished)):
             assert one.name in stay
 
 

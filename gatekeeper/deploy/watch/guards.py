@@ -86,7 +86,7 @@ def judge_guard(
     if not speculates(knobs) and guard.metric not in JUDGED_WHILE_PLAIN:
         check = check_bound(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
         return GuardResult(guard, route.workload, check, None, asleep=True)
-    error = look_error(context, route.workload)
+    error = round_error(context, route.workload)
     evidence = _evidence(guard, route.workload, recent, context, knobs)
     if guard.metric in PASS_RATES and evidence.plain:
         check, newest = _paired_passes(guard, evidence, error, context.confidence)
@@ -109,7 +109,7 @@ def judge_guards(
     return tuple(judge_guard(guard, route, recent, context, knobs) for guard in context.policy.guards_of(workload))
 
 
-def look_error(context: GuardContext, workload: str) -> float:
+def round_error(context: GuardContext, workload: str) -> float:
     """Return the error each bound of each round may spend, so that a policy's whole life seldom steps down wrongly.
 
     It is split over all rounds, guards and stretches (Bonferroni). They overlap, so together they spend less.
@@ -185,9 +185,9 @@ def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
 
 def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confidence: float) -> tuple[Check, int | None]:
     """Judge a difference of pass rates: as a fact once both arms gave every canary's answer twice, as the gate does."""
-    asked = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
-    both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in asked)}
-    twice = len(both) == len(evidence.canaries) and all(count[name] > 1 for count in asked for name in both)
+    counts = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
+    both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in counts)}
+    twice = len(both) == len(evidence.canaries) and all(count[name] > 1 for count in counts for name in both)
     known = replace(
         evidence,
         canaries=both,

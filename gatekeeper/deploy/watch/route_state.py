@@ -1,8 +1,10 @@
 """The state of one route: folded over its changes, it goes down the ladder on evidence and up on more of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.clock import Instant, stamp
@@ -20,57 +22,41 @@ UNSOAKED = "; this rung was not soaked, the guards decide"
 _MOST_DOUBLINGS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+Step = Annotated[int, Field(ge=0, strict=True)]
+"""A step of the ladder: 0 is the certified setting, the last is plain decoding."""
+
+
+class _Stored(BaseModel):
+    """A part of an entry of watch.jsonl; keys of the entry around it are ignored."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as watch.jsonl writes it."""
+        return self.model_dump(by_alias=True)
+
+
+class Change(_Stored):
     """One change of a route: what `watch.jsonl` keeps, and all that its standing is made of."""
 
     at: str
     """Wall time."""
     workload: str
-    kind: Kind
-    before: int
-    """The step before; 0 is the certified setting, the last is plain decoding."""
-    after: int
-    because: str
-    setting: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind = Field(alias="change")
+    before: Step = Field(alias="from_rung")
+    after: Step = Field(alias="to_rung")
+    setting: dict[str, Any] = {}
     """The setting in force after it, as policy.toml writes one."""
-    evidence: tuple[Mapping[str, Any], ...] = ()
+    because: str
+    evidence: tuple[dict[str, Any], ...] = ()
     """The checks it rests on, as verdict.json writes checks."""
 
-    def document(self) -> dict[str, Any]:
-        """Return the change as watch.jsonl writes it."""
-        return {
-            "at": self.at,
-            "workload": self.workload,
-            "change": self.kind,
-            "from_rung": self.before,
-            "to_rung": self.after,
-            "setting": dict(self.setting),
-            "because": self.because,
-            "evidence": [dict(check) for check in self.evidence],
-        }
 
-
-def change_of(document: Mapping[str, Any]) -> Change:
-    """Parse a change; raise ValueError for a document that is none."""
-    try:
-        kind, steps = document["change"], (document["from_rung"], document["to_rung"])
-        if kind not in get_args(Kind) or any(type(step) is not int or step < 0 for step in steps):
-            raise ValueError(f"no change of a route: {kind!r}, from {steps[0]!r} to {steps[1]!r}")
-        at, workload = str(document["at"]), str(document["workload"])
-        evidence = tuple(document.get("evidence", ()))
-        return Change(at, workload, kind, *steps, str(document["because"]), document.get("setting", {}), evidence)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no change of a route: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(_Stored):
     """Where a route stands: all of its state that outlives a restart."""
 
     workload: str
-    step: int = 0
-    """Its step of the ladder: 0 is the certified setting, the last is plain decoding."""
+    step: Step = Field(default=0, alias="rung")
     relapses: int = 0
     """How often in a row a step up did not hold: each doubles the quiet time."""
     trying: bool = False
@@ -79,18 +65,6 @@ class Standing:
     """Why only another certificate turns it on again."""
     because: str = ""
     at: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as watch.jsonl writes it."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {("rung" if name == "step" else name): value for name, value in values.items()}
-
-
-def standing_of(document: Mapping[str, Any]) -> Standing:
-    """Parse a standing; unknown keys are ignored."""
-    names = {one.name for one in fields(Standing)}
-    values = {("step" if key == "rung" else key): value for key, value in document.items()}
-    return Standing(**{name: value for name, value in values.items() if name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +105,14 @@ class RouteRules:
 
 def after_change(standing: Standing, change: Change) -> Standing:
     """Return where a route stands after one change of its own."""
-    moved = replace(standing, step=change.after, because=change.because, at=change.at)
-    if change.kind == "try":
-        return replace(moved, trying=True)
+    moved = {"step": change.after, "because": change.because, "at": change.at, "trying": change.kind == "try"}
     if change.kind == "settled":
-        return replace(moved, trying=False, relapses=0)
-    barred = change.because if change.kind == "barred" else standing.barred
-    return replace(moved, trying=False, relapses=standing.relapses + standing.trying, barred=barred)
+        moved["relapses"] = 0
+    elif change.kind != "try":
+        moved["relapses"] = standing.relapses + standing.trying
+    if change.kind == "barred":
+        moved["barred"] = change.because
+    return standing.model_copy(update=moved)
 
 
 def start(standing: Standing, now_ns: int) -> RouteState:
@@ -282,14 +257,14 @@ def _changed(state: RouteState, move: _Move, rules: RouteRules, now: Instant) ->
     standing = state.standing
     unsoaked = move.kind in {"down", "try"} and 0 < move.step < rules.plain
     change = Change(
-        stamp(now.wall),
-        standing.workload,
-        move.kind,
-        standing.step,
-        move.step,
-        move.because + (UNSOAKED if unsoaked else ""),
-        setting_document(rules.ladder[move.step]),
-        tuple(check.document() for check in move.evidence),
+        at=stamp(now.wall),
+        workload=standing.workload,
+        kind=move.kind,
+        before=standing.step,
+        after=move.step,
+        setting=setting_document(rules.ladder[move.step]),
+        because=move.because + (UNSOAKED if unsoaked else ""),
+        evidence=tuple(check.document() for check in move.evidence),
     )
     moved = after_change(standing, change)
     same = moved.step == standing.step
@@ -328,9 +303,9 @@ def _routes_in(entry: Mapping[str, Any]) -> Known:
     found = {}
     for route in entry.get("routes") or ():
         try:
-            standing = standing_of(route["standing"])
+            standing = Standing.model_validate(route["standing"])
             ladder = tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
-        except (KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
         found[standing.workload] = standing, ladder
     return found
@@ -338,7 +313,7 @@ def _routes_in(entry: Mapping[str, Any]) -> Known:
 
 def _follow(entry: Mapping[str, Any], known: Known) -> None:
     try:
-        change = change_of(entry)
+        change = Change.model_validate(entry)
     except ValueError:
         return
     if change.workload in known:
@@ -352,4 +327,4 @@ def on_ladder(standing: Standing, before: tuple[Setting, ...], rules: RouteRules
     So an edit never turns anything on; it opens a way up.
     """
     setting = before[standing.step] if 0 <= standing.step < len(before) else None
-    return replace(standing, step=_step_of(setting, rules))
+    return standing.model_copy(update={"step": _step_of(setting, rules)})

@@ -31,7 +31,7 @@ class Routes:
         self.rules = self._rules(known)
         self.states: dict[str, RouteState] = {}
         for name, rules in self.rules.items():
-            standing = route_state.on_ladder(*known[name], rules) if name in known else Standing(name)
+            standing = route_state.on_ladder(*known[name], rules) if name in known else Standing(workload=name)
             self.states[name] = route_state.start(standing, now.now_ns)
         self._answers = {name: RecentAnswers(now.now_ns) for name in self.rules}
 
@@ -73,7 +73,7 @@ class Routes:
         found: list[Change] = []
         for name, rules in self.rules.items():
             if name not in states:  # a route that is new to the file has not earned anything yet
-                self.states[name] = route_state.start(Standing(name, step=rules.plain), now.now_ns)
+                self.states[name] = route_state.start(Standing(workload=name, step=rules.plain), now.now_ns)
                 self._answers[name] = RecentAnswers(now.now_ns)
                 continue
             self.states[name] = states[name]

@@ -12,7 +12,7 @@ from gatekeeper.core.policy import MeasuredValue
 from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence, certified_spread
-from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, look_error
+from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, round_error
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, near, steady
 from tests.builders.watch import (
     DAY_S,
@@ -502,14 +502,14 @@ def test_the_error_of_a_look_is_a_share_of_a_whole_life() -> None:
     """
     5 % over 43,200 looks, two guards and six stretches of each.
     """
-    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(context(RATIO, ERRORS, HEADROOM), "easy")
+    assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(RATIO, ERRORS, HEADROOM), "easy")
 
 
 def test_acceptance_spends_on_canaries_and_on_counters() -> None:
     """
     Two ways to be crossed by chance are two shares.
     """
-    assert near(0.05 / (43_200 * 2 * STRETCHES)) == look_error(context(ACCEPTANCE), "easy")
+    assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(ACCEPTANCE), "easy")
 
 
 @settings(max_examples=40, deadline=None)
