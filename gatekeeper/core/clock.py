@@ -1,10 +1,12 @@
-"""The clock a run lives by: the machine's own, or a virtual one that only moves when it is told to."""
+"""Clocks: the machine's own, and a virtual one for tests and the scripted backend; and how an instant is written."""
 
 import threading
 import time
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Protocol
 
 
@@ -43,7 +45,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when somebody waits on it, so that ten minutes pass in milliseconds."""
+    """A clock that moves only when it is slept on, so that ten minutes pass in milliseconds."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start_s = start.timestamp()
@@ -75,21 +77,18 @@ class VirtualClock:
 
     def every(self, nanoseconds: int, call: Callable[[], None]) -> Callable[[], None]:
         """Call *call* each *nanoseconds* of virtual time until the returned function is called."""
-        alive = [True]
+        stopped = threading.Event()
+
+        def schedule() -> None:
+            insort(self._ticks, (self._now_ns + nanoseconds, tick), key=itemgetter(0))
 
         def tick() -> None:
-            if alive[0]:
+            if not stopped.is_set():
                 call()
-                self._ticks.append((self._now_ns + nanoseconds, tick))
-                self._ticks.sort(key=lambda entry: entry[0])
+                schedule()
 
-        self._ticks.append((self._now_ns + nanoseconds, tick))
-        self._ticks.sort(key=lambda entry: entry[0])
-
-        def stop() -> None:
-            alive[0] = False
-
-        return stop
+        schedule()
+        return stopped.set
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""What may be deployed: policy.toml as `certify` writes it and a person edits it."""
+"""policy.toml: what may be deployed, as `certify` writes it and a person edits it."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
@@ -11,8 +12,7 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, MetricBound, Step
 from gatekeeper.core.subject import InputTable
 from gatekeeper.core.toml_file import parse as parse_toml
-from gatekeeper.core.units import UNITS_OF, Seconds
-from gatekeeper.core.units import parse as parse_quantity
+from gatekeeper.core.units import Seconds
 
 PASS_RATE = Metric(
     "canary_pass_rate",
@@ -45,8 +45,11 @@ WATCHED: dict[str, Metric] = {
 """The metrics a guard may name."""
 
 
+_PLAIN: Setting = (("draft", None),)
+
+
 class MeasuredValue(InputTable):
-    """A figure as the soak measured it, with its bounds at the SLO's confidence."""
+    """A value as the soak measured it, with its interval at the SLO's confidence."""
 
     center: float
     lo: float
@@ -55,7 +58,7 @@ class MeasuredValue(InputTable):
 
 
 class MeasuredRoute(InputTable):
-    """What the soak measured of a route: the reference where production has no plain decoding to compare with."""
+    """What the soak measured of a route: the reference where production runs no plain decoding."""
 
     throughput_ratio: MeasuredValue | None = None
     decode_throughput: MeasuredValue | None = None
@@ -66,7 +69,7 @@ class MeasuredRoute(InputTable):
 
 
 class LadderStep(ChosenKnobs):
-    """One rung below the certified setting."""
+    """One step of the ladder below the certified setting."""
 
     rung: Step
 
@@ -94,12 +97,15 @@ class Route(InputTable):
     def steps(self) -> tuple[Setting, ...]:
         """Return the settings from the certified one down; the last one is plain decoding."""
         if not self.speculation:
-            return (_plain(),)
-        return (*(_setting_of(one) for one in (self.setting, *self.ladder)), _plain())
+            return (_PLAIN,)
+        return (*(_setting_of(one) for one in (self.setting, *self.ladder)), _PLAIN)
 
 
 class Guard(MetricBound):
-    """One bound to watch while a route speculates: crossed for so long, the route goes down a rung."""
+    """One bound to watch while a route speculates: violated for so long, the route goes one step down."""
+
+    METRICS: ClassVar[Mapping[str, Metric]] = WATCHED
+    UNKNOWN: ClassVar[str] = "no guard can watch"
 
     for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be seen crossed")
     over: Seconds | None = Field(default=None, gt=0, description="the stretch that is judged; default [watch] window")
@@ -108,44 +114,22 @@ class Guard(MetricBound):
     )
     why: str = ""
 
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        if metric not in WATCHED:
-            raise ValueError(f"no guard can watch '{metric}'\n{did_you_mean(metric, WATCHED)}")
-        return metric
-
-    @field_validator("at_least", "at_most", mode="before")
-    @classmethod
-    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
-        metric = WATCHED.get(seen.data.get("metric", ""))
-        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
-
     @model_validator(mode="after")
-    def _one_possible_bound(self) -> "Guard":
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError(f"guard on '{self.metric}' needs exactly one of: at_least, at_most")
+    def _possible(self) -> "Guard":
         if self.bound != ("at_least" if self.of.higher_is_better else "at_most"):
             wrong, right = self.bound, "at_most" if self.bound == "at_least" else "at_least"
             raise ValueError(f"{wrong} guards nothing: {self.metric} is better the other way\nwrite {right}")
-        self.of.reject_impossible(self.bound, self.threshold)
-        if self.of.host and self.workloads:
-            raise ValueError(f"{self.metric} belongs to the host\nleave out `workloads`")
+        self.check_possible("host")
         return self
 
     @property
-    def of(self) -> Metric:
-        """Return the metric it watches."""
-        return WATCHED[self.metric]
-
-    @property
     def name(self) -> str:
-        """Name it among the guards of a workload."""
+        """Return what tells the guard from the others of its workload."""
         return f"{self.metric} {self.bound} {self.threshold:g}"
 
 
 class Watch(InputTable):
-    """How `gatekeeper watch` looks, and how slowly it comes back."""
+    """How often `gatekeeper watch` measures, and how slowly it turns speculation on again."""
 
     interval: Seconds = Field(default=60.0, gt=0, description="from look to look")
     duty: float = Field(default=0.02, gt=0, le=0.5, description="largest share of the time spent on canaries")
@@ -211,31 +195,27 @@ class Policy(InputTable):
         return self
 
     def route_of(self, workload: str) -> Route:
-        """Return the route of *workload*; one that has none decodes plainly."""
+        """Return the route of *workload*; a workload without one decodes plainly."""
         found = next((route for route in self.route if route.workload == workload), None)
         return found or Route(workload=workload, speculation=False, because="it has no route")
 
     def guards_of(self, workload: str) -> tuple[Guard, ...]:
-        """Return the guards of *workload*, those of the host with them."""
+        """Return the guards of *workload*, and those of the host."""
         return tuple(guard for guard in self.guard if guard.applies_to(workload))
 
     def expired(self, now: datetime) -> bool:
-        """Tell whether its time is over."""
+        """Tell whether the policy has expired."""
         return now >= self.expires
 
     @property
     def lifetime(self) -> float:
-        """Return the seconds it holds for."""
+        """Return the seconds between issue and expiry."""
         return max(0.0, (self.expires - self.issued).total_seconds())
 
 
 def _setting_of(knobs: ChosenKnobs) -> Setting:
     written = knobs.model_dump(include=set(ChosenKnobs.model_fields), exclude_none=True)
     return tuple(sorted(written.items()))
-
-
-def _plain() -> Setting:
-    return (("draft", None),)
 
 
 def parse(text: str, name: str) -> Policy:

@@ -1,6 +1,7 @@
 """The SLO file: the system under test, its objectives and how they are proven; and the soak profile it names."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -197,12 +198,46 @@ class Telemetry(InputTable):
 
 
 class MetricBound(InputTable):
-    """What holds one metric of some workloads, or of all, to one bound: a promise, or a guard."""
+    """One bound on a metric, for some workloads or for all: an objective, or a guard."""
+
+    METRICS: ClassVar[Mapping[str, Metric]] = BY_NAME
+    UNKNOWN: ClassVar[str] = "unknown metric"
 
     metric: str
     at_least: Quantity | None = None
     at_most: Quantity | None = None
     workloads: tuple[str, ...] = ()
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in cls.METRICS:
+            raise ValueError(f"{cls.UNKNOWN} '{metric}'\n{did_you_mean(metric, cls.METRICS)}")
+        return metric
+
+    @field_validator("at_least", "at_most", mode="before")
+    @classmethod
+    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
+        metric = cls.METRICS.get(seen.data.get("metric", ""))
+        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            kind = type(self).__name__.lower()
+            raise ValueError(f"{kind} on '{self.metric}' needs exactly one of: at_least, at_most")
+        return self
+
+    def check_possible(self, owner: str) -> None:
+        """Raise ValueError for a bound that the metric cannot reach, and for workloads of a metric of the *owner*."""
+        self.of.reject_impossible(self.bound, self.threshold)
+        if self.of.host and self.workloads:
+            raise ValueError(f"{self.metric} belongs to the {owner}\nleave out `workloads`")
+
+    @property
+    def of(self) -> Metric:
+        """Return the metric that is bounded."""
+        return self.METRICS[self.metric]
 
     @property
     def bound(self) -> Bound:
@@ -216,7 +251,7 @@ class MetricBound(InputTable):
         return float(value) if value is not None else 0.0
 
     def applies_to(self, workload: str) -> bool:
-        """Tell whether it is about *workload*; without any named it is about all."""
+        """Tell whether it applies to *workload*; without names it applies to all."""
         return not self.workloads or workload in self.workloads
 
 
@@ -228,36 +263,14 @@ class Objective(MetricBound):
     source: Literal["ours", "claims"] = Field(default="ours", alias="from")
     why: str = Field(min_length=1)
 
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        if metric not in BY_NAME:
-            raise ValueError(f"unknown metric '{metric}'\n{did_you_mean(metric, BY_NAME)}")
-        return metric
-
-    @field_validator("at_least", "at_most", mode="before")
-    @classmethod
-    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
-        metric = BY_NAME.get(seen.data.get("metric", ""))
-        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
-
     @model_validator(mode="after")
-    def _one_possible_bound(self) -> "Objective":
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError(f"objective on '{self.metric}' needs exactly one of: at_least, at_most")
-        self.of.reject_impossible(self.bound, self.threshold)
-        if self.of.host and self.workloads:
-            raise ValueError(f"{self.metric} belongs to the run\nleave out `workloads`")
+    def _possible(self) -> "Objective":
+        self.check_possible("run")
         if self.scope == "population" and not self.of.population:
             raise ValueError(f"{self.metric} is a fact of this run and has no population\nleave out `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
             raise ValueError(f"{self.metric} has no meaning in plain decoding\nleave out `when`")
         return self
-
-    @property
-    def of(self) -> Metric:
-        """Return the metric this promise is about."""
-        return BY_NAME[self.metric]
 
     @property
     def applies_when(self) -> str:
@@ -308,7 +321,7 @@ class Slo(InputTable):
         return self
 
     def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
-        """Return the promises that apply to *workload* in this state, host metrics left out."""
+        """Return the objectives that apply to *workload* in this state, without those on the host."""
         return tuple(
             objective
             for objective in self.objective
@@ -319,7 +332,7 @@ class Slo(InputTable):
 
     @property
     def host_objectives(self) -> tuple[Objective, ...]:
-        """Return the promises about the host."""
+        """Return the objectives on the host."""
         return tuple(objective for objective in self.objective if objective.of.host)
 
 

@@ -1,4 +1,4 @@
-"""A TOML file people write: read it, and say file, line and key of what is wrong with it."""
+"""Reading a TOML file that people write; errors name its line and key, and what is allowed there."""
 
 import re
 import tomllib
@@ -32,34 +32,31 @@ def parse(text: str, name: str, model: type[Model]) -> Model:
 
 
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
-    """Turn one pydantic error into a message with its line, and a hint."""
-    loc, kind, said = error["loc"], error["type"], error["msg"]
+    """Return the message of one pydantic error, with its line, and a hint."""
+    loc, kind, reason = error["loc"], error["type"], error["msg"]
     path = [part for part in loc if not (isinstance(part, str) and ("[" in part or part.startswith("function-")))]
     key = key_path(path)
     where = f"{name}: line {line_of(text, path)}: {key}" if path else name
-    said = said.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    reason = reason.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "extra_forbidden":
         return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed_keys(model, path[:-1]))
     if kind == "missing":
         return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", f"add `{path[-1]} = …`"
-    if "\n" in said:
-        said, hint = said.split("\n", 1)
-        return f"{where}: {said}", hint
-    return f"{where}: {said[:1].lower()}{said[1:]}", ""
+    if "\n" in reason:
+        reason, hint = reason.split("\n", 1)
+        return f"{where}: {reason}", hint
+    return f"{where}: {reason[:1].lower()}{reason[1:]}", ""
 
 
 def key_path(path: Path) -> str:
-    """Name a place as people do: `objective[3].metric`, counting from 1."""
-    out = ""
-    for part in path:
-        out += f"[{part + 1}]" if isinstance(part, int) else f"{'.' if out else ''}{part}"
-    return out
+    """Write a path as `objective[3].metric`, counting from 1."""
+    return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys allowed at *path* of *model*."""
     here: object = model
-    named = False  # the next part is a name that people chose: the key of a table of tables
+    named = False  # the next part is a name that a person chose: the key of a table of tables
     for part in path:
         if named:
             named = False
@@ -105,11 +102,6 @@ def line_of(text: str, path: Path) -> int:
             here = [*table, assignment.group(1)]
         else:
             continue
-        same = 0
-        for mine, wanted in zip(here, path, strict=False):
-            if mine != wanted:
-                break
-            same += 1
-        if same == len(here) and same > depth:
-            best, depth = number, same
+        if here == list(path[: len(here)]) and len(here) > depth:
+            best, depth = number, len(here)
     return best
