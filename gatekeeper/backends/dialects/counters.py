@@ -1,11 +1,12 @@
 """What servers claim of their drafting, converted from their names and definitions to the field's terms."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.records import Answer
 
 
@@ -23,8 +24,12 @@ def counts(values: object) -> tuple[int, ...]:
 
 def seconds(milliseconds: object) -> float | None:
     """Return milliseconds as seconds; None for anything but a number."""
-    usable = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return milliseconds / 1e3 if usable else None  # type: ignore[operator]
+    number = _number(milliseconds)
+    return None if number is None else number / 1e3
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
@@ -33,6 +38,27 @@ def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     for name in path:
         here = here.get(name) if isinstance(here, Mapping) else None
     return here if isinstance(here, Mapping) else {}
+
+
+def claims_at(*path: str, **keys: str) -> Callable[[Answer, ChatResponse], Answer]:
+    """Return a `read` that takes each claim from the key it stands under, in the object at *path* of the response.
+
+    Claims in seconds are read as milliseconds where the key ends in `_ms`.
+    """
+
+    def read(answer: Answer, response: ChatResponse) -> Answer:
+        found = within(response.last, *path)
+        return claiming(answer, **{claim: _claim(claim, key, found.get(key)) for claim, key in keys.items()})
+
+    return read
+
+
+def _claim(claim: str, key: str, value: object) -> object:
+    if claim.endswith("_by_position"):
+        return counts(value)
+    if not claim.endswith("_seconds"):
+        return count(value)
+    return seconds(value) if key.endswith("_ms") else _number(value)
 
 
 def claiming(answer: Answer, **claims: Any) -> Answer:

@@ -10,15 +10,14 @@ import json
 from collections.abc import Iterator
 
 from gatekeeper.backends.dialects.counters import by_output, claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Get, ServerRequest, Start, option
-from gatekeeper.backends.process import HOST
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Get, ServerRequest, Start, option
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line; `adaptive`, its default, would change the block while it is measured."""
-    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
     # It loads a draft at every start; with `off` it lies idle, and still counts as memory.
     yield from option("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
@@ -61,5 +60,5 @@ DIALECT = Dialect(
     restart_knobs=("draft", "block_size", "window"),
     caches="start",
     streams=1,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

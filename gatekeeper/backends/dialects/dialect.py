@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
+from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.subject import Subject
 
 COMPLETIONS = "/v1/chat/completions"
+STREAMED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
+"""What every server that streams its answers shows."""
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
 """Knobs that any server takes with a request, or that need nothing of it."""
 
@@ -38,6 +41,11 @@ class Start:
     """Returns what the program prints for --help, run once; empty where it prints nothing."""
     place: Callable[[str], str]
     """Returns where a model of the SLO lies, for a server that cannot start without a draft."""
+
+    @property
+    def address(self) -> tuple[str, ...]:
+        """Return the words with which most servers are given the address they listen on."""
+        return ("--host", HOST, "--port", str(self.port))
 
     def knob(self, name: str) -> str | None:
         """Return the value of a knob as a word of a command line, None where it is not set."""
@@ -127,7 +135,7 @@ class Dialect:
     """Adds what it tells of its last answer in another place, where one is under way at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """Reads how many tokens the answer has so far, where a chunk tells."""
-    sight: Sight = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
+    sight: Sight = STREAMED
     """A forecast of what answers show; memory and a plain server depend on how it is reached."""
     knobs: frozenset[str] = frozenset()
     """The knobs it takes besides `draft` and the conditions."""

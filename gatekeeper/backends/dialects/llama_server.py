@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, within
-from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, ServerRequest, Start, option, thinking
+from gatekeeper.backends.dialects.dialect import (
+    STREAMED,
+    Counters,
+    Dialect,
+    Get,
+    ServerRequest,
+    Start,
+    option,
+    thinking,
+)
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.models import gguf
-from gatekeeper.backends.process import HOST
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -78,7 +86,7 @@ def argv(start: Start) -> Iterator[str]:
     if "--model" not in known:
         spoken = " ".join((*start.program, "--help"))
         raise InputError(f"`{spoken}` explains no --model", hint="run it by hand: is it a llama-server?")
-    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, "--model", start.target, *start.address)
     # Tools need the template engine, which older builds leave off; what is not there shall not be fetched.
     yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)
     if not start.cache and "--cache-ram" in known:
@@ -206,7 +214,7 @@ DIALECT = Dialect(
     counters=counters,
     after_answer=with_all_rounds,
     tokens_of=tokens_of,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches="request",

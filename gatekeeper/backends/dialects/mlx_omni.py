@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, chat_body
-from gatekeeper.backends.process import HOST
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line; the models come with the requests."""
-    yield from (*start.program, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, *start.address)
 
 
 def body(request: ServerRequest) -> dict[str, Any]:

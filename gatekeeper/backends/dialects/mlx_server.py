@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, option, thinking
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, option, thinking
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.backends.process import HOST, installed
+from gatekeeper.backends.process import installed
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Rounds
@@ -21,7 +21,7 @@ def argv(start: Start) -> Iterator[str]:
     else:
         module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.mlx_tap",)
         yield from (sys.executable, "-P", "-m", *module)
-    yield from ("--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from ("--model", start.target, *start.address)
     yield from option("--draft-model", start.draft)
     if not start.cache:
         yield from ("--prompt-cache-size", "0")
@@ -60,7 +60,7 @@ DIALECT = Dialect(
     argv=argv,
     body=body,
     read=read,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.ROUNDS | Sight.COLD,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     caches="start",
     version=versions,

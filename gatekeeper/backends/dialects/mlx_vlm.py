@@ -8,16 +8,15 @@ under way; `draft_n_accepted` may exceed what was emitted, which is a finding.
 from collections.abc import Iterator
 
 from gatekeeper.backends.dialects.counters import claiming, count, seconds, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start, option
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
-    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, "--model", start.target, *start.address)
     if start.draft is not None:
         yield from ("--draft-model", start.draft)
         yield from option("--draft-kind", start.subject.draft_method)
@@ -50,5 +49,5 @@ DIALECT = Dialect(
     named="path",
     knobs=frozenset({"block_size", "thinking"}),
     restart_knobs=("draft", "block_size"),
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

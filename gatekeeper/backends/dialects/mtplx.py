@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, count, counts, within
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.dialects.counters import claims_at, count, within
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line; its sessions on disk would answer from what an earlier run left there."""
-    yield from (*start.program, "--model", start.target, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--stream-interval", "1")
     yield from option("--depth", start.knob("num_draft_tokens"))
     if not start.cache:
@@ -32,22 +31,25 @@ def body(request: ServerRequest) -> dict[str, Any]:
     return chat_body(request) | mode | depth
 
 
+_CLAIMS = claims_at(
+    "mtplx_stats",
+    drafted="drafted_tokens",
+    accepted="accepted_drafts",
+    rounds="verify_calls",
+    tried_by_position="drafted_by_depth",
+    accepted_by_position="accepted_by_depth",
+    cached_tokens="cached_tokens",
+    prompt_seconds="prompt_eval_time_s",
+)
+
+
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what its stats claim; an answer that was not decoded as asked is a fault."""
     stats = within(response.last, "mtplx_stats")
     ran, asked = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
     if ran is not None and asked is not None and ran != asked:
         return replace(answer, fault=f"setting not applied: depth {ran} where {asked} was asked for")
-    return claiming(
-        answer,
-        drafted=count(stats.get("drafted_tokens")),
-        accepted=count(stats.get("accepted_drafts")),
-        rounds=count(stats.get("verify_calls")),
-        tried_by_position=counts(stats.get("drafted_by_depth")),
-        accepted_by_position=counts(stats.get("accepted_by_depth")),
-        cached_tokens=count(stats.get("cached_tokens")),
-        prompt_seconds=stats.get("prompt_eval_time_s"),
-    )
+    return _CLAIMS(answer, response)
 
 
 DIALECT = Dialect(
@@ -65,5 +67,5 @@ DIALECT = Dialect(
     restart_knobs=(),
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     own_drafts=frozenset({"mtp"}),
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

@@ -11,7 +11,6 @@ from typing import Any
 from gatekeeper.backends.dialects.counters import claiming
 from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 _NS = 1e-9
@@ -67,5 +66,4 @@ DIALECT = Dialect(
     restart_knobs=("draft", "num_draft_tokens"),
     by_request=frozenset({"num_draft_tokens"}),
     own_drafts=frozenset({"modelfile"}),
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT,
 )

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claiming, count, counts, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
@@ -21,7 +20,7 @@ _OWN = frozenset({"mtp", "suffix"})
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
-    yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port), "--stream-interval", "1")
+    yield from (*start.program, start.target, *start.address, "--stream-interval", "1")
     yield from ("--no-spec-decode",) if start.draft is None else ("--speculative-config", json.dumps(drafting(start)))
     if not start.cache:
         yield "--disable-prefix-cache"
@@ -68,7 +67,7 @@ DIALECT = Dialect(
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
     own_drafts=_OWN,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     refused={
         "--draft-model": "rapid-mlx accepts it and does nothing with it",
         "--num-draft-tokens": "rapid-mlx accepts it and does nothing with it",

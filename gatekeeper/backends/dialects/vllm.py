@@ -7,19 +7,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, count, spec_decode, within
-from gatekeeper.backends.dialects.dialect import Counters, Dialect, Get, Start
-from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.process import HOST
+from gatekeeper.backends.dialects.counters import claims_at, spec_decode
+from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Get, Start
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
-    yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port))
+    yield from (*start.program, start.target, *start.address)
     if start.draft is not None:
         yield from ("--speculative-config", json.dumps(drafting(start)))
     if not start.cache:
@@ -37,17 +34,6 @@ def drafting(start: Start) -> dict[str, Any]:
     return config
 
 
-def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what the usage chunk claims, where the server was started with --per-request-spec-decode-metrics."""
-    told = within(response.last, "metrics", "speculative_decoding")
-    return claiming(
-        answer,
-        drafted=count(told.get("num_draft_tokens")),
-        accepted=count(told.get("num_accepted_draft_tokens")),
-        rounds=count(told.get("num_spec_steps")),
-    )
-
-
 def counters(get: Get) -> Counters | None:
     """Read the cumulative counters."""
     return spec_decode(get("/metrics"), "vllm:")
@@ -59,7 +45,14 @@ DIALECT = Dialect(
     draft_hint="look for `speculative_config` in its log: a config it does not know is passed over",
     program=("vllm", "serve"),
     argv=argv,
-    read=read,
+    # Only where it was started with --per-request-spec-decode-metrics.
+    read=claims_at(
+        "metrics",
+        "speculative_decoding",
+        drafted="num_draft_tokens",
+        accepted="num_accepted_draft_tokens",
+        rounds="num_spec_steps",
+    ),
     counters=counters,
     named="listed",
     version_path="/version",
@@ -67,5 +60,5 @@ DIALECT = Dialect(
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
     own_drafts=_OWN,
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

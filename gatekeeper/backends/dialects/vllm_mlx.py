@@ -8,17 +8,14 @@ versions in the manifest tell which one answered.
 
 from collections.abc import Iterator
 
-from gatekeeper.backends.dialects.counters import claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, Start, option
-from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.process import HOST
+from gatekeeper.backends.dialects.counters import claims_at
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
-    yield from (*start.program, start.target, "--host", HOST, "--port", str(start.port), "--stream-interval", "1")
+    yield from (*start.program, start.target, *start.address, "--stream-interval", "1")
     # Its other engine keeps the state of system prompts whatever it is told, in the plain arm alone, tells nobody, and
     # does not count the drafts of a text model.
     yield "--continuous-batching"
@@ -29,12 +26,6 @@ def argv(start: Start) -> Iterator[str]:
         yield "--disable-prefix-cache"
 
 
-def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what the last chunk's metadata claims."""
-    told = within(response.last, "generation_metadata")
-    return claiming(answer, drafted=count(told.get("mtp_drafts")), accepted=count(told.get("mtp_accepted")))
-
-
 DIALECT = Dialect(
     name="vllm-mlx",
     install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
@@ -42,12 +33,12 @@ DIALECT = Dialect(
     program=("vllm-mlx", "serve"),
     packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
-    read=read,
+    read=claims_at("generation_metadata", drafted="mtp_drafts", accepted="mtp_accepted"),
     named="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
     own_drafts=frozenset({"mtp"}),
-    sight=Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     refused={"--mtp-optimistic": "it keeps drafted tokens unverified, so its answers are not the target's"},
 )
