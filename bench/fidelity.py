@@ -149,9 +149,9 @@ def measure(url: str, pace: str, streams: int, seconds: float) -> Row:
     answers, _, cpu = together(streams, each, ANSWER_S, ask)
     errors, true, ours = [], [], []
     for answer, said in answers:
-        sent = [said.chunks[number].said["sent"] for number in said.arrived]
+        sent = [said.chunks[number].fields["sent"] for number in said.arrived]
         seen = [arrival.at_ns for arrival in answer.arrivals]
-        errors.append(abs(seen[0] - answer.sent_ns - (sent[0] - said.chunks[0].said["received"])) / 1e9)
+        errors.append(abs(seen[0] - answer.sent_ns - (sent[0] - said.chunks[0].fields["received"])) / 1e9)
         true += [(after - before) / 1e9 for before, after in pairwise(sent)]
         ours += [(after - before) / 1e9 for before, after in pairwise(seen)]
     quantiles = [statistics.quantiles(gaps, n=100, method="inclusive") for gaps in (true, ours)]

@@ -1,4 +1,4 @@
-"""A control request: what a server is asked beside the measured answers, such as its health and its counters."""
+"""Control requests beside the measured ones, such as those for a server's health and its counters."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 LIMIT_S = 5.0
-"""A server that takes longer to tell its own state is not asked again in that place."""
+"""Longest wait for a control response."""
 
 
 def status(url: str, headers: Mapping[str, str]) -> int | None:
@@ -24,7 +24,7 @@ def fetch(url: str, headers: Mapping[str, str]) -> str | None:
 
 
 def _get(url: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    import httpx2  # noqa: PLC0415 (not needed, and slow to import, where no server is asked)
+    import httpx2  # noqa: PLC0415 (slow to import, and not needed without a server)
 
     try:
         answer = httpx2.get(
@@ -37,7 +37,7 @@ def _get(url: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
 
 @cache
 def _trust() -> "SSLContext":
-    """Return the authorities that are trusted; to read them takes far longer than to ask a server how it is."""
+    """Return the trusted authorities; reading them takes far longer than a control request."""
     import httpx2  # noqa: PLC0415 (see above)
 
     return httpx2.create_ssl_context(trust_env=False)

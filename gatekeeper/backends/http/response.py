@@ -1,4 +1,4 @@
-"""What was received: an HTTP answer taken apart into its status, its headers and its JSON texts, each with its time."""
+"""An HTTP response parsed: its status, its headers, and its JSON texts with their arrival times."""
 
 import json
 import re
@@ -26,13 +26,13 @@ class JsonText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What was heard, taken apart."""
+    """An HTTP response, parsed."""
 
     status: int | None
-    """None: not even the head of an answer came."""
+    """None: not even the head of the response came."""
     events: tuple[JsonText, ...] = ()
     done: bool = False
-    """The stream said `[DONE]`."""
+    """The stream ended with `[DONE]`."""
     whole: bool = False
     """As much of the body came as the server announced, or it announced nothing."""
     body: bytes = b""
@@ -40,21 +40,21 @@ class HttpResponse:
     location: str | None = None
 
 
-def parse_response(heard: RawResponse) -> HttpResponse:
+def parse_response(raw: RawResponse) -> HttpResponse:
     """Return status, body and JSON texts; however the bytes were cut into pieces, the result is the same.
 
     The bytes decide what kind of body it is: servers are careless with their content types.
     """
-    framed = frame(heard.raw, len(heard.raw))
-    match = re.match(rb"HTTP/\d(?:\.\d)? (\d{3})", heard.raw)
+    framed = frame(raw.data, len(raw.data))
+    match = re.match(rb"HTTP/\d(?:\.\d)? (\d{3})", raw.data)
     if framed is None or match is None:
-        return HttpResponse(None, body=heard.raw)
-    spans, whole = _spans(heard.raw, framed)
-    body = b"".join(heard.raw[begin:stop] for begin, stop in spans)
-    moments = _ArrivalTimes(heard, spans)
-    events = tuple(JsonText(moments.at(stop - 1), data) for stop, data in _texts(body))
+        return HttpResponse(None, body=raw.data)
+    spans, whole = _spans(raw.data, framed)
+    body = b"".join(raw.data[begin:stop] for begin, stop in spans)
+    times = _ArrivalTimes(raw, spans)
+    events = tuple(JsonText(times.at(stop - 1), data) for stop, data in _texts(body))
     done = bool(events) and events[-1].data.strip() == b"[DONE]"
-    head = heard.raw[: framed.start]
+    head = raw.data[: framed.start]
     return HttpResponse(
         int(match.group(1)),
         events[:-1] if done else events,
@@ -99,8 +99,8 @@ def _chunks(raw: bytes, start: int) -> tuple[list[tuple[int, int]], bool]:
 class _ArrivalTimes:
     """When each byte of a body arrived."""
 
-    def __init__(self, heard: RawResponse, spans: list[tuple[int, int]]) -> None:
-        self._times, self._ends = heard.times, heard.ends
+    def __init__(self, raw: RawResponse, spans: list[tuple[int, int]]) -> None:
+        self._times, self._ends = raw.times, raw.ends
         self._starts = list(accumulate((stop - begin for begin, stop in spans), initial=0))[:-1]
         self._shifts = [begin - start for (begin, _), start in zip(spans, self._starts, strict=True)]
 

@@ -1,7 +1,7 @@
-"""A measured stream: one HTTP answer read off its socket, every read with its time, nothing understood until its end.
+"""A measured stream: one HTTP response read from its socket, every read with its time, nothing parsed before its end.
 
 The connection is open before the clock starts, the clock is read right after each read, and parsing waits until the
-answer has ended. Redirects are not followed, certificates are verified, and nothing is asked twice.
+answer has ended. Redirects are not followed, certificates are verified, and requests are never retried.
 """
 
 import contextlib
@@ -19,28 +19,28 @@ from urllib.parse import SplitResult, urlsplit
 
 from gatekeeper.core.errors import InputError
 
-_ROOM = 1 << 17
-_MOST = 1 << 26
-"""Bytes after which an answer is not listened to any longer: a quarter of a million chunks of the usual size."""
-_REACH = 16
-"""As many bytes of the read before are searched again, for an end that was cut in two."""
+_BUFFER_BYTES = 1 << 17
+_MAX_BYTES = 1 << 26
+"""Bytes after which an answer is read no further: a quarter of a million chunks of the usual size."""
+_OVERLAP = 16
+"""Bytes of the previous read that are searched again, for an end marker that was cut in two."""
 _DONE = re.compile(rb"\ndata: ?\[DONE\]")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
-_NO_PIECE = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
-"""Comments and the frames of HTTP chunks: signs of life, but no piece of an answer."""
+_NO_CONTENT = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
+"""Comments and the frames of HTTP chunks: signs of life, but no content of an answer."""
 
 _CONNECT_S = 5.0
-_LEAST_S = 1e-3
+_MIN_TIMEOUT_S = 1e-3
 """A socket's timeout of 0 would mean not to wait at all."""
 
 _SWITCH_S = 2e-4
-"""While anybody listens, a thread that computes hands over within this time; Python's own 5 ms would be seen in the
-times of every other stream."""
+"""While a stream is read, a thread that computes hands over within this time; Python's own 5 ms would show in the times
+of every other stream."""
 
-_SECRET = re.compile(r"(?i).*(?:authorization|key|token|secret)")
-_SECRET_LEAST = 8
-"""Shorter words are stand-ins for a key, and may well occur in an answer."""
+_SECRET_HEADER = re.compile(r"(?i).*(?:authorization|key|token|secret)")
+_MIN_SECRET = 8
+"""Shorter words are placeholders for a key, and may well occur in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class RawResponse:
 
     sent_ns: int
     ended_ns: int
-    raw: bytes = b""
+    data: bytes = b""
     times: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
     """How many of the bytes had come with each read."""
     broken: str | None = None
-    """Why listening ended before the server ended it: a timeout, a reset, no connection."""
+    """Why reading stopped before the server ended it: a timeout, a reset, no connection."""
 
 
 def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> RawResponse:
-    """POST *body* and listen until the answer ends; give up after *timeout* seconds without a piece of it.
+    """POST *body* and read until the answer ends; give up after *timeout* seconds without content.
 
-    Whatever the server does is in what is returned. Where it echoes a key of the *headers*, the key is blotted out.
+    Whatever the server does is in the result. Where it echoes a key of the *headers*, the key is masked.
     """
     parts = urlsplit(url)
     request = _request(parts, headers, body)
@@ -70,7 +70,7 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -
         at = time.monotonic_ns()
         return RawResponse(at, at, broken=f"no connection: {error.strerror or error}")
     with contextlib.closing(sock), quiet:
-        return _listen(sock, request, timeout, tuple(_secrets(headers)))
+        return _exchange(sock, request, timeout, tuple(_secrets(headers)))
 
 
 def _connect(parts: SplitResult, timeout: float) -> socket.socket:
@@ -86,7 +86,7 @@ def _connect(parts: SplitResult, timeout: float) -> socket.socket:
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """Return the machine's own trust; reading it takes long enough to be seen in another stream's times."""
+    """Return the certificates this machine trusts; reading them takes long enough to show in another stream's times."""
     return ssl.create_default_context()
 
 
@@ -110,43 +110,42 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body
 
 
-def _listen(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> RawResponse:
-    tape, patience, broken = _Reads(), timeout, None
+def _exchange(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> RawResponse:
+    reads, left, broken = _Reads(), timeout, None
     sock.settimeout(timeout)
-    sent = piece = time.monotonic_ns()
+    sent = content = time.monotonic_ns()
     try:
         sock.sendall(request)
-        while tape.listens(sock):
-            if tape.brought_a_piece():
-                piece = tape.at
-            left = max(_LEAST_S, timeout - (tape.at - piece) / 1e9)
-            if left != patience:
-                patience = left
+        while reads.read(sock):
+            if reads.has_content():
+                content = reads.at
+            before, left = left, max(_MIN_TIMEOUT_S, timeout - (reads.at - content) / 1e9)
+            if left != before:
                 sock.settimeout(left)
-        if tape.filled >= _MOST:
-            broken = f"endless: more than {_MOST >> 20} MiB came"
+        if reads.filled >= _MAX_BYTES:
+            broken = f"endless: more than {_MAX_BYTES >> 20} MiB came"
     except TimeoutError:
         broken = f"timeout: no piece of an answer within {timeout:g} s"
     except OSError as error:
         broken = f"connection broken: {error.strerror or error}"
-    ended = time.monotonic_ns() if broken else tape.at
-    raw = bytes(tape.buffer[: tape.filled])
+    ended = time.monotonic_ns() if broken else reads.at
+    raw = bytes(reads.buffer[: reads.filled])
     for secret in secrets:
         raw = raw.replace(secret, b"*" * len(secret))
-    return RawResponse(sent, ended, raw, tuple(tape.times), tuple(tape.ends), broken)
+    return RawResponse(sent, ended, raw, tuple(reads.times), tuple(reads.ends), broken)
 
 
 class _Reads:
-    """The bytes of one answer as they come, and when; it knows where the answer ends, and nothing else of it."""
+    """The bytes of one answer and when each read of them returned; it knows where the answer ends, and no more."""
 
     def __init__(self) -> None:
-        self.buffer = bytearray(_ROOM)
+        self.buffer = bytearray(_BUFFER_BYTES)
         self.filled = self._before = self.at = 0
         self.times: list[int] = []
         self.ends: list[int] = []
         self._framed: Frame | None = None
 
-    def listens(self, sock: socket.socket) -> bool:
+    def read(self, sock: socket.socket) -> bool:
         """Read once, and tell whether there is more to come."""
         with memoryview(self.buffer) as room:
             received = sock.recv_into(room[self.filled :])
@@ -158,19 +157,19 @@ class _Reads:
         self.ends.append(self.filled)
         if self.filled == len(self.buffer):
             self.buffer.extend(bytes(self.filled))
-        return self.filled < _MOST and not self._is_over()
+        return self.filled < _MAX_BYTES and not self._is_over()
 
-    def brought_a_piece(self) -> bool:
+    def has_content(self) -> bool:
         """Tell whether the last read was more than a sign of life."""
         new = self._before, self.filled
-        return self.buffer.find(b"{", *new) >= 0 or not _NO_PIECE.fullmatch(self.buffer, *new)
+        return self.buffer.find(b"{", *new) >= 0 or not _NO_CONTENT.fullmatch(self.buffer, *new)
 
     def _is_over(self) -> bool:
         """Tell whether the answer has ended, also where the server keeps the connection open."""
         self._framed = framed = self._framed or frame(self.buffer, self.filled)
         if framed is None:
             return False
-        since = max(framed.start - 1, self._before - _REACH)
+        since = max(framed.start - 1, self._before - _OVERLAP)
         if self.buffer.find(b"[DONE]", since, self.filled) >= 0 and _DONE.search(self.buffer, since, self.filled):
             return True
         if framed.chunked:
@@ -202,8 +201,8 @@ def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
     head, start = bytes(raw[: end.start()]), end.end()
     chunked = "chunked" in (header(head, "Transfer-Encoding") or "").lower()
     length = header(head, "Content-Length") or ""
-    told = _LENGTH.fullmatch(length) is not None and not chunked
-    return Frame(start, chunked, start + int(length) if told else None)
+    known = _LENGTH.fullmatch(length) is not None and not chunked
+    return Frame(start, chunked, start + int(length) if known else None)
 
 
 def header(head: bytes, name: str) -> str | None:
@@ -214,35 +213,35 @@ def header(head: bytes, name: str) -> str | None:
 
 def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
     for name, value in headers.items():
-        if _SECRET.fullmatch(name):
+        if _SECRET_HEADER.fullmatch(name):
             secret = value.split()[-1] if value.split() else ""
-            if len(secret) >= _SECRET_LEAST:
+            if len(secret) >= _MIN_SECRET:
                 yield secret.encode()
 
 
 class _Quiet:
-    """Keeps this process quiet while anybody listens: threads hand over soon, and the garbage collector waits.
+    """Keeps this process quiet while a stream is read: threads hand over soon, and the garbage collector waits.
 
-    The collector would stop every stream at once, the longer the more records there are; answers make no cycles.
+    The collector would pause every stream at once, longer with more records; answers make no cycles.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listening = 0
+        self._readers = 0
         self._before = (sys.getswitchinterval(), gc.isenabled())
 
     def __enter__(self) -> None:
         with self._lock:
-            self._listening += 1
-            if self._listening == 1:
+            self._readers += 1
+            if self._readers == 1:
                 self._before = (sys.getswitchinterval(), gc.isenabled())
                 sys.setswitchinterval(_SWITCH_S)
                 gc.disable()
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._listening -= 1
-            if self._listening == 0:
+            self._readers -= 1
+            if self._readers == 0:
                 interval, collecting = self._before
                 sys.setswitchinterval(interval)
                 if collecting:

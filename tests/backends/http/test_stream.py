@@ -87,7 +87,7 @@ def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A server that never stops talking is listened to up to a limit of memory.
     """
-    monkeypatch.setattr(stream, "_MOST", 1 << 20)
+    monkeypatch.setattr(stream, "_MAX_BYTES", 1 << 20)
 
     answer, _ = listened(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
 
@@ -232,7 +232,7 @@ def test_no_server_is_a_fault() -> None:
     assert answer.fault.startswith("no connection")
 
 
-def test_the_process_is_quiet_only_while_somebody_listens() -> None:
+def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
     """
     Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then all is
     as it was.
