@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -163,7 +163,8 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
     for pair in evidence.pairs:
         found, gone = paired_ratios((pair,), lambda answer: decode_rate(answer, together), greedy=evidence.greedy)
         lost += gone
-        values += [(_ended(pair), math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
+        ended_ns = max(one.answer.ended_ns for one in pair)
+        values += [(ended_ns, math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
     return Series(
         *_split(values),
         bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
@@ -199,72 +200,76 @@ def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: 
 
 def speed_series(evidence: PairedAnswers) -> Series:
     """Return decode tokens per second, answer by answer."""
-    return _medians(evidence.answers, decode_rate)
+    return _median_series(_read(evidence.answers, decode_rate))
 
 
 def acceptance_series(evidence: PairedAnswers) -> Series:
     """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
     answers, claimed = counted_or_claimed(evidence.answers)
-    return _medians(answers, acceptance_rate, notes=(CLAIMS_NOTE,) if claimed else ())
+    return _median_series(_read(answers, acceptance_rate), *((CLAIMS_NOTE,) if claimed else ()))
+
+
+def counter_series(shares: Iterable[tuple[int, float]]) -> Series:
+    """Return acceptance by the server's own counters, round by round."""
+    return _median_series(shares, "by the server's counters")
 
 
 def fault_series(evidence: PairedAnswers) -> Series:
     """Return 1 for each answer that failed, else 0, and what failed last."""
-    series = _shares((_ended((one,)), one.answer.fault is not None) for one in evidence.answers)
-    failed = [one for one in evidence.answers if one.answer.fault is not None]
-    if not failed:
-        return series
-    last = max(failed, key=lambda one: one.answer.ended_ns).answer.fault or ""
-    return replace(series, notes=(f"failed last with: {quote(last)}",))
+    answers = [one.answer for one in evidence.answers]
+    failed = [one for one in answers if one.fault is not None]
+    last = max(failed, key=lambda one: one.ended_ns, default=None)
+    notes = (f"failed last with: {quote(last.fault or '')}",) if last is not None else ()
+    return _share_series(((one.ended_ns, one.fault is not None) for one in answers), *notes)
 
 
 def pass_series(evidence: PairedAnswers, kind: str | None = None) -> Series:
     """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
-    values = []
-    for one in evidence.answers:
-        right = grade(canary, one.answer) if (canary := _of_kind(evidence.canaries, one.canary, kind)) else None
-        if right is not None:
-            values.append((_ended((one,)), right))
-    return _shares(values)
+    return _share_series((one.answer.ended_ns, right) for one, right in _graded(evidence, kind))
 
 
 def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float | None:
-    """Return the share of a frozen set that passes once every canary of a *kind* was twice marked alike, else None."""
-    marks: dict[str, list[bool]] = {
-        name: [] for name in evidence.canaries if _of_kind(evidence.canaries, name, kind) is not None
-    }
-    for one in evidence.answers:
-        if one.canary in marks and (seen := grade(evidence.canaries[one.canary], one.answer)) is not None:
-            marks[one.canary].append(seen)
-    if not marks or any(len(seen) < 2 or len(set(seen)) > 1 for seen in marks.values()):
+    """Return the share of a frozen set that passes once every canary of a *kind* was twice graded alike, else None."""
+    grades: dict[str, list[bool]] = {name: [] for name in _of_kind(evidence, kind)}
+    for one, right in _graded(evidence, kind):
+        grades[one.canary].append(right)
+    if not grades or any(len(seen) < 2 or len(set(seen)) > 1 for seen in grades.values()):
         return None
-    return sum(seen[0] for seen in marks.values()) / len(marks)
+    return sum(seen[0] for seen in grades.values()) / len(grades)
 
 
-def counter_series(shares: Iterable[tuple[int, float]]) -> Series:
-    """Return acceptance by the server's own counters, look by look."""
-    return Series(
-        *_split(list(shares)), bounded=median_bounds, least=median_min_values, notes=("by the server's counters",)
-    )
+def _of_kind(evidence: PairedAnswers, kind: str | None) -> dict[str, Canary]:
+    """Return the canaries that expect an answer of a *kind*, or any answer."""
+    expecting = {name: (one, one.expect) for name, one in evidence.canaries.items() if one.expect is not None}
+    return {name: one for name, (one, expect) in expecting.items() if kind in {None, expect.kind}}
 
 
-def _of_kind(canaries: Mapping[str, Canary], name: str, kind: str | None) -> Canary | None:
-    canary = canaries.get(name)
-    expects = canary is not None and canary.expect is not None and kind in {None, canary.expect.kind}
-    return canary if expects else None
+def _graded(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generation, bool]]:
+    canaries = _of_kind(evidence, kind)
+    for one in evidence.answers:
+        right = grade(canaries[one.canary], one.answer) if one.canary in canaries else None
+        if right is not None:
+            yield one, right
 
 
-def _medians(
-    answers: Iterable[Generation], read: Callable[[Answer], float | None], notes: tuple[str, ...] = ()
-) -> Series:
-    read_off = [(_ended((one,)), read(one.answer)) for one in successful(answers)]
-    values = [(at, value) for at, value in read_off if value is not None]
+def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | None]) -> Iterator[tuple[int, float]]:
+    for one in successful(answers):
+        if (value := value_of(one.answer)) is not None:
+            yield one.answer.ended_ns, value
+
+
+def _median_series(values: Iterable[tuple[int, float]], *notes: str) -> Series:
     return Series(*_split(values), bounded=median_bounds, least=median_min_values, notes=notes)
 
 
-def _shares(values: Iterable[tuple[int, bool]]) -> Series:
-    counted = [(at, float(value)) for at, value in values]
-    return Series(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES)
+def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> Series:
+    counted = ((at, float(value)) for at, value in values)
+    return Series(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
+
+
+def _split(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
+    ordered = sorted(values, key=lambda one: one[0])
+    return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
 
 
 def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
@@ -288,12 +293,3 @@ def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
 @lru_cache(maxsize=4096)
 def _proportion(many: int, n: int, level: float) -> tuple[float, float]:
     return intervals.proportion_bounds(many, n, level)
-
-
-def _split(values: Sequence[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
-    ordered = sorted(values, key=lambda one: one[0])
-    return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
-
-
-def _ended(answers: Iterable[Generation]) -> int:
-    return max(one.answer.ended_ns for one in answers)

@@ -84,7 +84,7 @@ def judge_guard(
     if guard.of.host:
         return _of_host(guard, route.workload, recent, context)
     if not speculates(knobs) and guard.metric not in JUDGED_WHILE_PLAIN:
-        check = check_bound(guard.of, guard.bound, guard.threshold, Missing("speculation is off"), why=guard.why)
+        check = _check(guard, Missing("speculation is off"))
         return GuardResult(guard, route.workload, check, None, asleep=True)
     error = round_error(context, route.workload)
     evidence = _evidence(guard, route.workload, recent, context, knobs)
@@ -152,24 +152,25 @@ def crossed_or_kept(guard: Guard, series: Series, error: float, confidence: floa
 
     So a loss is not diluted by the good time before it, nor a recovery by the bad one.
     """
-    metric, bound, limit = guard.of, guard.bound, guard.threshold
     if series.missing:
-        return check_bound(metric, bound, limit, Missing(series.missing, len(series.values)), why=guard.why)
+        return _check(guard, Missing(series.missing, len(series.values)))
     count = series.least(error)
     for _ in range(STRETCHES):
         if count > len(series.values):
             break
         latest, notes = series.values[-count:], (f"the last {count}", *series.notes)
-        seen = _noted(series.bounded(latest, error), *notes)
-        check = check_bound(metric, bound, limit * (1 - series.slack), seen, why=guard.why)
-        if check.outcome is Outcome.FAIL:
-            return check
-        kept = check_bound(metric, bound, limit, _noted(series.bounded(latest, 1 - confidence), *notes), why=guard.why)
+        crossed = _check(guard, _noted(series.bounded(latest, error), *notes), slack=series.slack)
+        if crossed.outcome is Outcome.FAIL:
+            return crossed
+        kept = _check(guard, _noted(series.bounded(latest, 1 - confidence), *notes))
         if kept.outcome is Outcome.PASS:
             return kept
         count *= 2
-    seen = _noted(series.bounded(series.values, 1 - confidence), *series.notes)
-    return _not_yet(check_bound(metric, bound, limit, seen, why=guard.why))
+    return _not_yet(_check(guard, _noted(series.bounded(series.values, 1 - confidence), *series.notes)))
+
+
+def _check(guard: Guard, found: Estimate | Missing, *, slack: float = 0.0) -> Check:
+    return check_bound(guard.of, guard.bound, guard.threshold * (1 - slack), found, why=guard.why)
 
 
 def _not_yet(check: Check) -> Check:
@@ -198,7 +199,7 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
     newest = max((one.answer.ended_ns for one in known.plain), default=None)
     for level in (1 - error, confidence):
         seen = estimate(guard.metric, replace(known, level=level))
-        check = check_bound(guard.of, guard.bound, guard.threshold, seen, why=guard.why)
+        check = _check(guard, seen)
         if check.outcome is Outcome.FAIL and level == 1 - error:
             return check, newest
     return _not_yet(check), newest
@@ -224,16 +225,14 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     begun = max(recent.since_ns, recent.now_ns - round(_over(guard, context) * SECOND))
     samples = [one for one in recent.samples if one.at_ns >= begun]
     if not samples:
-        check = check_bound(guard.of, guard.bound, guard.threshold, Missing("the host was not sampled"), why=guard.why)
+        check = _check(guard, Missing("the host was not sampled"))
         return GuardResult(guard, workload, check, None)
     spans = {samples[-1].segment: (begun, recent.now_ns)}
     samples = [one for one in samples if one.segment in spans]
     sampled = HostSamples(samples, context.host_interval, spans)
-    if guard.metric == "throttle_time":
-        found = throttle_time_by_sensors(sampled)
-    else:
-        found = host.estimate(guard.metric, sampled)
-    check = check_bound(guard.of, guard.bound, guard.threshold, found, why=guard.why)
+    by_sensors = guard.metric == "throttle_time"
+    found = throttle_time_by_sensors(sampled) if by_sensors else host.estimate(guard.metric, sampled)
+    check = _check(guard, found)
     seconds = (recent.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, context):
         short = f"{check.because}, but only {show_seconds(seconds)} were seen"
@@ -248,9 +247,8 @@ def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measur
         certified: MeasuredValue | None = getattr(measured, rate.figure)
         series = pass_series(evidence, rate.kind)
         if certified is None:
-            return replace(
-                series, missing="no plain decoding is at hand, and the policy has no pass rate to compare with"
-            )
+            why = "no plain decoding is at hand, and the policy has no pass rate to compare with"
+            return replace(series, missing=why)
 
         def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
             seen = series.bounded(values, error)
@@ -275,7 +273,7 @@ def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, c
     if share is None:
         return check
     whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
-    counted = check_bound(guard.of, guard.bound, guard.threshold, whole, why=guard.why)
+    counted = _check(guard, whole)
     return counted if counted.outcome is Outcome.PASS else check
 
 
