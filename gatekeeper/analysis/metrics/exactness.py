@@ -1,4 +1,4 @@
-"""Agreement: whether greedy answers are plain decoding's, token by token, and what excuses them where they part."""
+"""Agreement of greedy answers with plain decoding's, token by token, and what excuses a divergence."""
 
 import json
 from collections import defaultdict
@@ -19,22 +19,19 @@ lie closer than one unit can swap. The other token is then at most e^0.125 = 1.1
 
 def same_output(mine: Answer, other: Answer) -> bool:
     """Tell whether two answers are the same tokens; the same reasoning, text and calls where no tokens are shown."""
-    ids = [_ids(answer) for answer in (mine, other)]
-    if all(ids):
-        return ids[0] == ids[1]
-    calls = [[_call(call) for call in answer.tool_calls] for answer in (mine, other)]
-    return (mine.reasoning, mine.text) == (other.reasoning, other.text) and calls[0] == calls[1]
+    (ids, said), (other_ids, other_said) = _output(mine), _output(other)
+    return ids == other_ids if ids and other_ids else said == other_said
+
+
+def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    """Return the tokens of an answer, none where one of them is not known; and its reasoning, text and calls."""
+    calls = tuple(json.dumps(call.get("function", call), sort_keys=True) for call in answer.tool_calls)
+    return _ids(answer), (answer.reasoning, answer.text, calls)
 
 
 def _ids(answer: Answer) -> tuple[int, ...]:
-    """Return the tokens of an answer; nothing where one of them is not known."""
     known = tuple(arrival.token_id for arrival in answer.arrivals if arrival.token_id is not None)
     return known if len(known) == len(answer.arrivals) else ()
-
-
-def _call(call: dict[str, object]) -> str:
-    function = call.get("function", call)
-    return json.dumps(function, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +43,15 @@ class Divergence:
     plain_id: int
     candidate_id: int
 
-    def read_in(self, tie: Tie) -> bool:
-        """Tell whether *tie* was read for this very parting."""
+    def matches(self, tie: Tie) -> bool:
+        """Tell whether *tie* was read at this very place."""
         mine = (self.canary, len(self.shared), self.shared, self.plain_id, self.candidate_id)
         return mine == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
 
 
-def first_divergence(canary: str, mine: Answer, twin: Answer) -> Divergence | None:
-    """Return where two answers part; None where no tokens are shown or one answer only ends before the other."""
-    candidate, plain = _ids(mine), _ids(twin)
+def first_divergence(canary: str, mine: Answer, baseline: Answer) -> Divergence | None:
+    """Return where two answers diverge; None where no tokens are shown or one answer only ends before the other."""
+    candidate, plain = _ids(mine), _ids(baseline)
     for position, (ours, theirs) in enumerate(zip(candidate, plain, strict=False)):
         if ours != theirs:
             return Divergence(canary, plain[:position], theirs, ours)
@@ -62,36 +59,35 @@ def first_divergence(canary: str, mine: Answer, twin: Answer) -> Divergence | No
 
 
 def divergences(answers: Iterable[Generation], plain: Iterable[Generation]) -> tuple[Divergence, ...]:
-    """Return every parting of the candidate's answers from plain decoding's, each once, in order of the answers."""
-    found = (first_divergence(one.canary, one.answer, twin) for one, twin in _twins(answers, plain))
+    """Return where the candidate's answers diverge from plain decoding's, each place once, in order of the answers."""
+    found = (first_divergence(one.canary, one.answer, other) for one, other in _distinct_pairs(answers, plain))
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 
-def _twins(answers: Iterable[Generation], plain: Iterable[Generation]) -> Iterable[tuple[Generation, Answer]]:
-    """Pair what was answered with what plain decoding answered; the same words said again change no comparison."""
+def _distinct_pairs(answers: Iterable[Generation], plain: Iterable[Generation]) -> Iterable[tuple[Generation, Answer]]:
+    """Pair every answer with every plain answer to its canary; a repeated output would change no comparison."""
     by_canary: dict[str, list[Answer]] = defaultdict(list)
     for one in _distinct(plain):
         by_canary[one.canary].append(one.answer)
-    return ((one, twin) for one in _distinct(answers) for twin in by_canary[one.canary])
+    return ((one, baseline) for one in _distinct(answers) for baseline in by_canary[one.canary])
 
 
 def _distinct(answers: Iterable[Generation]) -> Iterable[Generation]:
-    """Return, in order, the first of the answers to a canary that say the same; those that failed say nothing."""
+    """Return, in order, the first of the answers to a canary with the same output; failed answers are left out."""
     found: dict[tuple[object, ...], Generation] = {}
     for one in answers:
-        if (said := one.answer).fault is None:
-            calls = tuple(_call(call) for call in said.tool_calls)
-            found.setdefault((one.canary, _ids(said), said.reasoning, said.text, calls), one)
+        if one.answer.fault is None:
+            found.setdefault((one.canary, *_output(one.answer)), one)
     return found.values()
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What became of each canary."""
+    """Which canaries agree with plain decoding, and why the others do not."""
 
     agree: dict[str, bool] = field(default_factory=dict)
     excused: dict[str, float] = field(default_factory=dict)
-    """The widest gap that excuses a canary's partings."""
+    """The widest gap between logits that excuses a canary's divergences."""
     unexplained: dict[str, str] = field(default_factory=dict)
     """Why a canary does not agree."""
 
@@ -111,13 +107,13 @@ class Comparison:
 
 
 def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie]) -> Comparison:
-    """Compare every answer with every plain answer to the same canary; one unexplained parting is enough to differ."""
+    """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ."""
     compared = Comparison()
-    for one, twin in _twins(answers, plain):
+    for one, baseline in _distinct_pairs(answers, plain):
         compared.agree.setdefault(one.canary, True)
-        if same_output(one.answer, twin):
+        if same_output(one.answer, baseline):
             continue
-        gap, why = _explained(first_divergence(one.canary, one.answer, twin), ties)
+        gap, why = _explained(first_divergence(one.canary, one.answer, baseline), ties)
         if gap is None:
             compared.agree[one.canary] = False
             compared.unexplained.setdefault(one.canary, why)
@@ -129,11 +125,11 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Se
 
 
 def _explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | None, str]:
-    """Return the gap that excuses a parting, or None and why nothing does."""
+    """Return the gap that excuses a divergence, or None and why nothing does."""
     if where is None:
         return None, "the texts differ, or one ends early, where no token shows a choice"
     place = f"at token {len(where.shared) + 1}"
-    tie = next((tie for tie in ties if where.read_in(tie)), None)
+    tie = next((tie for tie in ties if where.matches(tie)), None)
     if tie is None:
         return None, f"{place} the target's logits were not read"
     if tie.gap is None:
@@ -154,10 +150,10 @@ def warm_cache_agreement(
     plain: dict[str, Answer] = {one.canary: one.answer for one in records if one.arm == "plain"}
     seen: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
     for one in records:
-        twin = plain.get(one.canary)
-        if one.arm == "candidate" and one.pair in seen and twin is not None and twin.fault is None:
+        baseline = plain.get(one.canary)
+        if one.arm == "candidate" and one.pair in seen and baseline is not None and baseline.fault is None:
             turn = "single" if one.canary == one.pair else "later"
-            seen[one.pair][turn].append(one.answer.fault is None and same_output(one.answer, twin))
+            seen[one.pair][turn].append(one.answer.fault is None and same_output(one.answer, baseline))
     whole = {name for name, turns in seen.items() if len(turns["single"]) > 1 and turns["later"]}
     if not seen or len(whole) < len(seen):
         lacking = len(seen) - len(whole)

@@ -1,4 +1,4 @@
-"""Draws: first tokens sampled many times in both arms, and whether one distribution can have given them."""
+"""First tokens, sampled many times in both arms: whether they can come from one distribution."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
@@ -13,9 +13,9 @@ from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 PROMPTS = 3
-"""Frozen prompts a workload: its shortest, because a draw pays for the whole prompt."""
+"""Frozen prompts a workload: its shortest, because a sample pays for the whole prompt."""
 SAMPLES = 120
-"""Draws per arm and prompt: enough to see the commonest start move by 30 points wherever it stood."""
+"""Samples per arm and prompt: enough to see the commonest start move by 30 points wherever it stood."""
 TOKENS = 3
 """First tokens that are compared: later ones condition on so many starts that each is seen once."""
 FALSE_ALARM = 0.001
@@ -24,7 +24,7 @@ POWER = 0.9
 SHUFFLES = 4999
 """The smallest p-value is 1 in 5000, a fifth of the allowed false alarms."""
 MAX_LOST_SHARE = 0.05
-"""More lost draws than this, and the rest may not be like them."""
+"""With a larger share of samples lost the rest may not be like them."""
 
 FirstTokens = tuple[Hashable, ...]
 
@@ -44,18 +44,18 @@ def first_tokens_of(answer: Answer) -> FirstTokens:
     return (answer.reasoning + answer.text,)
 
 
-def chi_square(labels: NDArray[np.float64], draws: Sequence[FirstTokens]) -> NDArray[np.float64]:
+def chi_square(labels: NDArray[np.float64], samples: Sequence[FirstTokens]) -> NDArray[np.float64]:
     """Return, for each row of 0/1 labels, Pearson's chi-square of arm against token, summed over the positions.
 
-    Source: Pearson 1900, without a continuity correction. Each row labels every draw with its arm.
+    Source: Pearson 1900, without a continuity correction. Each row labels every sample with its arm.
     """
     total = np.zeros(len(labels))
     share = labels.mean(axis=1, keepdims=True)
-    for position in range(max(map(len, draws))):
-        seen = [one[position] if position < len(one) else None for one in draws]
+    for position in range(max(map(len, samples))):
+        seen = [one[position] if position < len(one) else None for one in samples]
         kinds = {kind: number for number, kind in enumerate(dict.fromkeys(seen))}
-        table = np.zeros((len(draws), len(kinds)))
-        table[np.arange(len(draws)), [kinds[one] for one in seen]] = 1.0
+        table = np.zeros((len(samples), len(kinds)))
+        table[np.arange(len(samples)), [kinds[one] for one in seen]] = 1.0
         both = table.sum(axis=0)
         ones = labels @ table
         off = (ones - share * both) ** 2
@@ -66,49 +66,49 @@ def chi_square(labels: NDArray[np.float64], draws: Sequence[FirstTokens]) -> NDA
 def p_value(pairs: Sequence[tuple[Sequence[FirstTokens], Sequence[FirstTokens]]], seed: int) -> float:
     """Return how often shuffled arms differ at least as much: a permutation test, stratified by prompt.
 
-    Whole draws change arms, within their prompt, so the dependence of a draw's tokens is kept. Exact under the null
+    Whole samples change arms, within their prompt, so the dependence of a sample's tokens is kept. Exact under the null
     for any sample size. Source: Phipson and Smyth 2010 for counting the observed order among the shuffles.
     """
     rng = np.random.default_rng(seed)
     sums = np.zeros(SHUFFLES + 1)
-    for mine, twin in pairs:
-        labels = np.repeat([1.0, 0.0], [len(mine), len(twin)])
+    for mine, plain in pairs:
+        labels = np.repeat([1.0, 0.0], [len(mine), len(plain)])
         rows = rng.permuted(np.tile(labels, (SHUFFLES + 1, 1)), axis=1)
         rows[0] = labels
-        sums += chi_square(rows, [*mine, *twin])
+        sums += chi_square(rows, [*mine, *plain])
     # Equal tables may differ in the last bits.
     return float(np.mean(sums >= sums[0] * (1 - 1e-9)))
 
 
-def detectable_change(share: float, draws: int) -> float:
+def detectable_change(share: float, samples: int) -> float:
     """Return by how much a start of this *share* must move to be seen with the stated power, in one prompt.
 
     Source: the normal approximation for two proportions (Fleiss 1981, 3.2), two-sided at the allowed false alarms.
     """
     normal = NormalDist()
     z = normal.inv_cdf(1 - FALSE_ALARM / 2) + normal.inv_cdf(POWER)
-    return z * sqrt(2 * share * (1 - share) / draws)
+    return z * sqrt(2 * share * (1 - share) / samples)
 
 
 def distribution_test(records: Sequence[Generation], prompts: int, seed: int) -> Estimate | Missing:
-    """Return the p-value that both arms draw from one distribution; Missing where draws are lost."""
+    """Return the p-value that both arms sample from one distribution; Missing where samples are lost."""
     arms: dict[str, dict[str, list[FirstTokens]]] = defaultdict(lambda: {"plain": [], "candidate": []})
     for one in records:
         if one.answer.fault is None:
             arms[one.canary][one.arm].append(first_tokens_of(one.answer))
     wanted = min(PROMPTS, prompts)
-    fewest = min((len(draws) for arm in arms.values() for draws in arm.values()), default=0)
+    fewest = min((len(samples) for arm in arms.values() for samples in arm.values()), default=0)
     if len(arms) < wanted or not wanted or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
         return Missing(f"{fewest} of {SAMPLES} draws of a prompt came back in one of the arms", fewest)
     pairs = [(arms[name]["candidate"], arms[name]["plain"]) for name in sorted(arms)]
-    return fact(p_value(pairs, seed), len(records), _power([twin for _, twin in pairs], fewest))
+    return fact(p_value(pairs, seed), len(records), _power([plain for _, plain in pairs], fewest))
 
 
-def _power(plain: Sequence[Sequence[FirstTokens]], draws: int) -> str:
-    common = [Counter(one[0] for one in twin).most_common(1)[0][1] / len(twin) for twin in plain]
+def _power(plain: Sequence[Sequence[FirstTokens]], samples: int) -> str:
+    common = [Counter(one[0] for one in arm).most_common(1)[0][1] / len(arm) for arm in plain]
     share = max(common, key=lambda one: one * (1 - one))
-    moved = detectable_change(share, draws)
+    moved = detectable_change(share, samples)
     return (
-        f"p-value of {len(plain)} prompts, {draws} draws an arm; a start that plain decoding draws with {share:.0%} "
+        f"p-value of {len(plain)} prompts, {samples} draws an arm; a start that plain decoding draws with {share:.0%} "
         f"must move by {moved:.0%} to be seen with {POWER:.0%} power"
     )

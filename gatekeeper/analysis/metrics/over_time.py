@@ -1,28 +1,28 @@
-"""The drift: how far plain decoding's own speed moved while the soak ran."""
+"""Change over a soak: the drift of plain decoding's speed, and acceptance window by window."""
 
 import math
 from collections import defaultdict
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 
-def plain_drift(evidence: PairedAnswers) -> Estimate | Missing:
+def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
     """Estimate how much plain decoding's speed changed over the soak, as a share of itself, from its plain answers.
 
     Each canary is compared with itself alone, by the seasonal Kendall slope.
     """
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    last = max((one.segment for one in evidence.plain), default=0)  # clocks of two segments do not compare
-    for one in successful(evidence.plain):
-        rate = decode_rate(one.answer) or answer_rate(one.answer)
+    last = max((one.segment for one in paired.plain), default=0)  # clocks of two segments do not compare
+    for one in successful(paired.plain):
+        rate = decode_or_answer_rate(one.answer)
         if rate and one.segment == last:
             by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
-    slope = intervals.seasonal_slope(list(by_canary.values()), evidence.level)
+    slope = intervals.seasonal_slope(list(by_canary.values()), paired.level)
     if isinstance(slope, Missing):
         return Missing(f"too few plain answers to the same canaries to see a drift: {slope.because}", slope.n)
     times = [at for seen in by_canary.values() for at, _ in seen]
@@ -30,35 +30,35 @@ def plain_drift(evidence: PairedAnswers) -> Estimate | Missing:
     return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
 
 
-def excessive_drift(evidence: PairedAnswers) -> str | None:
+def excessive_drift(paired: PairedAnswers) -> str | None:
     """Say that plain decoding drifted too far for a ratio, if it did.
 
-    Twins asked next to each other drift together, so there the excess has to be proven. Where plain blocks lie apart
-    from the soak, a drift that is likely is enough.
+    Paired requests sent next to each other drift together, so there the excess has to be proven. Where plain blocks lie
+    apart from the soak, a drift that is likely is enough.
     """
-    limit = evidence.drift_limit
+    limit = paired.drift_limit
     if math.isinf(limit):  # the sweep's arms are interleaved: its ratios stand whatever drifted
         return None
-    moved = plain_drift(evidence)
+    moved = plain_drift(paired)
     if isinstance(moved, Missing):
         return None
-    woven = all(twin.role is not Role.BLOCK for twin in evidence.plain)
-    least = limit if woven else 0.0
+    apart = any(one.role is Role.BLOCK for one in paired.plain)
+    least = 0.0 if apart else limit
     if abs(moved.center) > limit and (moved.lo > least or moved.hi < -least):
         return f"plain decoding drifted by {moved.center:+.1%} during the soak, more than {limit:.0%}"
     return None
 
 
-def acceptance_windows(evidence: PairedAnswers) -> dict[tuple[int, int], float | None]:
+def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | None]:
     """Return accepted over drafted tokens by (segment, number) of each window that has answers.
 
     Answers that drafted nothing count as accepting nothing; where no answer of the soak did, every window is None. A
     window without answers says nothing and is left out.
     """
-    window_ns = round(evidence.window_s * 1e9)
+    window_ns = round(paired.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
-    for one in sorted(successful(evidence.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
+    for one in sorted(successful(paired.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
         start = begun.setdefault(one.segment, one.answer.sent_ns)
         number = (one.answer.ended_ns - start) // window_ns
         if one.answer.rounds is not None:
@@ -69,9 +69,9 @@ def acceptance_windows(evidence: PairedAnswers) -> dict[tuple[int, int], float |
     return {at: accepted / tried if tried else 0.0 for at, (accepted, tried) in drafted.items()}
 
 
-def acceptance_window_min(evidence: PairedAnswers) -> Estimate | Missing:
+def acceptance_window_min(paired: PairedAnswers) -> Estimate | Missing:
     """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
-    seen = acceptance_windows(evidence)
+    seen = acceptance_windows(paired)
     rates = {at: rate for at, rate in seen.items() if rate is not None}
     if not rates:
         return Missing("no answer drafted anything", len(seen))

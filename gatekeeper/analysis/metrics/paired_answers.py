@@ -1,4 +1,4 @@
-"""The evidence: all that was recorded of one workload at one setting, its arms paired."""
+"""Paired answers: what was recorded of one workload at one setting, each plain answer with a speculative one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ BURST_SHARE = 0.10
 MIN_LENGTH_RATIO = 0.9
 """Greedy answers whose lengths differ more are different work: such a pair carries no speed."""
 MIN_LENGTH_RATIO_SAMPLED = 0.1
-"""Above temperature 0 lengths are drawn; only an answer under a tenth of its twin is a cut and no speed."""
+"""Above temperature 0 lengths vary; only an answer under a tenth of its baseline is cut short and carries no speed."""
 
 Pair = tuple[Generation, Generation]
 T = TypeVar("T")
@@ -55,24 +55,24 @@ class PairedAnswers:
         return burst_gap(self.plain or self.answers)
 
 
-def pair_answers(evidence: PairedAnswers) -> PairedAnswers:
+def pair_answers(paired: PairedAnswers) -> PairedAnswers:
     """Drop the warm-ups and pair the arms: by their pair, else with the nearest answer to the same canary in time."""
-    answers = tuple(one for one in evidence.answers if one.role is not Role.WARMUP)
-    plain = tuple(one for one in evidence.plain if one.role is not Role.WARMUP)
+    answers = tuple(one for one in paired.answers if one.role is not Role.WARMUP)
+    plain = tuple(one for one in paired.plain if one.role is not Role.WARMUP)
     by_pair = {(one.pair, one.canary): one for one in answers if one.pair}
     by_canary: dict[str, list[Generation]] = defaultdict(list)
     for one in answers:
         if one.role is not Role.CLOSING:
             by_canary[one.canary].append(one)
     pairs = []
-    for twin in plain:
-        mate = by_pair.get((twin.pair, twin.canary))
-        if mate is None and twin.role is Role.BLOCK and by_canary[twin.canary]:
-            same = [one for one in by_canary[twin.canary] if one.segment == twin.segment] or by_canary[twin.canary]
-            mate = min(same, key=lambda one: abs(one.answer.sent_ns - twin.answer.sent_ns))
-        if mate is not None:
-            pairs.append((mate, twin))
-    return replace(evidence, answers=answers, plain=plain, pairs=tuple(pairs))
+    for baseline in plain:
+        mine = by_pair.get((baseline.pair, baseline.canary))
+        if mine is None and baseline.role is Role.BLOCK and (repeats := by_canary[baseline.canary]):
+            near = [one for one in repeats if one.segment == baseline.segment] or repeats
+            mine = min(near, key=lambda one: abs(one.answer.sent_ns - baseline.answer.sent_ns))
+        if mine is not None:
+            pairs.append((mine, baseline))
+    return replace(paired, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
 def successful(answers: Iterable[Generation]) -> list[Generation]:
@@ -117,21 +117,17 @@ def paired_ratios(
     out: dict[str, list[float]] = defaultdict(list)
     lost = 0
     for pair in pairs:
-        mine, twin = pair
-        if not similar_lengths(pair, greedy=greedy):
-            lost += 1
-            continue
-        ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
-        if ours is None or theirs is None:
+        mine, plain = (read(one.answer) if one.answer.fault is None else None for one in pair)
+        if mine is None or plain is None or not similar_lengths(pair, greedy=greedy):
             lost += 1
         else:
-            out[mine.canary].append(ours / theirs)
+            out[pair[0].canary].append(mine / plain)
     return dict(out), lost
 
 
-def too_many_lost(lost: int, evidence: PairedAnswers) -> str | None:
+def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:
     """Say why the pairs do not suffice, if they do not."""
-    pairs, limit = len(evidence.pairs), evidence.lost_limit
+    pairs, limit = len(paired.pairs), paired.lost_limit
     if pairs == 0:
         return "no answer of this workload was paired with a plain one"
     if lost / pairs > limit:

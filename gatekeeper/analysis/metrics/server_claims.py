@@ -1,4 +1,4 @@
-"""Claims: a server's own counters, put where ours are missing, and never without saying so."""
+"""A server's own counters (claims), used where ours are missing and labelled as such."""
 
 from collections.abc import Iterable
 from dataclasses import replace

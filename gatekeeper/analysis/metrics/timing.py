@@ -1,4 +1,4 @@
-"""The timing of one answer: its rates, its bursts, and what was accepted of its drafts."""
+"""Timing of one answer: its rates, its bursts, and what was accepted of its drafts."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,6 +33,11 @@ def answer_rate(answer: Answer) -> float | None:
     """Return output tokens per second from the request to its end."""
     seconds = (answer.ended_ns - answer.sent_ns) / 1e9
     return answer.output_tokens / seconds if answer.output_tokens and seconds > 0 else None
+
+
+def decode_or_answer_rate(answer: Answer) -> float | None:
+    """Return the decode rate, or that of the whole answer where it came in one burst."""
+    return decode_rate(answer) or answer_rate(answer)
 
 
 def prefill_rate(answer: Answer) -> float | None:

@@ -25,7 +25,7 @@ def read_ties(
         (name, where)
         for name, found in partings.items()
         for where in found
-        if not any(tie.workload == name and where.read_in(tie) for tie in before)
+        if not any(tie.workload == name and where.matches(tie) for tie in before)
     ]
 
     def note(workload: str, where: Divergence, gap: float | None, fault: str | None) -> None:
