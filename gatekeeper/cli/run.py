@@ -203,7 +203,7 @@ def export(run_dir: Path, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object a sample.")
 def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
     """Show what this host's telemetry says now: every value with its source and status."""
-    from gatekeeper.host.live import watch  # noqa: PLC0415
+    from gatekeeper.host.sampler import watch  # noqa: PLC0415
     from gatekeeper.report.host_table import table  # noqa: PLC0415
 
     watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)

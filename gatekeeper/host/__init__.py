@@ -1,29 +1,27 @@
 """The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
 
-from gatekeeper.host.capabilities import NEEDS, lacks, remedy, survey
-from gatekeeper.host.conditions import conditions, keep_awake, sleeps_after
+from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
+from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.host_lock import OWNER, occupant, occupied, this_owner
-from gatekeeper.host.live import document, watch
-from gatekeeper.host.load import background
+from gatekeeper.host.load import background_load
 from gatekeeper.host.platforms import PLATFORMS
-from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler
+from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 
 __all__ = [
-    "NEEDS",
+    "METRIC_VALUES",
     "OWNER",
     "PLATFORMS",
     "SAMPLE_INTERVAL_S",
     "Sampler",
-    "background",
+    "background_load",
     "conditions",
-    "document",
+    "idle_sleep_seconds",
     "keep_awake",
-    "lacks",
+    "metric_hint",
     "occupant",
     "occupied",
-    "remedy",
-    "sleeps_after",
     "survey",
     "this_owner",
+    "unavailable_metrics",
     "watch",
 ]

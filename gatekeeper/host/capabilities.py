@@ -7,10 +7,10 @@ from types import MappingProxyType
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.host.macos import powermetrics
-from gatekeeper.host.platforms import sources, this
-from gatekeeper.host.poller import Panel
+from gatekeeper.host.platforms import platform_sources, this_platform
+from gatekeeper.host.poller import Poller
 
-NEEDS = {metric.name: metric.samples for metric in ALL if metric.host}
+METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.host}
 """The values each host metric is made of; any one of several will do."""
 
 _SUDO = (
@@ -45,24 +45,24 @@ _READY = 3.0
 """Seconds to wait for the first sample of a stream: powermetrics takes more than one."""
 
 
-def lacks(platform: str | None = None) -> Mapping[str, str]:
+def unavailable_metrics(platform: str | None = None) -> Mapping[str, str]:
     """Return, for each host metric this host cannot serve now, why, and the command or permission that fixes it."""
     return survey(platform)[1]
 
 
 def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
     """Return every value as it is now, and what `lacks` returns of them."""
-    name = platform or this()
+    name = platform or this_platform()
     # Our own process stands in for the subject, whose processes do not live yet.
-    with Panel(sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
+    with Poller(platform_sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
         panel.settle(streams=True, limit=_READY)
         panel.refresh(0.5)
         readings, details = panel.readings(), panel.details()
     found = {}
     for metric in (metric.name for metric in ALL if metric.host):
-        needed = [readings[value] for value in NEEDS[metric]]
+        needed = [readings[value] for value in METRIC_VALUES[metric]]
         if not any(_servable(reading) for reading in needed):
-            found[metric] = _why(name, NEEDS[metric][0], needed[0], details)
+            found[metric] = _why(name, METRIC_VALUES[metric][0], needed[0], details)
     return MappingProxyType(readings), MappingProxyType(found)
 
 
@@ -76,14 +76,14 @@ def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]
     return f"{value} is {reading.status}{f' ({said})' if said else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
 
 
-def remedy(metric: str, platform: str | None = None) -> str:
+def metric_hint(metric: str, platform: str | None = None) -> str:
     """Return the command or permission that lets this host serve a host metric."""
-    return HINTS.get((platform or this(), NEEDS[metric][0]), NO_SOURCE)
+    return HINTS.get((platform or this_platform(), METRIC_VALUES[metric][0]), NO_SOURCE)
 
 
-def hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
+def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
     """Return one line of advice for each missing value that has any, each advice once."""
-    name = platform or this()
+    name = platform or this_platform()
     advice: dict[str, list[str]] = {}
     for value, reading in readings.items():
         # A subject is missing only where one was asked for.

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.host import linux
+from gatekeeper.host.commands import run, running
 from gatekeeper.host.macos import facts as macos_facts
 from gatekeeper.host.macos import pmset
-from gatekeeper.host.platforms import REPLAYED, this
-from gatekeeper.host.poller import Child, run
-from gatekeeper.host.sources import Lack
+from gatekeeper.host.platforms import HOST_AS, this_platform
+from gatekeeper.host.sources import Status
 
 KEYS = (
     "platform",
@@ -41,10 +41,10 @@ KEYS = (
 
 def conditions(platform: str | None = None) -> dict[str, Any]:
     """Return the facts, JSON-able. Taken before and after a soak they show what changed meanwhile."""
-    name = platform or this()
+    name = platform or this_platform()
     known: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
     facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(known)
-    if os.environ.get(REPLAYED):
+    if os.environ.get(HOST_AS):
         facts["replayed"] = True  # these are a test's tools, and no reader shall take them for a machine
     if facts["booted_at"] is not None and facts["uptime_s"] is None:
         facts["uptime_s"] = round(datetime.now(UTC).timestamp() - facts["booted_at"], 1)
@@ -78,7 +78,7 @@ def _linux(proc: Path = linux.PROC, sysfs: Path = linux.SYS, etc: Path = Path("/
         "os_build": release.get("BUILD_ID") or None,
         "kernel": _text(proc / "sys/kernel/osrelease") or python_platform.release() or None,
         "virtual": _virtual(cpuinfo, vendor),
-        "power_source": supply if isinstance(supply, str) and not isinstance(supply, Lack) else None,
+        "power_source": supply if isinstance(supply, str) and not isinstance(supply, Status) else None,
         "power_mode": _text(sysfs / "firmware/acpi/platform_profile"),
         "booted_at": int(boot.group(1)) if boot else None,
         "uptime_s": float(uptime.group(1)) if uptime else None,
@@ -91,7 +91,7 @@ def _memory(proc: Path) -> int | None:
         total = linux.Meminfo(proc).read()["memory_total"]
     except (OSError, ValueError):
         return None
-    return round(total) if isinstance(total, float) and not isinstance(total, Lack) else None
+    return round(total) if isinstance(total, float) and not isinstance(total, Status) else None
 
 
 def _virtual(cpuinfo: str, vendor: str) -> bool | None:
@@ -110,14 +110,14 @@ def keep_awake(platform: str | None = None) -> Iterator[None]:
     It watches our process id, so it ends with us even if we are killed. Whether the host slept all the same is read
     from the samples: the time of day jumps against the monotonic clock.
     """
-    if (platform or this()) != "macos" or shutil.which("caffeinate") is None:
+    if (platform or this_platform()) != "macos" or shutil.which("caffeinate") is None:
         yield
         return
-    with Child(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
+    with running(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
         yield
 
 
-def sleeps_after(platform: str | None = None) -> float | None:
+def idle_sleep_seconds(platform: str | None = None) -> float | None:
     """Return the idle seconds after which this host goes to sleep by itself; None where it never does, or is silent."""
-    output = run(["pmset", "-g"]) if (platform or this()) == "macos" else None
+    output = run(["pmset", "-g"]) if (platform or this_platform()) == "macos" else None
     return (pmset.parse_sleep(output) or None) if output is not None else None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gatekeeper.host.sources import Found, Lack, Local, number, scaled
+from gatekeeper.host.sources import DirectSource, Status, Values, number, scaled
 
 PROC = Path("/proc")
 SYS = Path("/sys")
@@ -22,15 +22,15 @@ def fields(text: str, rows: re.Pattern[str] = _ROW) -> dict[str, int]:
     return {name: int(count) * (1024 if kilo else 1) for name, count, kilo in rows.findall(text)}
 
 
-def _sum(row: Mapping[str, int], *names: str) -> float | Lack:
-    return float(sum(row[name] for name in names)) if all(name in row for name in names) else Lack.PARSE_ERROR
+def _sum(row: Mapping[str, int], *names: str) -> float | Status:
+    return float(sum(row[name] for name in names)) if all(name in row for name in names) else Status.PARSE_ERROR
 
 
-class Meminfo(Local):
+class Meminfo(DirectSource):
     """Memory from /proc/meminfo. Headroom is MemAvailable: what can be had without swapping."""
 
     name = "/proc/meminfo"
-    gives = (
+    provides = (
         "memory_total",
         "memory_headroom",
         "memory_wired",
@@ -42,7 +42,7 @@ class Meminfo(Local):
     def __init__(self, proc: Path = PROC) -> None:
         self._path = proc / "meminfo"
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the memory values.
 
         Wired is what cannot be reclaimed: Unevictable + SUnreclaim + KernelStack + PageTables. Demand adds AnonPages
@@ -51,55 +51,55 @@ class Meminfo(Local):
         row = fields(self._path.read_text("ascii"))
         wired = _sum(row, "Unevictable", "SUnreclaim", "KernelStack", "PageTables")
         swap = row["SwapTotal"] - row["SwapFree"] if {"SwapTotal", "SwapFree"} <= row.keys() else None
-        swapped = number(swap) if swap is not None else Lack.PARSE_ERROR
+        swapped = number(swap) if swap is not None else Status.PARSE_ERROR
         anonymous = _sum(row, "AnonPages")
-        lacks = [part for part in (wired, swapped, anonymous) if isinstance(part, Lack)]
+        lacks = [part for part in (wired, swapped, anonymous) if isinstance(part, Status)]
         return {
             "memory_total": _sum(row, "MemTotal"),
             "memory_headroom": _sum(row, "MemAvailable"),
             "memory_wired": wired,
-            "memory_compressed": float(row["Zswap"]) if "Zswap" in row else Lack.ABSENT,
+            "memory_compressed": float(row["Zswap"]) if "Zswap" in row else Status.ABSENT,
             "memory_uncompressed_demand": lacks[0]
             if lacks
-            else sum(part for part in (wired, swapped, anonymous) if not isinstance(part, Lack)),
+            else sum(part for part in (wired, swapped, anonymous) if not isinstance(part, Status)),
             "swap_used": swapped,
         }
 
 
-class Vmstat(Local):
+class Vmstat(DirectSource):
     """Pages swapped since boot, from /proc/vmstat, as bytes."""
 
     name = "/proc/vmstat"
-    gives = ("swapin_bytes", "swapout_bytes", "oom_kills")
+    provides = ("swapin_bytes", "swapout_bytes", "oom_kills")
 
     def __init__(self, proc: Path = PROC) -> None:
         self._path = proc / "vmstat"
         self._page = os.sysconf("SC_PAGE_SIZE")
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the cumulative counters."""
         row = fields(self._path.read_text("ascii"), _COUNTED)
         return {
             "swapin_bytes": scaled(_sum(row, "pswpin"), self._page),
             "swapout_bytes": scaled(_sum(row, "pswpout"), self._page),
-            "oom_kills": float(row["oom_kill"]) if "oom_kill" in row else Lack.ABSENT,
+            "oom_kills": float(row["oom_kill"]) if "oom_kill" in row else Status.ABSENT,
         }
 
 
-class Pressure(Local):
+class Pressure(DirectSource):
     """Memory pressure from the kernel's stall information, as a level."""
 
     name = "/proc/pressure/memory"
-    gives = ("memory_pressure_level",)
+    provides = ("memory_pressure_level",)
 
     def __init__(self, proc: Path = PROC) -> None:
         self._path = proc / "pressure" / "memory"
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return 4 when full avg10 is at least 10 %, 2 when some avg10 is, else 1. Another scale than macOS's."""
         averages = dict(re.findall(r"^(some|full) avg10=(\d+\.\d\d) ", self._path.read_text("ascii"), re.MULTILINE))
         if set(averages) != {"some", "full"}:
-            return {"memory_pressure_level": Lack.PARSE_ERROR}
+            return {"memory_pressure_level": Status.PARSE_ERROR}
         some, full = float(averages["some"]), float(averages["full"])
         return {"memory_pressure_level": 4.0 if full >= 10.0 else 2.0 if some >= 10.0 else 1.0}
 
@@ -130,33 +130,33 @@ COST_MOST = 1 / 1000
 """Share of the time spent in walking the subject's page tables: the walk holds a lock the subject may want."""
 
 
-class Footprint(Local):
+class Footprint(DirectSource):
     """Memory of the subject's process tree: Pss + SwapPss of smaps_rollup, shared pages counted once."""
 
     name = "smaps_rollup"
-    gives = ("subject_footprint",)
-    hold = 10.0
+    provides = ("subject_footprint",)
+    max_reuse = 10.0
 
     def __init__(self, pids: Callable[[], Sequence[int]], proc: Path = PROC) -> None:
         self._pids = pids
         self._proc = proc
         self._due_ns = self._taken_ns = 0
         self._roots: tuple[int, ...] = ()
-        self._kept: Found = {}
+        self._kept: Values = {}
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the sum over the tree; one process that refuses makes the sum unknown, not smaller."""
         roots = tuple(self._pids())
         now = time.monotonic_ns()
         if roots == self._roots and now < self._due_ns:
-            self.held_ns = now - self._taken_ns
+            self.reused_age_ns = now - self._taken_ns
             return self._kept
-        self._roots, self._kept, self.held_ns = roots, {"subject_footprint": self._measure(roots)}, 0
+        self._roots, self._kept, self.reused_age_ns = roots, {"subject_footprint": self._measure(roots)}, 0
         self._taken_ns = time.monotonic_ns()
-        self._due_ns = now + min(round((self._taken_ns - now) / COST_MOST), round(self.hold * 1e9))
+        self._due_ns = now + min(round((self._taken_ns - now) / COST_MOST), round(self.max_reuse * 1e9))
         return self._kept
 
-    def _measure(self, roots: Sequence[int]) -> float | Lack:
+    def _measure(self, roots: Sequence[int]) -> float | Status:
         total, seen = 0.0, False
         for pid in tree(roots, self._proc):
             try:
@@ -164,14 +164,14 @@ class Footprint(Local):
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it has ended meanwhile
             except PermissionError:
-                return Lack.DENIED
+                return Status.DENIED
             if not row:
                 continue  # a zombie holds no memory
             swap = row.get("SwapPss", row.get("Swap"))
             if "Pss" not in row or swap is None:
-                return Lack.PARSE_ERROR
+                return Status.PARSE_ERROR
             total, seen = total + row["Pss"] + swap, True
-        return total if seen else Lack.ABSENT
+        return total if seen else Status.ABSENT
 
 
 def _whole(path: Path) -> int:
@@ -181,11 +181,11 @@ def _whole(path: Path) -> int:
     return int(text)
 
 
-class Throttle(Local):
+class Throttle(DirectSource):
     """Thermal throttling counted by the kernel for each core and package (Intel)."""
 
     name = "thermal_throttle"
-    gives = ("throttle_total", "throttle_events")
+    provides = ("throttle_total", "throttle_events")
 
     def __init__(self, sys: Path = SYS) -> None:
         self._counts: list[Path] = []
@@ -204,11 +204,11 @@ class Throttle(Local):
                 if (folder / f"{kind}_throttle_total_time_ms").exists():
                     self._times.append(folder / f"{kind}_throttle_total_time_ms")
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return events and seconds since boot, summed over cores and packages: an upper bound of the wall time."""
         if not self._counts:
             return {}
-        total = sum(map(_whole, self._times)) / 1e3 if len(self._times) == len(self._counts) else Lack.ABSENT
+        total = sum(map(_whole, self._times)) / 1e3 if len(self._times) == len(self._counts) else Status.ABSENT
         return {"throttle_total": total, "throttle_events": float(sum(map(_whole, self._counts)))}
 
 
@@ -219,30 +219,30 @@ def _word(path: Path) -> str:
         return path.parent.parent.name
 
 
-class Fans(Local):
+class Fans(DirectSource):
     """Fan speed from hwmon: the fastest fan. Zero is a fan at rest or a sensor without one."""
 
     name = "hwmon"
-    gives = ("fan_speed",)
+    provides = ("fan_speed",)
 
     def __init__(self, sys: Path = SYS) -> None:
         self._paths = sorted((sys / "class" / "hwmon").glob("*/fan*_input"))
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the speed of the fastest fan in rpm."""
         return {"fan_speed": float(max(map(_whole, self._paths)))} if self._paths else {}
 
 
-class PowerSupply(Local):
+class PowerSupply(DirectSource):
     """Mains or battery, from /sys/class/power_supply."""
 
     name = "power_supply"
-    gives = ("power_source",)
+    provides = ("power_source",)
 
     def __init__(self, sys: Path = SYS) -> None:
         self._folder = sys / "class" / "power_supply"
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return "ac" when a mains adapter is online, "battery" when none is and a system battery is there."""
         mains, batteries = [], 0
         for supply in sorted(self._folder.glob("*")):
@@ -256,32 +256,32 @@ class PowerSupply(Local):
         return {"power_source": "battery"} if batteries else {}
 
 
-class Rapl(Local):
+class Rapl(DirectSource):
     """Package power from Intel's and AMD's energy counters; most kernels show them to root only."""
 
     name = "powercap"
-    gives = ("package_power",)
+    provides = ("package_power",)
 
     def __init__(self, sys: Path = SYS) -> None:
         zones = sorted((sys / "class" / "powercap").glob("intel-rapl:*"))
         self._zones = [zone for zone in zones if _word(zone / "name").startswith("package")]
         self._last: tuple[int, list[int]] | None = None
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the mean power since the last reading; a counter that wrapped leaves one reading out."""
         if not self._zones:
             return {}
         now, energies = time.monotonic_ns(), [_whole(zone / "energy_uj") for zone in self._zones]
         last, self._last = self._last, (now, energies)
         if last is None or now <= last[0]:
-            return {"package_power": Lack.STALE}
+            return {"package_power": Status.STALE}
         deltas = [new - old for new, old in zip(energies, last[1], strict=True)]
         if min(deltas) < 0:
-            return {"package_power": Lack.STALE}
+            return {"package_power": Status.STALE}
         return {"package_power": sum(deltas) * 1e-6 / ((now - last[0]) * 1e-9)}
 
 
-def sources(pids: Callable[[], Sequence[int]], proc: Path = PROC, sys: Path = SYS) -> list[Local]:
+def sources(pids: Callable[[], Sequence[int]], proc: Path = PROC, sys: Path = SYS) -> list[DirectSource]:
     """Return every source of a Linux host."""
     return [
         Meminfo(proc),

@@ -34,7 +34,7 @@ class Load:
         ]
 
 
-def plan(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple[str, str]]:
+def worker_jobs(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple[str, str]]:
     """Return the kind and amount of each worker: one for memory, one for each started core, one for the disk."""
     jobs = [("memory", str(round(memory_bytes)))] if memory_bytes > 0 else []
     whole = math.floor(cpu)
@@ -44,9 +44,9 @@ def plan(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple[str, s
 
 
 @contextlib.contextmanager
-def background(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
+def background_load(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
     """Put the load on before the body begins, and take it off after; with all zeros nothing is started."""
-    jobs = plan(memory_bytes, cpu, disk_read)
+    jobs = worker_jobs(memory_bytes, cpu, disk_read)
     workers: list[subprocess.Popen[bytes]] = []
     try:
         for kind, amount in jobs:
@@ -58,7 +58,7 @@ def background(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0
                     stderr=subprocess.DEVNULL,
                 )
             )
-        _await(workers, [kind for kind, _ in jobs])
+        _wait_until_ready(workers, [kind for kind, _ in jobs])
         yield Load(tuple(workers), tuple(kind for kind, _ in jobs))
     finally:
         for worker in workers:
@@ -70,7 +70,7 @@ def background(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0
                     pipe.close()
 
 
-def _await(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequence[str]) -> None:
+def _wait_until_ready(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequence[str]) -> None:
     end = time.monotonic() + START_LIMIT
     with selectors.DefaultSelector() as selector:
         for worker, kind in zip(workers, kinds, strict=True):

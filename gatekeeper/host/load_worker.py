@@ -58,7 +58,7 @@ def hold_memory(size: int) -> None:
             _ = held[start : min(start + MEBIBYTE, size) : 4096]
 
 
-def burn(share: float) -> None:
+def burn_cpu(share: float) -> None:
     """Keep *share* of one core busy, in cycles of a tenth of a second."""
     ready()
     begin = time.monotonic()
@@ -82,17 +82,17 @@ def read_disk(rate: float) -> None:
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
-        uncached(file.fileno())
+        bypass_cache(file.fileno())
         ready()
         begin, done, place = time.monotonic(), 0, 0
         while True:
-            forget(file.fileno(), place)
+            drop_from_cache(file.fileno(), place)
             done += len(os.pread(file.fileno(), MEBIBYTE, place))
             place = (place + MEBIBYTE) % size
             time.sleep(max(0.0, begin + done / rate - time.monotonic()))
 
 
-def uncached(fd: int) -> None:
+def bypass_cache(fd: int) -> None:
     """Keep the file out of the cache on macOS."""
     if sys.platform == "darwin":
         import fcntl  # noqa: PLC0415  not on every platform
@@ -101,7 +101,7 @@ def uncached(fd: int) -> None:
             fcntl.fcntl(fd, F_NOCACHE, 1)
 
 
-def forget(fd: int, place: int) -> None:
+def drop_from_cache(fd: int, place: int) -> None:
     """Drop the next block from the cache on Linux, so that reading it reaches the disk."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, place, MEBIBYTE, os.POSIX_FADV_DONTNEED)
@@ -114,7 +114,7 @@ def main(kind: str, amount: str) -> None:
         os.nice(5)  # desktop apps yield to the foreground job, and so does their stand-in
     with contextlib.suppress(OSError):  # on Linux: if memory ends, this goes and not the subject
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    {"memory": lambda: hold_memory(int(amount)), "cpu": lambda: burn(float(amount))}.get(
+    {"memory": lambda: hold_memory(int(amount)), "cpu": lambda: burn_cpu(float(amount))}.get(
         kind, lambda: read_disk(float(amount))
     )()
 

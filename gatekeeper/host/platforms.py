@@ -9,22 +9,22 @@ from gatekeeper.host import linux, macos
 from gatekeeper.host.sources import Source
 
 PLATFORMS = ("macos", "linux")
-REPLAYED = "GATEKEEPER_HOST_AS"
+HOST_AS = "GATEKEEPER_HOST_AS"
 """For tests: reads the tools on PATH as those of another platform; the manifest's host facts say that it was set."""
 
 
-def this() -> str:
+def this_platform() -> str:
     """Name the platform we run on; another one has no sources and says so."""
-    if named := os.environ.get(REPLAYED):
+    if named := os.environ.get(HOST_AS):
         return named
     return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)
 
 
-def sources(platform: str | None, pids: Callable[[], Sequence[int]]) -> Sequence[Source]:
+def platform_sources(platform: str | None, pids: Callable[[], Sequence[int]]) -> Sequence[Source]:
     """Return the sources of *platform*, this one when None, in the order they are preferred."""
     if platform is not None and platform not in PLATFORMS:
         raise InputError(f"unknown platform '{platform}'", hint=did_you_mean(platform, PLATFORMS))
-    name = platform or this()
+    name = platform or this_platform()
     if name == "linux":
         return linux.sources(pids)
     return macos.sources(pids) if name == "macos" else []

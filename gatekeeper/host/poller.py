@@ -1,116 +1,219 @@
-"""The panel: all sources of a host at work in one thread, and the newest reading of each value."""
+"""Reads all sources of a host, tools and streams in threads, and keeps the newest reading of each value."""
 
-import contextlib
+import math
 import os
-import selectors
+import select
 import shutil
-import signal
-import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Self
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Self
 
 from gatekeeper.core.records import Reading
-from gatekeeper.core.text import one_line
-from gatekeeper.host.sources import (
-    PERIOD_STREAM,
-    UNITS,
-    Decoder,
-    Found,
-    Lack,
-    Local,
-    Output,
-    Source,
-    Stream,
-    Tool,
-    lacking,
-)
+from gatekeeper.host.commands import Output, Result, exit_code, run_all, running
+from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
 
-OUTPUT_MOST = 4 << 20
-"""Bytes: a full powermetrics sample is a quarter of a megabyte; ten times that is not an answer."""
+RETRY_PAUSES = (1.0, 5.0, 30.0)
+"""Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
+
+TAIL = 1 << 16
+"""Bytes of a stream's output kept to explain its death."""
 
 
-def environment() -> dict[str, str]:
-    """Return this process's environment in the C locale, so that numbers carry points and words are English."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("LC_") and key != "LANG"}
-    return kept | {"LC_ALL": "C", "LANG": "C"}
+class Reader:
+    """What every kind of source has in common: its newest reading and how long that stays fresh."""
+
+    def __init__(self, name: str, provides: tuple[str, ...], period: float) -> None:
+        self.name = name
+        self.provides = provides
+        self.detail = ""
+        """What went wrong last, in the source's own words."""
+        self.settled = threading.Event()
+        """Set once it has answered, failed or run out of time."""
+        # Half a period of jitter, and a second for a busy machine: older than that is not "now".
+        self._fresh_ns = round((1.5 * period + 1.0) * 1e9)
+        self._newest: tuple[Values, int] | None = None
+
+    def current(self, name: str, now: int) -> tuple[float | str | Status, float | None]:
+        """Return the value or why it is missing, and the age in seconds of the reading it comes from."""
+        if self._newest is None:
+            return Status.STALE, None
+        values, read_ns = self._newest
+        age_ns = max(0, now - read_ns)
+        value = values.get(name, Status.ABSENT)
+        if age_ns > self._fresh_ns and value not in (Status.ABSENT, Status.DENIED):
+            value = Status.STALE
+        return value, round(age_ns / 1e9, 6)
+
+    def _keep(self, values: Values, detail: str = "", *, age_ns: int = 0) -> None:
+        self._newest, self.detail = (values, time.monotonic_ns() - age_ns), detail
+        self.settled.set()
+
+    def _keep_failure(self, status: Status, detail: str) -> None:
+        self._keep(dict.fromkeys(self.provides, status), detail)
+
+    def _keep_error(self, error: Exception) -> None:
+        self._keep_failure(Status.DENIED if isinstance(error, PermissionError) else Status.ABSENT, str(error))
+
+    def _timed_out(self, detail: str) -> None:
+        """Note why there is no reading; the last one stays until it is stale."""
+        self.detail = detail
+        self.settled.set()
 
 
-class Child:
-    """A running command, its own process group, both outputs non-blocking. Whoever starts it closes it."""
+class DirectReader(Reader):
+    """A source that answers at once."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.started_ns = time.monotonic_ns()
-        # A group of its own, not a session: sudo's cached permission belongs to the terminal of this session.
-        self._process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-            process_group=0,
-        )
-        self.out = bytearray()
-        self.err = bytearray()
-        self._open: dict[IO[bytes], bytearray] = {}
-        self._selector: selectors.BaseSelector | None = None
-        for pipe, kept in ((self._process.stdout, self.out), (self._process.stderr, self.err)):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
-                self._open[pipe] = kept
-
-    def register(self, selector: selectors.BaseSelector, ready: Callable[[], None]) -> None:
-        """Have *selector* report new output by calling *ready*, which calls `read`."""
-        self._selector = selector
-        for pipe in self._open:
-            selector.register(pipe, selectors.EVENT_READ, ready)
+    def __init__(self, source: DirectSource, interval: float) -> None:
+        super().__init__(source.name, source.provides, interval)
+        self._fresh_ns += round(source.max_reuse * 1e9)
+        self._source = source
 
     def read(self) -> None:
-        """Take what has arrived."""
-        for pipe, taken in list(self._open.items()):
-            try:
-                chunk = os.read(pipe.fileno(), 1 << 16)
-            except BlockingIOError:
-                continue
-            taken.extend(chunk)
-            if not chunk:
-                self._shut(pipe)
-
-    def _shut(self, pipe: IO[bytes]) -> None:
-        del self._open[pipe]
-        if self._selector is not None:
-            self._selector.unregister(pipe)
-        pipe.close()
-
-    @property
-    def ended(self) -> bool:
-        """Tell whether it has said all it will say."""
-        return not self._open
-
-    @property
-    def overflowing(self) -> bool:
-        """Tell whether it has printed more than any answer is long."""
-        return len(self.out) + len(self.err) > OUTPUT_MOST
-
-    def output(self) -> Output:
-        """Return what it left behind, after its end."""
+        """Read it now."""
         try:
-            code = self._process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            self.close()
-            code = -signal.SIGKILL
-        return Output(code, bytes(self.out), bytes(self.err))
+            values = self._source.read()
+            self._keep(values, age_ns=self._source.reused_age_ns)
+        except (OSError, NotImplementedError) as error:
+            self._keep_error(error)
+        except (ValueError, LookupError) as error:
+            self._keep_failure(Status.PARSE_ERROR, str(error))
 
-    def close(self) -> None:
-        """End it and its group; what runs as root ends at its next write into the closed pipe."""
-        for pipe in list(self._open):
-            self._shut(pipe)
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.5)
+
+class ToolReader(Reader):
+    """A tool that is run again and again."""
+
+    def __init__(self, tool: Tool, interval: float, gap: float) -> None:
+        super().__init__(tool.name, tool.provides, max(tool.period, interval))
+        self.limit = tool.limit
+        self._tool = tool
+        self._pause_ns = round(max(tool.period, gap) * 1e9)
+        self._due_ns = 0.0
+        self._running = False
+
+    def due_command(self, now: int) -> Sequence[str] | None:
+        """Return the command to run now; None where it is not due, still runs, or there is nothing to run."""
+        if self._running or now < self._due_ns:
+            return None
+        argv = self._tool.argv()
+        self._due_ns = now + self._pause_ns
+        if argv is None:
+            self._keep_failure(Status.ABSENT, "")
+        elif shutil.which(argv[0]) is None:
+            self._due_ns = math.inf
+            self._keep_failure(Status.ABSENT, f"{argv[0]}: not found on PATH")
+        else:
+            self._running = True
+            return argv
+        return None
+
+    def keep(self, result: Result) -> None:
+        """Keep what a run of the command gave."""
+        if isinstance(result, OSError):
+            self._due_ns = math.inf
+            self._keep_error(result)
+        elif result is None:
+            self._timed_out(f"{self.name}: no answer within {self.limit:g} s")
+        else:
+            values, detail = self._tool.parse(result), ""
+            if result.code:
+                detail = f"{self.name}: exit {result.code}: {''.join(result.messages.splitlines()[:1])}"
+            elif Status.PARSE_ERROR in values.values():
+                detail = f"{self.name}: unknown output"
+            self._keep(values, detail)
+        self._running = False
+
+
+class StreamReader(Reader):
+    """A stream that is followed in a thread, and started again when it dies or falls silent."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream.name, stream.provides, PERIOD_STREAM)
+        self.cost_ns = 0
+        """CPU time of the thread that follows it."""
+        self._stream = stream
+        self._deaths = 0
+
+    def follow(self, stop: int) -> None:
+        """Follow it until the descriptor *stop* becomes readable, or until it can never work."""
+        while self._follow_once(stop):
+            pause = RETRY_PAUSES[min(self._deaths, len(RETRY_PAUSES) - 1)]
+            self._deaths += 1
+            if select.select([stop], [], [], pause)[0]:
+                return
+
+    def _follow_once(self, stop: int) -> bool:
+        """Follow one process to its end; tell whether another may be started."""
+        argv = self._stream.argv()
+        if argv is None or shutil.which(argv[0]) is None:
+            self._keep_failure(Status.ABSENT, f"{argv[0] if argv else self.name}: not found on PATH")
+            return False
+        try:
+            with running(argv) as process:
+                output = self._read(process, stop)
+        except OSError as error:
+            self._keep_error(error)
+            return False
+        if output is None:
+            return True
+        messages = " ".join(output.messages.split())[-200:]
+        detail = f"{self.name}: ended with code {output.code}{f': {messages}' if messages else ''}"
+        status = self._stream.permanent_failure(output)
+        if status is not None or self._newest is None:  # without any reading there is nothing that could be stale
+            self._keep_failure(status or Status.ABSENT, detail)
+        self.detail = detail
+        return status is None
+
+    def _read(self, process: subprocess.Popen[bytes], stop: int) -> Output | None:
+        """Keep its readings until it ends; None where it falls silent, or *stop* becomes readable."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        pipes, tails = {out, err}, {out: b"", err: b""}
+        decoder, heard = self._stream.decoder(), time.monotonic()
+        while pipes:
+            left = max(0.0, heard + self._stream.silence - time.monotonic())
+            ready = select.select([stop, *pipes], [], [], left)[0]
+            if not ready:
+                self._timed_out(f"{self.name}: silent for {self._stream.silence:g} s")
+            if not ready or stop in ready:
+                return None
+            for pipe in ready:
+                chunk = os.read(pipe, 1 << 16)
+                tails[pipe] = (tails[pipe] + chunk)[-TAIL:]
+                if not chunk:
+                    pipes.remove(pipe)
+                elif pipe == out and (readings := decoder.feed(chunk)):
+                    self._keep(readings[-1])
+                    heard, self._deaths, tails[out] = time.monotonic(), 0, b""
+            self.cost_ns = time.thread_time_ns()
+        return Output(exit_code(process), tails[out], tails[err])
+
+
+_MOST_USEFUL_FIRST = (Status.DENIED, Status.PARSE_ERROR, Status.STALE, Status.ABSENT)
+"""Which status is reported when several sources lack a value: the one a person can do most about."""
+
+
+class Poller:
+    """Starts the sources, keeps their newest readings, and closes what it started.
+
+    Times here are the machine's own: a tool takes real time even where the run's clock is virtual. There *gap* is the
+    least real time between two runs of a tool, so that ten virtual minutes are not thousands of processes.
+    """
+
+    def __init__(self, sources: Sequence[Source], *, interval: float, gap: float = 0.0) -> None:
+        self._readers = [_reader(source, interval, gap) for source in sources]
+        self._direct = [reader for reader in self._readers if isinstance(reader, DirectReader)]
+        self._tools = [reader for reader in self._readers if isinstance(reader, ToolReader)]
+        self._providers = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}
+        self._streams = [reader for reader in self._readers if isinstance(reader, StreamReader)]
+        self._stop, self._close = os.pipe()
+        self._executor = ThreadPoolExecutor(len(sources) + 1, "host source")
+        self._following = [self._executor.submit(stream.follow, self._stop) for stream in self._streams]
+        self._runs: list[Future[None]] = []
+        self._tools_cost_ns = 0
 
     def __enter__(self) -> Self:
         return self
@@ -118,370 +221,72 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def run(argv: Sequence[str], *, limit: float = 3.0) -> Output | None:
-    """Run a command to its end; None where it is missing, cannot start, or does not end within *limit* seconds."""
-    try:
-        child = Child(argv)
-    except OSError:
-        return None
-    with selectors.DefaultSelector() as selector, child:
-        child.register(selector, child.read)
-        end_ns = child.started_ns + round(limit * 1e9)
-        while not child.ended and not child.overflowing:
-            left = (end_ns - time.monotonic_ns()) / 1e9
-            if left <= 0:
-                return None
-            for key, _ in selector.select(left):
-                key.data()
-        return None if child.overflowing else child.output()
-
-
-BACKOFFS = (1.0, 5.0, 30.0)
-"""Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
-
-NEVER = 1 << 62
-"""A due time that never comes."""
-
-TAIL = 1 << 16
-"""Bytes of a stream's output kept to explain its death."""
-
-
-class Seat:
-    """What every kind of source has in common: its newest reading and how long that stays fresh."""
-
-    def __init__(self, name: str, gives: tuple[str, ...], period: float) -> None:
-        self.name = name
-        self.gives = gives
-        self.detail = ""
-        """What went wrong last, in the source's own words."""
-        self.settled = False
-        """It has answered, failed or run out of time once."""
-        # Half a period of jitter, and a second for a busy machine: older than that is not "now".
-        self._fresh_ns = round((1.5 * period + 1.0) * 1e9)
-        self._found: Found | None = None
-        self._read_ns = 0
-
-    def current(self, name: str, now: int) -> tuple[float | str | Lack, float | None]:
-        """Return the value or its lack, and the age in seconds of the reading it comes from."""
-        if self._found is None:
-            return Lack.STALE, None
-        age_ns = max(0, now - self._read_ns)
-        value = self._found.get(name, Lack.ABSENT)
-        if age_ns > self._fresh_ns and value not in (Lack.ABSENT, Lack.DENIED):
-            value = Lack.STALE
-        return value, round(age_ns / 1e9, 6)
-
-    def _keep(self, found: Found) -> None:
-        self._found, self._read_ns, self.settled = found, time.monotonic_ns(), True
-
-    def _lack(self, lack: Lack, detail: str) -> None:
-        self._keep(lacking(self.gives, lack))
-        self.detail = detail
-
-    def start(self, now: int, selector: selectors.BaseSelector) -> None:
-        """Begin whatever is due."""
-
-    def expire(self, now: int) -> int:
-        """End what has run out of time; return when to look again."""
-        del now
-        return NEVER
-
     def close(self) -> None:
-        """Stop what was started."""
-
-    @property
-    def busy(self) -> bool:
-        """Tell whether an answer is under way that a sample may wait for."""
-        return False
-
-
-class LocalSeat(Seat):
-    """A source that answers at once."""
-
-    def __init__(self, source: Local, interval: float) -> None:
-        super().__init__(source.name, source.gives, interval)
-        self._fresh_ns += round(source.hold * 1e9)
-        self._source = source
-        self.settled = True
-
-    def read(self) -> None:
-        """Read it now."""
-        try:
-            self._keep(self._source.read())
-            self._read_ns -= self._source.held_ns
-            self.detail = ""
-        except PermissionError as error:
-            self._lack(Lack.DENIED, str(error))
-        except (OSError, NotImplementedError) as error:
-            self._lack(Lack.ABSENT, str(error))
-        except (ValueError, LookupError) as error:
-            self._lack(Lack.PARSE_ERROR, str(error))
-
-
-class _ChildSeat(Seat):
-    _child: Child | None = None
-
-    def _launch(self, argv: Sequence[str], selector: selectors.BaseSelector) -> bool:
-        if shutil.which(argv[0]) is None:
-            self._lack(Lack.ABSENT, f"{argv[0]}: not found on PATH")
-            return False
-        try:
-            self._child = Child(argv)
-        except PermissionError as error:
-            self._lack(Lack.DENIED, str(error))
-        except OSError as error:
-            self._lack(Lack.ABSENT, str(error))
-        else:
-            self._child.register(selector, self._ready)
-            return True
-        return False
-
-    def _ready(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Stop its process."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-
-
-class ToolSeat(_ChildSeat):
-    """A tool that is run again and again."""
-
-    def __init__(self, tool: Tool, interval: float, gap: float) -> None:
-        super().__init__(tool.name, tool.gives, max(tool.period, interval))
-        self._tool = tool
-        self._pause_ns = round(max(tool.period, gap) * 1e9)
-        self._due_ns = 0
-
-    @property
-    def busy(self) -> bool:
-        """Tell whether it is running."""
-        return self._child is not None
-
-    def start(self, now: int, selector: selectors.BaseSelector) -> None:
-        """Run it if it is due and not still running."""
-        if self._child is not None or now < self._due_ns:
-            return
-        argv = self._tool.argv()
-        self._due_ns = now + self._pause_ns
-        if argv is None:
-            self._lack(Lack.ABSENT, "")
-        elif not self._launch(argv, selector):
-            self._due_ns = NEVER
-
-    def expire(self, now: int) -> int:
-        """Kill it when its time limit is over."""
-        if self._child is None:
-            return NEVER
-        end = self._child.started_ns + round(self._tool.limit * 1e9)
-        if now >= end:
-            self.close()
-            self.detail = f"{self.name}: no answer within {self._tool.limit:g} s"
-            self.settled = True
-            return NEVER
-        return end
-
-    def _ready(self) -> None:
-        child = self._child
-        if child is None:
-            return
-        child.read()
-        if child.overflowing:
-            self.close()
-            self._lack(Lack.PARSE_ERROR, f"{self.name}: endless output")
-        elif child.ended:
-            output = child.output()
-            self.close()
-            found = lacking(self.gives, Lack.ABSENT) | self._tool.parse(output)
-            self._keep(found)
-            complaint = output.said.splitlines()[:1] if output.code else []
-            self.detail = f"{self.name}: exit {output.code}: {''.join(complaint)}" if output.code else ""
-            if not output.code and Lack.PARSE_ERROR in found.values():
-                self.detail = f"{self.name}: unknown output"
-
-
-class StreamSeat(_ChildSeat):
-    """A stream that is followed, watched, and started again when it dies."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.name, stream.gives, PERIOD_STREAM)
-        self._stream = stream
-        self._due_ns = 0
-        self._deaths = 0
-        self._heard_ns = 0
-        self._said = bytearray()
-        self._decoder: Decoder = stream.decoder()
-
-    def start(self, now: int, selector: selectors.BaseSelector) -> None:
-        """Start it, or start it again when its pause is over."""
-        if self._child is not None or now < self._due_ns:
-            return
-        argv = self._stream.argv()
-        if argv is None:
-            self._lack(Lack.ABSENT, f"{self.name}: not found on PATH")
-        if argv is None or not self._launch(argv, selector):
-            self._due_ns = NEVER
-            return
-        self._decoder, self._heard_ns = self._stream.decoder(), now
-        self._said.clear()
-
-    def expire(self, now: int) -> int:
-        """Take a silent stream for hung; tell when it may next be silent too long, or is due again."""
-        if self._child is None:
-            return self._due_ns
-        end = self._heard_ns + round(self._stream.silence * 1e9)
-        if now >= end:
-            self.close()
-            self._pause(now, f"{self.name}: silent for {self._stream.silence:g} s")
-            return self._due_ns
-        return end
-
-    def _ready(self) -> None:
-        child = self._child
-        if child is None:
-            return
-        child.read()
-        chunk = bytes(child.out)
-        child.out.clear()
-        del child.err[:-TAIL]
-        self._said = (self._said + chunk)[-TAIL:]
-        readings = self._decoder.feed(chunk)
-        if readings:
-            self._keep(lacking(self.gives, Lack.ABSENT) | readings[-1])
-            self._heard_ns, self._deaths, self.detail = time.monotonic_ns(), 0, ""
-            self._said.clear()
-        if child.ended:
-            code, err = child.output().code, bytes(child.err)
-            self.close()
-            output = Output(code, bytes(self._said), err)
-            said = one_line(output.said)[-200:] if not readings else ""
-            self._dead(output, said)
-
-    def _pause(self, now: int, detail: str) -> None:
-        self._due_ns = now + round(BACKOFFS[min(self._deaths, len(BACKOFFS) - 1)] * 1e9)
-        self._deaths += 1
-        self.detail, self.settled = detail, True
-
-    def _dead(self, output: Output, said: str) -> None:
-        """Judge a death: for ever, or for now; one that never gave a reading has nothing that could be stale."""
-        detail = f"{self.name}: ended with code {output.code}{f': {said}' if said else ''}"
-        lack = self._stream.ended(output)
-        self._pause(time.monotonic_ns(), detail)
-        if lack is not None or self._found is None:
-            self._lack(lack or Lack.ABSENT, detail)
-        if lack is not None:
-            self._due_ns = NEVER
-
-
-def seat(source: Source, interval: float, gap: float) -> Seat:
-    """Return a seat for *source* in a panel that is read every *interval* seconds."""
-    if isinstance(source, Tool):
-        return ToolSeat(source, interval, gap)
-    return StreamSeat(source) if isinstance(source, Stream) else LocalSeat(source, interval)
-
-
-_TELLING = (Lack.DENIED, Lack.PARSE_ERROR, Lack.STALE, Lack.ABSENT)
-"""Which lack is reported when several sources lack a value: the one a person can do most about."""
-
-
-class Panel:
-    """Opens the sources, keeps their newest readings, and closes what it started.
-
-    Times here are the machine's own: a tool takes real time even where the run's clock is virtual. There *gap* is the
-    least real time between two runs of a tool, so that ten virtual minutes are not thousands of processes.
-    """
-
-    def __init__(self, sources: Sequence[Source], *, interval: float, gap: float = 0.0) -> None:
-        self._seats = [seat(source, interval, gap) for source in sources]
-        self._givers = {name: [one for one in self._seats if name in one.gives] for name in UNITS}
-        self._selector = selectors.DefaultSelector()
-        self._near, self._far = socket.socketpair()
-        self._near.setblocking(False)
-        self._woken = False
-        self._selector.register(self._near, selectors.EVENT_READ, self._wake_up)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop every tool and stream."""
-        for one in self._seats:
-            one.close()
-        self._selector.close()
-        self._near.close()
-        self._far.close()
-
-    def wake(self) -> None:
-        """End a `wait` of another thread; harmless when the panel is closed."""
-        with contextlib.suppress(OSError):
-            self._far.send(b"\0")
-
-    def _wake_up(self) -> None:
-        self._near.recv(4096)
-        self._woken = True
+        """End the streams, and wait for the tools under way, each of which has its time limit."""
+        os.close(self._close)
+        self._executor.shutdown(cancel_futures=True)
+        os.close(self._stop)
 
     def settle(self, *, streams: bool, limit: float = 3.0) -> None:
         """Wait until each tool, and where *streams* each stream, has answered, failed or run out of time once."""
-        waited = [one for one in self._seats if streams or not isinstance(one, StreamSeat)]
         self._start()
-        self._pump(limit, lambda: all(one.settled for one in waited))
+        end = time.monotonic() + limit
+        for reader in (*self._tools, *(self._streams if streams else ())):
+            reader.settled.wait(max(0.0, end - time.monotonic()))
 
     def refresh(self, grace: float) -> None:
         """Read what answers at once, start the tools that are due, and give them *grace* seconds.
 
         A tool that needs longer goes on; its answer belongs to the next sample, with its age.
         """
-        self._start()
-        for one in self._seats:
-            if isinstance(one, LocalSeat):
-                one.read()
-        self._pump(grace, lambda: not any(one.busy for one in self._seats))
+        runs = self._start()
+        for reader in self._direct:
+            reader.read()
+        wait(runs, grace)
 
-    def wait(self, seconds: float) -> None:
-        """Follow the streams for *seconds*, or until `wake`."""
-        self._pump(seconds, lambda: self._woken)
-        self._woken = False
+    def _start(self) -> list[Future[None]]:
+        """Start the tools that are due, all in one thread; return the threads in which tools run now."""
+        for ended in filter(Future.done, [*self._following, *self._runs]):
+            ended.result()  # raises what a parser with a bug has raised
+        self._runs = [run for run in self._runs if not run.done()]
+        now = time.monotonic_ns()
+        due = [(tool, argv) for tool in self._tools if (argv := tool.due_command(now)) is not None]
+        if due:
+            self._runs.append(self._executor.submit(self._run, due))
+        return self._runs
+
+    def _run(self, due: Sequence[tuple[ToolReader, Sequence[str]]]) -> None:
+        began = time.thread_time_ns()
+        run_all([(argv, tool.limit) for tool, argv in due], lambda index, result: due[index][0].keep(result))
+        self._tools_cost_ns += time.thread_time_ns() - began
+
+    def cost_ns(self) -> int:
+        """Return the CPU time that this thread and the threads of tools and streams have taken."""
+        return time.thread_time_ns() + self._tools_cost_ns + sum(stream.cost_ns for stream in self._streams)
 
     def readings(self) -> dict[str, Reading]:
-        """Return every value: the first source that has a fresh one, else the most telling lack."""
+        """Return every value: the first source that has a fresh one, else the status a person can do most about."""
         now = time.monotonic_ns()
         return {name: self._reading(name, now) for name in UNITS}
 
+    def _reading(self, name: str, now: int) -> Reading:
+        missing: list[tuple[int, Reading]] = []
+        for reader in self._providers[name]:
+            value, age = reader.current(name, now)
+            if not isinstance(value, Status):
+                return Reading(value, UNITS[name], reader.name, "ok", age)
+            found = Reading(None, UNITS[name], reader.name, value.value, age)
+            missing.append((_MOST_USEFUL_FIRST.index(value), found))
+        if not missing:
+            return Reading(None, UNITS[name], "none", Status.ABSENT.value)
+        return min(missing, key=lambda ranked: ranked[0])[1]
+
     def details(self) -> Mapping[str, str]:
         """Return what went wrong with each source that failed, in its own words."""
-        return {one.name: one.detail for one in self._seats if one.detail}
+        return {reader.name: reader.detail for reader in self._readers if reader.detail}
 
-    def _reading(self, name: str, now: int) -> Reading:
-        lacks: list[tuple[int, Reading]] = []
-        for one in self._givers[name]:
-            value, age = one.current(name, now)
-            if not isinstance(value, Lack):
-                return Reading(value, UNITS[name], one.name, "ok", age)
-            lacks.append((_TELLING.index(value), Reading(None, UNITS[name], one.name, value.value, age)))
-        if not lacks:
-            return Reading(None, UNITS[name], "none", Lack.ABSENT.value)
-        return min(lacks, key=lambda ranked: ranked[0])[1]
 
-    def _start(self) -> None:
-        now = time.monotonic_ns()
-        for one in self._seats:
-            one.start(now, self._selector)
-
-    def _pump(self, seconds: float, done: Callable[[], bool]) -> None:
-        """Take what the children print until *seconds* have passed or *done*; always look at least once."""
-        end = time.monotonic_ns() + round(max(0.0, seconds) * 1e9)
-        while True:
-            now = time.monotonic_ns()
-            again = min((one.expire(now) for one in self._seats), default=end)
-            finished = done() or now >= end
-            pause = 0.0 if finished else (min(end, max(now, again)) - now) / 1e9
-            for key, _ in self._selector.select(pause):
-                key.data()
-            if finished:
-                return
-            for one in self._seats:
-                if isinstance(one, StreamSeat):
-                    one.start(time.monotonic_ns(), self._selector)
+def _reader(source: Source, interval: float, gap: float) -> Reader:
+    if isinstance(source, Tool):
+        return ToolReader(source, interval, gap)
+    return StreamReader(source) if isinstance(source, Stream) else DirectReader(source, interval)

@@ -1,20 +1,27 @@
-"""The sampler: one sample of the host each interval, written before the next, its own lateness and cost recorded."""
+"""Samples the host: beside a run, each sample recorded before the next, or on the terminal for a person."""
 
+import itertools
+import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Self
 
-from gatekeeper.core.clock import Clock, stamp
+from gatekeeper.core.clock import Clock, SystemClock, stamp
 from gatekeeper.core.records import HostSample
-from gatekeeper.host.platforms import sources as sources_of
-from gatekeeper.host.poller import Panel
+from gatekeeper.host.capabilities import value_hints
+from gatekeeper.host.platforms import platform_sources
+from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import Source
 
 SAMPLE_INTERVAL_S = 1.0
 """How often the host is sampled. A run freezes it in its manifest: a change here spoils no stored run."""
-GRACE_SHARE, GRACE_MOST = 0.4, 0.5
-"""A sample waits for its tools for a share of the interval, and never longer than half a second."""
+
+
+def _grace(interval: float) -> float:
+    """Return how long a sample waits for its tools: a share of the interval, and never longer than half a second."""
+    return min(0.4 * interval, 0.5)
 
 
 class Sampler:
@@ -36,20 +43,13 @@ class Sampler:
     ) -> None:
         self.phase = phase
         self.segment = 0
-        self.latest: HostSample | None = None
-        self.interval = interval
+        self._interval = interval
         self._clock = clock
         self._record = record
-        self._sources = sources_of(platform, pids) if sources is None else sources
-        self._grace = GRACE_MOST
+        self._sources = platform_sources(platform, pids) if sources is None else sources
         self._fault: str | None = None
-        self._panel: Panel | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._wanted = threading.Event()
-        self._extra: HostSample | None = None
-        self._answered = threading.Event()
-        self._unhook: Callable[[], None] | None = None
 
     @property
     def fault(self) -> str | None:
@@ -62,101 +62,89 @@ class Sampler:
     def __enter__(self) -> Self:
         self._stopping.clear()
         every: Any = getattr(self._clock, "every", None)
-        self._panel = Panel(self._sources, interval=self.interval, gap=0.0 if every is None else self.interval)
-        self._grace = min(GRACE_SHARE * self.interval, GRACE_MOST) if every is None else 0.0
-        if every is not None:
-            self._panel.settle(streams=False)
-            self._tick()
-            self._unhook = every(round(self.interval * 1e9), self._tick)
-        else:
-            self._thread = threading.Thread(target=self._run, name="host sampler", daemon=True)
+        self._poller = Poller(self._sources, interval=self._interval, gap=0.0 if every is None else self._interval)
+        if every is None:
+            self._thread = threading.Thread(target=self._guarded, args=(self._run,), name="host sampler", daemon=True)
             self._thread.start()
+        else:
+            self._poller.settle(streams=False)
+            self._tick()
+            self._unhook = every(round(self._interval * 1e9), self._tick)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop sampling and close every source."""
         self._stopping.set()
-        panel = self._panel
-        if self._unhook is not None:
+        if self._thread is None:
             self._unhook()
-        if self._thread is not None and panel is not None:
-            panel.wake()
+        else:
             self._thread.join(10.0)
             if self._thread.is_alive():
                 self._fault = "the sampler's thread did not end"
-                return
-        if panel is not None:
-            panel.__exit__()
-        self._panel = self._thread = self._unhook = None
-
-    def sample(self) -> HostSample:
-        """Take one sample now, beside the schedule; it is returned, not recorded."""
-        if self._panel is None:
-            with Panel(self._sources, interval=self.interval) as panel:
-                panel.settle(streams=True)
-                return self._take(panel, None, time.thread_time_ns())
-        if self._thread is None or threading.current_thread() is self._thread:
-            return self._take(self._panel, None, time.thread_time_ns())
-        self._answered.clear()
-        self._wanted.set()
-        self._panel.wake()
-        while not self._answered.wait(0.1):
-            if self.fault is not None or not self._thread.is_alive():
-                raise RuntimeError(f"no sample: {self.fault or 'the sampler has stopped'}")
-        assert self._extra is not None
-        return self._extra
-
-    def _take(self, panel: Panel, deadline_ns: int | None, cost_from_ns: int) -> HostSample:
-        began, wall = self._clock.now_ns(), self._clock.wall()
-        panel.refresh(self._grace)
-        return HostSample(
-            at=stamp(wall),
-            at_ns=began,
-            values=panel.readings(),
-            phase=self.phase,
-            segment=self.segment,
-            took_ns=time.thread_time_ns() - cost_from_ns,
-            late_ns=max(0, began - deadline_ns) if deadline_ns is not None else 0,
-        )
-
-    def _keep(self, sample: HostSample) -> None:
-        self.latest = sample
-        self._record(sample)
+        self._poller.close()
 
     def _tick(self) -> None:
-        panel = self._panel
-        if panel is None or self._fault is not None:
-            return
+        if self._fault is None:
+            self._guarded(lambda: self._take(0.0, self._poller.cost_ns()))
+
+    def _guarded(self, sample: Callable[[], None]) -> None:
         try:
-            self._keep(self._take(panel, None, time.thread_time_ns()))
-        except Exception as error:  # noqa: BLE001  whatever ended the sampling is the fault, and the soak must hear of it
+            sample()
+        except Exception as error:  # noqa: BLE001  whatever ended the sampling is the fault, which the soak reports
             self._fault = f"{type(error).__name__}: {error}"
+
+    def _take(self, grace: float, cost_from_ns: int, deadline_ns: int | None = None) -> None:
+        began, wall = self._clock.now_ns(), self._clock.wall()
+        self._poller.refresh(grace)
+        self._record(
+            HostSample(
+                at=stamp(wall),
+                at_ns=began,
+                values=self._poller.readings(),
+                phase=self.phase,
+                segment=self.segment,
+                took_ns=self._poller.cost_ns() - cost_from_ns,
+                late_ns=max(0, began - deadline_ns) if deadline_ns is not None else 0,
+            )
+        )
 
     def _run(self) -> None:
-        panel = self._panel
-        assert panel is not None
-        try:
-            panel.settle(streams=False)
-            self._follow(panel)
-        except Exception as error:  # noqa: BLE001  see _tick
-            self._fault = f"{type(error).__name__}: {error}"
-
-    def _follow(self, panel: Panel) -> None:
-        interval = round(self.interval * 1e9)
-        deadline, cost_from = self._clock.now_ns(), time.thread_time_ns()
-        while not self._stopping.is_set():
-            left = deadline - self._clock.now_ns()
-            if left > 0:
-                panel.wait(left / 1e9)
-            if self._wanted.is_set():
-                self._wanted.clear()
-                self._extra = self._take(panel, None, time.thread_time_ns())
-                self._answered.set()
-            late = self._clock.now_ns() - deadline
-            if late < 0 or self._stopping.is_set():
-                continue
+        self._poller.settle(streams=False)
+        interval, grace = round(self._interval * 1e9), _grace(self._interval)
+        deadline, cost_from = self._clock.now_ns(), self._poller.cost_ns()
+        while not self._stopping.wait(max(0, deadline - self._clock.now_ns()) / 1e9):
             # Whole missed intervals are a gap that the coverage sees; they are not made up for by a burst.
-            deadline += late // interval * interval
-            self._keep(self._take(panel, deadline, cost_from))
-            cost_from = time.thread_time_ns()
+            deadline += max(0, self._clock.now_ns() - deadline) // interval * interval
+            self._take(grace, cost_from, deadline)
+            cost_from = self._poller.cost_ns()
             deadline += interval
+
+
+def watch(
+    samples: int | None,
+    interval: float,
+    platform: str | None,
+    json_output: bool,
+    write: Callable[[str], None],
+    write_hint: Callable[[str], None],
+    table: Callable[[HostSample, Mapping[str, str]], str],
+) -> None:
+    """Write *samples* samples, or samples until interrupted; after the first, what would make missing values appear.
+
+    *table* renders a sample for a person, with what went wrong at each source. JSON is one object a line.
+    """
+    clock = SystemClock()
+    with Poller(platform_sources(platform, tuple), interval=interval) as poller:
+        poller.settle(streams=True)
+        begin = time.monotonic()
+        for number in itertools.count() if samples is None else range(samples):
+            time.sleep(max(0.0, begin + number * interval - time.monotonic()))
+            now, at, cost_from = clock.now_ns(), stamp(clock.wall()), poller.cost_ns()
+            poller.refresh(_grace(interval))
+            sample = HostSample(at, now, poller.readings(), took_ns=poller.cost_ns() - cost_from)
+            values = {name: asdict(reading) for name, reading in sample.values.items()}
+            document = {"at": at, "values": values}
+            write(json.dumps(document, allow_nan=False) if json_output else table(sample, poller.details()))
+            if number == 0:
+                for line in value_hints(platform, sample.values, poller.details()):
+                    write_hint(line)

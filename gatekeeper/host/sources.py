@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from gatekeeper.host.commands import Output
 
-class Lack(StrEnum):
+
+class Status(StrEnum):
     """Why a value is missing; never written as zero."""
 
     DENIED = "denied"
@@ -20,7 +22,7 @@ class Lack(StrEnum):
     """This host has no such source."""
 
 
-Found = dict[str, float | str | Lack]
+Values = dict[str, float | str | Status]
 """What one reading of one source yields, by value name, in base units."""
 
 UNITS: dict[str, str] = {
@@ -58,62 +60,39 @@ UNITS: dict[str, str] = {
 """Every value a sample holds, always all of them; the table's order."""
 
 
-def number(value: object, *, least: float = 0.0, most: float = math.inf) -> float | Lack:
+def number(value: object, *, least: float = 0.0, most: float = math.inf) -> float | Status:
     """Return *value* as a finite number within its possible range, or a parse error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return Lack.PARSE_ERROR
+        return Status.PARSE_ERROR
     try:
         found = float(value)
     except OverflowError:
-        return Lack.PARSE_ERROR
-    return found if math.isfinite(found) and least <= found <= most else Lack.PARSE_ERROR
+        return Status.PARSE_ERROR
+    return found if math.isfinite(found) and least <= found <= most else Status.PARSE_ERROR
 
 
-def scaled(value: float | Lack, factor: float) -> float | Lack:
+def scaled(value: float | Status, factor: float) -> float | Status:
     """Return *value* in another unit; a lack stays one."""
-    return value if isinstance(value, Lack) else value * factor
+    return value if isinstance(value, Status) else value * factor
 
 
 PERIOD_STREAM = 1.0
 """Streams are asked for one item a second, whatever the interval: their command lines are pinned in sudoers."""
 
 
-class Local:
+class DirectSource:
     """A source that answers at once: files of the kernel, a system call."""
 
     name: str
-    gives: tuple[str, ...]
-    hold: float = 0.0
+    provides: tuple[str, ...]
+    max_reuse: float = 0.0
     """Longest time in seconds for which it may return a reading again instead of taking a new one."""
-    held_ns: int = 0
+    reused_age_ns: int = 0
     """How old the reading is that `read` returned last."""
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return what it says now; OSError and ValueError become a lack of everything it gives."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a finished tool left behind."""
-
-    code: int
-    out: bytes
-    err: bytes = b""
-
-    @property
-    def text(self) -> str | None:
-        """Return stdout as text, None where it holds bytes that no tool of ours prints."""
-        try:
-            text = self.out.decode("utf-8")
-        except UnicodeDecodeError:
-            return None
-        return None if "\0" in text else text
-
-    @property
-    def said(self) -> str:
-        """Return both streams, for error messages: tools disagree about where they complain."""
-        return (self.err + b"\n" + self.out[-2000:]).decode("utf-8", "replace").replace("\0", " ").strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +100,10 @@ class Tool:
     """A command that prints its values and exits."""
 
     name: str
-    gives: tuple[str, ...]
+    provides: tuple[str, ...]
     argv: Callable[[], Sequence[str] | None]
     """Program and arguments; None when there is nothing to ask for just now."""
-    parse: Callable[[Output], Found]
+    parse: Callable[[Output], Values]
     period: float = 0.0
     """Seconds between two runs; 0 is every sample."""
     limit: float = 2.0
@@ -134,7 +113,7 @@ class Tool:
 class Decoder(Protocol):
     """Cuts a stream of bytes, however it is chunked, into readings; an unfinished tail yields nothing."""
 
-    def feed(self, chunk: bytes) -> list[Found]:
+    def feed(self, chunk: bytes) -> list[Values]:
         """Return the readings that *chunk* completes."""
 
 
@@ -143,18 +122,18 @@ class Stream:
     """A command that prints its values again and again until it is stopped."""
 
     name: str
-    gives: tuple[str, ...]
+    provides: tuple[str, ...]
     argv: Callable[[], Sequence[str] | None]
     """Program and arguments; None where this host lacks it."""
     decoder: Callable[[], Decoder]
     """Makes a fresh decoder for a fresh process."""
-    ended: Callable[[Output], Lack | None]
+    permanent_failure: Callable[[Output], Status | None]
     """Says why it will never work, or None to start it again; `out` is all it printed, if it printed no reading."""
     silence: float = 5.0
     """Seconds without a reading after which it is taken for hung and started again."""
 
 
-Source = Local | Tool | Stream
+Source = DirectSource | Tool | Stream
 
 _REFUSED = (
     "a password is required",
@@ -175,13 +154,8 @@ def refused(said: str) -> bool:
     return any(phrase in said.lower() for phrase in _REFUSED)
 
 
-def failure(output: Output) -> Lack | None:
+def failure(output: Output) -> Status | None:
     """Judge a tool by its end alone: None when it exited well and printed text."""
     if output.code != 0:
-        return Lack.DENIED if refused(output.said) else Lack.ABSENT
-    return Lack.PARSE_ERROR if output.text is None else None
-
-
-def lacking(names: Sequence[str], lack: Lack) -> Found:
-    """Return the same lack for every value."""
-    return dict.fromkeys(names, lack)
+        return Status.DENIED if refused(output.messages) else Status.ABSENT
+    return Status.PARSE_ERROR if output.text is None else None

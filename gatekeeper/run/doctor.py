@@ -86,8 +86,8 @@ def _host() -> Iterator[Item]:
     for metric in (one.name for one in ALL if one.host):
         lacking = metric in lacks
         sources = dict.fromkeys(
-            readings[value].source for value in host.NEEDS[metric] if readings[value].status == "ok"
+            readings[value].source for value in host.METRIC_VALUES[metric] if readings[value].status == "ok"
         )
         found = None if lacking else ", ".join(sources) or "from the second sample on"
-        fix = host.remedy(metric) if lacking else None
-        yield Item("host", ", ".join(host.NEEDS[metric]), found, f"objective {metric}", fix)
+        fix = host.metric_hint(metric) if lacking else None
+        yield Item("host", ", ".join(host.METRIC_VALUES[metric]), found, f"objective {metric}", fix)

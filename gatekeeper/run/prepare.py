@@ -99,7 +99,7 @@ def preflight(
     inputs: Inputs, models: FrozenModels, backend: Backend, here: dict[str, Any]
 ) -> tuple[tuple[Complaint, ...], memory_fit.MemoryFit | None]:
     """Return everything the plan cannot prove, the hopeless first, and the memory that the pair needs."""
-    lacks = host.lacks() if backend.realtime else {}
+    lacks = host.unavailable_metrics() if backend.realtime else {}
     memory = memory_fit.estimate_fit(
         inputs.slo,
         inputs.canaries,

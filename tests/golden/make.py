@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 from gatekeeper import host
 from gatekeeper.cli.main import run as run_command
-from gatekeeper.host.sources import Found, Lack, Local
+from gatekeeper.host.sources import DirectSource, Status, Values
 
 FACTS = dict.fromkeys(host.conditions()) | {
     "platform": "linux",
@@ -49,27 +49,27 @@ class Golden:
     """By the name of the file."""
     script: Mapping[str, Any]
     exit_code: int
-    readings: Mapping[str, tuple[float, float] | Lack] = field(default_factory=dict)
+    readings: Mapping[str, tuple[float, float] | Status] = field(default_factory=dict)
     """What the host shows: each value at first and its growth from reading to reading, or why it is missing."""
     damaged: bool = False
     """The records are damaged once the run has ended, which turns its exit code into 3."""
 
 
-class MadeHost(Local):
+class MadeHost(DirectSource):
     """A source of host values that reads the same on every machine."""
 
     name = "made"
 
-    def __init__(self, readings: Mapping[str, tuple[float, float] | Lack]) -> None:
-        self.gives = tuple(readings)
+    def __init__(self, readings: Mapping[str, tuple[float, float] | Status]) -> None:
+        self.provides = tuple(readings)
         self._readings = readings
         self._number = 0
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the next reading."""
         self._number += 1
         return {
-            name: one if isinstance(one, Lack) else one[0] + one[1] * self._number
+            name: one if isinstance(one, Status) else one[0] + one[1] * self._number
             for name, one in self._readings.items()
         }
 
@@ -406,7 +406,7 @@ why = "no fan"
         "noise": {"answer": 0.1},
         "claims": {"accepted": 1.4},
     },
-    readings={"memory_headroom": (6e9, 0), "package_power": Lack.DENIED},
+    readings={"memory_headroom": (6e9, 0), "package_power": Status.DENIED},
 )
 
 DAMAGED = Golden(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gatekeeper import host
 from gatekeeper.host import linux
-from gatekeeper.host.sources import Found, Lack
+from gatekeeper.host.sources import Status, Values
 
-BAD = Lack.PARSE_ERROR
+BAD = Status.PARSE_ERROR
 
 MEMINFO = {
     "MemTotal": 24_000_000,
@@ -64,12 +64,12 @@ def test_this_kernel_is_understood() -> None:
     """
     On the Linux that runs this test memory, swap and the footprint of this process are numbers.
     """
-    found: Found = {}
+    found: Values = {}
     for source in linux.sources(lambda: [os.getpid()]):
         if source.name in ("/proc/meminfo", "/proc/vmstat", "smaps_rollup"):
             found |= source.read()
 
-    missing = {name for name, value in found.items() if isinstance(value, Lack)}
+    missing = {name for name, value in found.items() if isinstance(value, Status)}
     assert missing <= {"memory_compressed", "oom_kills"}
     assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") == pytest.approx(found["memory_total"])
     assert isinstance(found["subject_footprint"], float)
@@ -106,7 +106,7 @@ def test_truncating_meminfo_never_invents_a_value(tmp_path_factory: pytest.TempP
     put(folder, "meminfo", meminfo()[:cut])
     found = linux.Meminfo(folder).read()
 
-    assert all(isinstance(value, Lack) or value == whole[name] for name, value in found.items())
+    assert all(isinstance(value, Status) or value == whole[name] for name, value in found.items())
 
 
 def test_swap_counters_are_bytes_since_boot(root: Path) -> None:
@@ -168,8 +168,8 @@ def test_no_subject_is_no_footprint(root: Path) -> None:
     """
     A process that has ended, or none at all, has an absent footprint: not zero bytes.
     """
-    assert linux.Footprint(lambda: [999_999], root).read() == {"subject_footprint": Lack.ABSENT}
-    assert linux.Footprint(list, root).read() == {"subject_footprint": Lack.ABSENT}
+    assert linux.Footprint(lambda: [999_999], root).read() == {"subject_footprint": Status.ABSENT}
+    assert linux.Footprint(list, root).read() == {"subject_footprint": Status.ABSENT}
 
 
 def test_a_changed_rollup_is_a_parse_error(root: Path) -> None:
@@ -193,13 +193,13 @@ def test_a_footprint_returned_again_tells_its_age(root: Path) -> None:
     first = source.read()
     process(root, 10, pss=900)
 
-    again, held = source.read(), source.held_ns
+    again, held = source.read(), source.reused_age_ns
     roots[0] = 20
     other = source.read()
 
     assert first == again
     assert held > 0
-    assert (other, source.held_ns) == ({"subject_footprint": 510 * 1024.0}, 0)
+    assert (other, source.reused_age_ns) == ({"subject_footprint": 510 * 1024.0}, 0)
 
 
 def cpu(root: Path, number: int, core: int, count: int, milliseconds: int | None) -> None:
@@ -230,7 +230,7 @@ def test_old_kernels_count_events_without_their_time(root: Path) -> None:
     """
     cpu(root, 0, 0, 4, None)
 
-    assert linux.Throttle(root).read() == {"throttle_total": Lack.ABSENT, "throttle_events": 7.0}
+    assert linux.Throttle(root).read() == {"throttle_total": Status.ABSENT, "throttle_events": 7.0}
 
 
 def supply(root: Path, name: str, **files: str) -> None:
@@ -271,7 +271,7 @@ def test_fans_and_energy_are_read_where_they_are(root: Path) -> None:
     energy.write_text("5\n")
 
     assert linux.Fans(root).read() == {"fan_speed": 1400.0}
-    assert {"package_power": Lack.STALE} == first == rapl.read()
+    assert {"package_power": Status.STALE} == first == rapl.read()
     assert isinstance(second["package_power"], float)
     assert second["package_power"] > 0
 

@@ -14,8 +14,8 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
-from gatekeeper.host import background
-from gatekeeper.host.load import plan
+from gatekeeper.host import background_load
+from gatekeeper.host.load import worker_jobs
 
 PATIENCE = 20.0
 MEGABYTE = 10**6
@@ -49,14 +49,14 @@ def test_each_load_has_its_workers(asked: tuple[float, float, float], jobs: list
     """
     One for memory, one for each core begun, one for the disk; none for zeros.
     """
-    assert jobs == plan(*asked)
+    assert jobs == worker_jobs(*asked)
 
 
 def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
     """
     Memory is held before the body begins, a core is burnt and the disk is read during it, and no child stays.
     """
-    with background(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
+    with background_load(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
         memory, cpu, disk = (psutil.Process(worker.pid) for worker in load.workers)
         held = memory.memory_info().rss
         until(lambda: sum(cpu.cpu_times()[:2]) > 0.2)
@@ -73,7 +73,7 @@ def test_a_load_that_died_is_told() -> None:
     """
     A soak beside a lighter load than promised must know.
     """
-    with background(MEGABYTE, 0.01) as load:
+    with background_load(MEGABYTE, 0.01) as load:
         load.workers[0].kill()
         load.workers[0].wait()
 
@@ -85,8 +85,8 @@ def test_the_load_dies_with_a_killed_parent() -> None:
     A parent that is killed takes its workers with it.
     """
     script = (
-        "from gatekeeper.host import background\nimport time\n"
-        "with background(1e6, 0.01, 1e5) as load:\n"
+        "from gatekeeper.host import background_load\nimport time\n"
+        "with background_load(1e6, 0.01, 1e5) as load:\n"
         "    print(*[worker.pid for worker in load.workers], flush=True)\n    time.sleep(600)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -108,7 +108,7 @@ def test_a_load_this_host_cannot_carry_is_an_error() -> None:
     """
     with contextlib.ExitStack() as stack:
         with pytest.raises(GatekeeperError, match="ended before it began") as caught:
-            stack.enter_context(background(1e18))
+            stack.enter_context(background_load(1e18))
 
         assert "background" in caught.value.hint
 

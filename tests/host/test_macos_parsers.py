@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import (
     footprint,
     ioreg,
@@ -20,11 +21,11 @@ from gatekeeper.host.macos import (
     sysctl,
     vm_stat,
 )
-from gatekeeper.host.sources import Decoder, Found, Lack, Output
+from gatekeeper.host.sources import Decoder, Status, Values
 from tests.builders import mac_tools
 
 PAGE = 16384
-BAD = Lack.PARSE_ERROR
+BAD = Status.PARSE_ERROR
 
 
 def printed(text: str, code: int = 0, err: str = "") -> Output:
@@ -106,7 +107,7 @@ def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
         "memory_pressure_level": 1.0,
         "swap_used": 1536.5 * 2**20,
         "memory_total": 25769803776.0,
-        "gpu_wired_limit": Lack.ABSENT,
+        "gpu_wired_limit": Status.ABSENT,
     }
     assert expected == found
 
@@ -121,7 +122,7 @@ def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
 
     found = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
 
-    assert whole | {sysctl.KEYS[missing]: Lack.ABSENT} == found
+    assert whole | {sysctl.KEYS[missing]: Status.ABSENT} == found
 
 
 def test_sysctl_that_swallows_a_line_silently_is_not_believed() -> None:
@@ -143,7 +144,7 @@ def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
 
     found = sysctl.parse(printed(text[:cut]))
 
-    assert all(value in (BAD, Lack.ABSENT, whole[name]) for name, value in found.items())
+    assert all(value in (BAD, Status.ABSENT, whole[name]) for name, value in found.items())
 
 
 def test_lines_that_name_their_key_belong_to_it() -> None:
@@ -179,7 +180,7 @@ def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "level"), [("1", 1.0), ("2", 2.0), ("4", 4.0), ("3", BAD), ("0", BAD), ("x", BAD)])
-def test_pressure_is_1_2_or_4(text: str, level: float | Lack) -> None:
+def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
     """
     Another number is not a pressure level.
     """
@@ -194,13 +195,13 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Lack) -> None:
         (f"{notifyutil.KEY} 0\n", 0.0),
         (f"{notifyutil.KEY} 4\n", 4.0),
         (f"{notifyutil.KEY} 5\n", BAD),
-        (f"{notifyutil.KEY}: Failed with code 9\n", Lack.ABSENT),
+        (f"{notifyutil.KEY}: Failed with code 9\n", Status.ABSENT),
         (f"{notifyutil.KEY}\n", BAD),
         ("some.other.key 0\n", BAD),
         ("", BAD),
     ],
 )
-def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Lack) -> None:
+def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Status) -> None:
     """
     A failure printed with exit code 0, another key or another number is no level.
     """
@@ -218,7 +219,7 @@ def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Lack) -> 
         ("", BAD),
     ],
 )
-def test_power_comes_from_mains_or_a_battery(text: str, source: str | Lack) -> None:
+def test_power_comes_from_mains_or_a_battery(text: str, source: str | Status) -> None:
     """
     A UPS is a battery; anything else is not understood.
     """
@@ -231,11 +232,11 @@ def test_power_comes_from_mains_or_a_battery(text: str, source: str | Lack) -> N
         ("System-wide power settings:\nCurrently in use:\n standby  1\n powermode            2\n", "high"),
         ("Currently in use:\n lowpowermode         1\n", "low"),
         ("Currently in use:\n lowpowermode         0\n", "automatic"),
-        ("Currently in use:\n standby  1\n", Lack.ABSENT),
+        ("Currently in use:\n standby  1\n", Status.ABSENT),
         ("Currently in use:\n powermode  7\n", BAD),
     ],
 )
-def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Lack) -> None:
+def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Status) -> None:
     """
     Newer systems print powermode, older ones lowpowermode, some none.
     """
@@ -264,7 +265,7 @@ def test_pmset_notes_are_no_all_clear() -> None:
     """
     notes = "".join(f"Note: No {what} has been recorded\n" for what in ("thermal warning level", "CPU power status"))
 
-    assert pmset.parse_therm(printed(notes)) == {"cpu_speed_limit": Lack.ABSENT}
+    assert pmset.parse_therm(printed(notes)) == {"cpu_speed_limit": Status.ABSENT}
     assert pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 72\n")) == {"cpu_speed_limit": 0.72}
 
 
@@ -286,7 +287,7 @@ def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
 
     found = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
 
-    assert all(isinstance(value, Lack) or value == whole[name] for name, value in found.items())
+    assert all(isinstance(value, Status) or value == whole[name] for name, value in found.items())
 
 
 def test_memory_pressure_gives_its_share_and_the_size() -> None:
@@ -334,7 +335,7 @@ def test_a_process_without_a_footprint_makes_the_sum_unknown() -> None:
     text = footprint_text(("a", 1, "100 B"))
 
     assert footprint.parse(printed(text), [1, 2]) == {"subject_footprint": BAD}
-    assert footprint.parse(printed(text, 1, "Operation not permitted"), [1]) == {"subject_footprint": Lack.DENIED}
+    assert footprint.parse(printed(text, 1, "Operation not permitted"), [1]) == {"subject_footprint": Status.DENIED}
 
 
 def test_rusage_reads_the_footprint_at_its_offset() -> None:
@@ -356,7 +357,7 @@ def test_ps_counts_the_systems_own_jobs() -> None:
     assert ps.parse(Output(0, b"12,5 mds\n")) == {"background_cpu": BAD}
 
 
-PARSERS: list[Callable[[Output], Found]] = [
+PARSERS: list[Callable[[Output], Values]] = [
     vm_stat.parse,
     sysctl.parse,
     notifyutil.parse,
@@ -371,47 +372,50 @@ PARSERS: list[Callable[[Output], Found]] = [
 
 
 @given(out=st.binary(max_size=300), code=st.integers(-15, 2), parser=st.sampled_from(PARSERS))
-def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output], Found]) -> None:
+def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output], Values]) -> None:
     """
     Random bytes, with any exit code, are a lack of every value.
     """
     found = parser(Output(code, out))
 
     assert found
-    assert all(isinstance(value, Lack) for value in found.values())
+    assert all(isinstance(value, Status) for value in found.values())
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_a_tool_that_fails_is_absent_or_denied(parser: Callable[[Output], Found]) -> None:
+def test_a_tool_that_fails_is_absent_or_denied(parser: Callable[[Output], Values]) -> None:
     """
     Exit code 1 is absence; with the words of a refusal it is denial.
     """
-    assert {Lack.ABSENT} == set(parser(printed("", 1, "it broke")).values())
-    assert {Lack.DENIED} == set(parser(printed("", 1, "Operation not permitted")).values())
+    assert {Status.ABSENT} == set(parser(printed("", 1, "it broke")).values())
+    assert {Status.DENIED} == set(parser(printed("", 1, "Operation not permitted")).values())
 
 
 STREAMS: dict[str, tuple[Callable[[], Decoder], bytes]] = {
     "powermetrics": (
-        powermetrics.Frames,
+        powermetrics.PlistDecoder,
         b"\0".join(
             mac_tools.powermetrics(gpu=gpu, delta=delta, pressure=pressure).encode()
             for gpu, delta, pressure in [(1.5, False, "Nominal"), (9.5, True, "Heavy"), (8.5, True, "Odd")]
         ),
     ),
     "powermetrics with a cut sample": (
-        powermetrics.Frames,
+        powermetrics.PlistDecoder,
         mac_tools.powermetrics().encode()[:400] + b"\0" + mac_tools.powermetrics(gpu=7.5).encode(),
     ),
     "powermetrics with a NUL inside": (
-        powermetrics.Frames,
+        powermetrics.PlistDecoder,
         mac_tools.powermetrics().encode().replace(b"<dict>", b"<di\0ct>", 1) + mac_tools.powermetrics(gpu=6.5).encode(),
     ),
-    "macmon": (macmon.Lines, b"".join(map(mac_tools.macmon_line, ("0.5", "0.6", "0.8")))),
-    "macmon with garbage": (macmon.Lines, b'{"gpu_power": 1\n\xff\0\n[]\n' + mac_tools.macmon_line("0.8") + b'{"gpu'),
+    "macmon": (macmon.LineDecoder, b"".join(map(mac_tools.macmon_line, ("0.5", "0.6", "0.8")))),
+    "macmon with garbage": (
+        macmon.LineDecoder,
+        b'{"gpu_power": 1\n\xff\0\n[]\n' + mac_tools.macmon_line("0.8") + b'{"gpu',
+    ),
 }
 
 
-def readings(decoder: Decoder, chunks: Sequence[bytes]) -> list[Found]:
+def readings(decoder: Decoder, chunks: Sequence[bytes]) -> list[Values]:
     return [found for chunk in chunks for found in decoder.feed(chunk)]
 
 
@@ -447,8 +451,8 @@ def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
     """
     Random bytes before a sample never become values, and the sample after them is read.
     """
-    frames = readings(powermetrics.Frames(), [garbage + mac_tools.powermetrics().encode()])
-    lines = readings(macmon.Lines(), [garbage + b"\n" + mac_tools.macmon_line("0.8")])
+    frames = readings(powermetrics.PlistDecoder(), [garbage + mac_tools.powermetrics().encode()])
+    lines = readings(macmon.LineDecoder(), [garbage + b"\n" + mac_tools.macmon_line("0.8")])
 
     assert (frames[-1]["gpu_power"], lines[-1]["gpu_power"]) == (9.10025, 8.5)
     assert all(value is BAD for found in (*frames[:-1], *lines[:-1]) for value in found.values())
@@ -458,7 +462,7 @@ def test_powermetrics_units_become_base_units() -> None:
     """
     Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level.
     """
-    (found,) = powermetrics.Frames().feed(mac_tools.powermetrics(pressure="Heavy").encode())
+    (found,) = powermetrics.PlistDecoder().feed(mac_tools.powermetrics(pressure="Heavy").encode())
 
     expected = {
         "cpu_power": 2.4005,
@@ -480,47 +484,47 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
         mac_tools.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
     )
 
-    (found,) = powermetrics.Frames().feed(f"{text}</dict></dict></plist>".encode())
+    (found,) = powermetrics.PlistDecoder().feed(f"{text}</dict></dict></plist>".encode())
 
-    assert {Lack.ABSENT} == set(found.values())
+    assert {Status.ABSENT} == set(found.values())
 
 
 @pytest.mark.parametrize(
     ("said", "lack"),
     [
-        ("sudo: a password is required", Lack.DENIED),
-        ("sudo: a terminal is required to read the password; either use the -S option", Lack.DENIED),
-        ("powermetrics must be invoked as the superuser", Lack.DENIED),
-        ("powermetrics: unrecognized sampler: gpu_power", Lack.ABSENT),
-        ("powermetrics: unrecognized order: plist", Lack.ABSENT),
+        ("sudo: a password is required", Status.DENIED),
+        ("sudo: a terminal is required to read the password; either use the -S option", Status.DENIED),
+        ("powermetrics must be invoked as the superuser", Status.DENIED),
+        ("powermetrics: unrecognized sampler: gpu_power", Status.ABSENT),
+        ("powermetrics: unrecognized order: plist", Status.ABSENT),
         ("Bus error: 10", None),
     ],
 )
 @pytest.mark.parametrize("on_stdout", [False, True])
 def test_powermetrics_that_will_never_work_is_told_from_one_that_died(
-    said: str, lack: Lack | None, on_stdout: bool
+    said: str, lack: Status | None, on_stdout: bool
 ) -> None:
     """
     Refusals and unknown samplers end the attempts, on whichever stream they are printed; a crash does not.
     """
     output = Output(1, said.encode() if on_stdout else b"", b"" if on_stdout else said.encode())
 
-    assert lack is powermetrics.ended(output)
+    assert lack is powermetrics.permanent_failure(output)
 
 
 @pytest.mark.parametrize(
     ("version", "frequency", "active", "fan"),
     [
-        ("0.5", 1.38e9, 0.875, Lack.ABSENT),
-        ("0.6", 1.38e9, 0.875, Lack.ABSENT),
+        ("0.5", 1.38e9, 0.875, Status.ABSENT),
+        ("0.6", 1.38e9, 0.875, Status.ABSENT),
         ("0.8", 1.39e9, 0.96875, 1320.0),
     ],
 )
-def test_macmon_of_every_version(version: str, frequency: float, active: float, fan: float | Lack) -> None:
+def test_macmon_of_every_version(version: str, frequency: float, active: float, fan: float | Status) -> None:
     """
     Powers are watts throughout; 0.8 adds fans and a true activity.
     """
-    (found,) = macmon.Lines().feed(mac_tools.macmon_line(version))
+    (found,) = macmon.LineDecoder().feed(mac_tools.macmon_line(version))
 
     expected = {
         "cpu_power": 2.5,
@@ -541,6 +545,6 @@ def test_macmon_numbers_must_be_possible(odd: str) -> None:
     """
     line = json.dumps(mac_tools.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
 
-    (found,) = macmon.Lines().feed(line.encode() + b"\n")
+    (found,) = macmon.LineDecoder().feed(line.encode() + b"\n")
 
     assert (found["gpu_power"], found["cpu_power"]) == (BAD, 2.5)

@@ -15,7 +15,7 @@ from gatekeeper import host
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.host.macos import notifyutil, powermetrics, sources
-from gatekeeper.host.poller import Panel
+from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import UNITS, Stream
 from gatekeeper.report import host_table
 from tests.builders import mac_tools
@@ -60,18 +60,18 @@ def stream(stand_in: StandIn, name: str, item: str, *, separator: str, times: st
 
 
 def readings(streams: bool = True) -> dict[str, Reading]:
-    with Panel(sources(lambda: [os.getpid()]), interval=1.0) as panel:
-        panel.settle(streams=streams, limit=PATIENCE)
-        panel.refresh(2.0)
-        return panel.readings()
+    with Poller(sources(lambda: [os.getpid()]), interval=1.0) as poller:
+        poller.settle(streams=streams, limit=PATIENCE)
+        poller.refresh(2.0)
+        return poller.readings()
 
 
-def until(panel: Panel, holds: Callable[[], bool]) -> None:
-    """Let the panel work until something holds."""
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, "it never happened"
-        panel.wait(0.05)
+        time.sleep(0.05)
 
 
 def test_a_healthy_mac_serves_every_value(stand_in: StandIn) -> None:
@@ -138,11 +138,11 @@ def test_a_hanging_tool_does_not_delay_the_others(stand_in: StandIn) -> None:
     stand_in("vm_stat", 'echo $$ >> "$0.pids"; exec sleep 600')
     samples: list[HostSample] = []
 
-    with Panel(sources(lambda: [os.getpid()]), interval=0.2) as panel:
-        panel.settle(streams=False, limit=1.5)
+    with Poller(sources(lambda: [os.getpid()]), interval=0.2) as poller:
+        poller.settle(streams=False, limit=1.5)
         for _ in range(3):
-            panel.refresh(0.2)
-            samples.append(HostSample("", 0, panel.readings()))
+            poller.refresh(0.2)
+            samples.append(HostSample("", 0, poller.readings()))
 
     assert [sample.values["memory_headroom"].status for sample in samples] == ["stale"] * 3
     assert [sample.values["memory_pressure_level"].status for sample in samples] == ["ok"] * 3
@@ -157,11 +157,11 @@ def test_a_tool_slower_than_its_sample_serves_the_next(stand_in: StandIn) -> Non
     whole_mac(stand_in)
     stand_in("vm_stat", f"sleep 0.4; {prints(mac_tools.vm_stat())}")
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        panel.refresh(0.05)
-        first = panel.readings()["memory_headroom"]
-        until(panel, lambda: panel.readings()["memory_headroom"].status == "ok")
-        second = panel.readings()["memory_headroom"]
+    with Poller(sources(tuple), interval=1.0) as poller:
+        poller.refresh(0.05)
+        first = poller.readings()["memory_headroom"]
+        until(lambda: poller.readings()["memory_headroom"].status == "ok")
+        second = poller.readings()["memory_headroom"]
 
     assert (first.status, first.value) == ("stale", None)
     assert second.age is not None
@@ -217,17 +217,17 @@ def test_sudo_that_says_no_is_denial_and_is_asked_once(stand_in: StandIn, said: 
         stand_in(name, "exit 1")
     stand_in("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(said)} >&2; exit 1')
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        until(panel, lambda: panel.readings()["package_power"].status == "denied")
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].status == "denied")
         for _ in range(3):
-            panel.refresh(0.1)
-        found = panel.readings()
-    lacks = host.lacks("macos")
+            poller.refresh(0.1)
+        found = poller.readings()
+    lacks = host.unavailable_metrics("macos")
 
     assert {"denied"} == {found[name].status for name in ("package_power", "gpu_power", "thermal_level")}
     assert powermetrics.sudoers_line() in lacks["power_mean"]
     calls = (Path(os.environ["PATH"]) / "sudo.calls").read_text().split()
-    assert len(calls) == 2  # one panel each
+    assert len(calls) == 2  # one poller each
 
 
 def test_an_unknown_sampler_is_absence(stand_in: StandIn) -> None:
@@ -238,10 +238,10 @@ def test_an_unknown_sampler_is_absence(stand_in: StandIn) -> None:
     stand_in("macmon", "exit 1")
     stand_in("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        until(panel, lambda: panel.readings()["package_power"].status == "absent")
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].status == "absent")
 
-        assert "unrecognized sampler" in panel.details()["powermetrics"]
+        assert "unrecognized sampler" in poller.details()["powermetrics"]
 
 
 def test_a_stream_that_dies_goes_stale_and_comes_back(stand_in: StandIn) -> None:
@@ -256,13 +256,13 @@ def test_a_stream_that_dies_goes_stale_and_comes_back(stand_in: StandIn) -> None
         f'if [ -e "$0.died" ]; then {prints(second)}; exec sleep 600; fi\n{prints(first)}; touch "$0.died"; exit 139',
     )
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        until(panel, lambda: panel.readings()["package_power"].value == 1.0)
-        until(panel, lambda: "ended with code 139" in panel.details().get("powermetrics", ""))
-        until(panel, lambda: panel.readings()["package_power"].value == 2.0)
-        until(panel, lambda: panel.readings()["package_power"].status == "stale")
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].value == 1.0)
+        until(lambda: "ended with code 139" in poller.details().get("powermetrics", ""))
+        until(lambda: poller.readings()["package_power"].value == 2.0)
+        until(lambda: poller.readings()["package_power"].status == "stale")
 
-        assert panel.readings()["package_power"].value is None
+        assert poller.readings()["package_power"].value is None
 
 
 def test_a_stream_that_stops_speaking_is_started_again(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,17 +270,17 @@ def test_a_stream_that_stops_speaking_is_started_again(stand_in: StandIn, monkey
     A hung powermetrics is noticed by its silence.
     """
     whole_mac(stand_in)
-    monkeypatch.setattr("gatekeeper.host.poller.BACKOFFS", (0.1,))
+    monkeypatch.setattr("gatekeeper.host.poller.RETRY_PAUSES", (0.1,))
     stand_in("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
     calls = Path(os.environ["PATH"]) / "powermetrics.calls"
 
     impatient = [replace(one, silence=0.5) if isinstance(one, Stream) else one for one in sources(tuple)]
 
-    with Panel(impatient, interval=1.0) as panel:
-        until(panel, lambda: calls.exists() and len(calls.read_text().split()) == 2)
+    with Poller(impatient, interval=1.0) as poller:
+        until(lambda: calls.exists() and len(calls.read_text().split()) == 2)
 
-        assert "silent" in panel.details()["powermetrics"]
-        assert panel.readings()["cpu_power"].source == "macmon"
+        assert "silent" in poller.details()["powermetrics"]
+        assert poller.readings()["cpu_power"].source == "macmon"
 
 
 def test_a_stream_of_garbage_is_a_parse_error(stand_in: StandIn) -> None:
@@ -294,15 +294,15 @@ def test_a_stream_of_garbage_is_a_parse_error(stand_in: StandIn) -> None:
     go = Path(os.environ["PATH"]) / "macmon.go"
     os.mkfifo(go)
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        until(panel, lambda: panel.readings()["system_power"].status == "parse_error")
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["system_power"].status == "parse_error")
         go.write_text("go\n")
-        until(panel, lambda: panel.readings()["system_power"].value == 19.75)
+        until(lambda: poller.readings()["system_power"].value == 19.75)
 
 
 def test_leaving_ends_every_process(stand_in: StandIn) -> None:
     """
-    Streams and tools under way are gone when the panel is closed.
+    Streams and tools under way are gone when the poller is closed.
     """
     whole_mac(stand_in)
     for name in ("powermetrics", "macmon", "vm_stat"):
@@ -310,9 +310,9 @@ def test_leaving_ends_every_process(stand_in: StandIn) -> None:
     folder = Path(os.environ["PATH"])
     files = [folder / f"{name}.pids" for name in ("powermetrics", "macmon", "vm_stat")]
 
-    with Panel(sources(tuple), interval=1.0) as panel:
-        panel.refresh(0.0)
-        until(panel, lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+    with Poller(sources(tuple), interval=1.0) as poller:
+        poller.refresh(0.0)
+        until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
 
     pids = [pid for file in files for pid in file.read_text().split()]
     assert not [pid for pid in pids if psutil.pid_exists(int(pid))]
@@ -416,8 +416,8 @@ def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
 
     with host.keep_awake("linux"):
         assert not log.exists()
-    with host.keep_awake("macos"), Panel([], interval=1.0) as panel:
-        until(panel, lambda: log.exists() and log.read_text().endswith("\n"))
+    with host.keep_awake("macos"):
+        until(lambda: log.exists() and log.read_text().endswith("\n"))
         pid, *arguments = log.read_text().split()
         assert psutil.pid_exists(int(pid))
 

@@ -2,35 +2,36 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from gatekeeper.core.clock import SystemClock, VirtualClock
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import HostSample
+from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.host import Sampler
-from gatekeeper.host.sources import Found, Lack, Local
+from gatekeeper.host.sources import UNITS, DirectSource, Values
 
 SECOND = 10**9
 PATIENCE = 20.0
 
 
-class Thermometer(Local):
+class Thermometer(DirectSource):
     """A source that says what it is told."""
 
     name = "thermometer"
-    gives = ("memory_headroom", "fan_speed")
+    provides = ("memory_headroom", "fan_speed")
 
-    def __init__(self, say: Callable[[], Found]) -> None:
+    def __init__(self, say: Callable[[], Values]) -> None:
         self._say = say
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the next thing."""
         return self._say()
 
 
-def fine() -> Found:
+def fine() -> Values:
     return {"memory_headroom": 5.0}
 
 
@@ -54,10 +55,10 @@ class Collected:
 def sampler(
     clock: SystemClock | VirtualClock,
     record: Callable[[HostSample], None],
-    say: Callable[[], Found] = fine,
+    say: Callable[[], Values] = fine,
     interval: float = 1.0,
 ) -> Sampler:
-    sources: Sequence[Local] = [Thermometer(say)]
+    sources: Sequence[DirectSource] = [Thermometer(say)]
     return Sampler("linux", clock=clock, pids=tuple, record=record, interval=interval, sources=sources)
 
 
@@ -87,22 +88,21 @@ def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
         clock.sleep(1)
 
     assert [(sample.phase, sample.segment) for sample in seen.samples] == [("", 0), ("soak-1", 2)]
-    assert seen.samples[-1] is running.latest
 
 
 def test_every_sample_holds_every_value() -> None:
     """
     What a source lacks is absent, what no source gives is absent too, and neither is a number.
     """
-    sample = sampler(VirtualClock(), lambda _: None).sample()
+    seen = Collected()
 
-    assert (
-        sample.values["memory_headroom"].status,
-        sample.values["memory_headroom"].value,
-        sample.values["memory_headroom"].source,
-    ) == ("ok", 5.0, "thermometer")
-    assert (sample.values["fan_speed"].status, sample.values["fan_speed"].value) == ("absent", None)
-    assert (sample.values["swap_used"].status, sample.values["swap_used"].source) == ("absent", "none")
+    with sampler(VirtualClock(), seen):
+        values = seen.samples[0].values
+
+    assert set(UNITS) == set(values)
+    assert replace(values["memory_headroom"], age=None) == Reading(5.0, "B", "thermometer", "ok")
+    assert replace(values["fan_speed"], age=None) == Reading(None, "rpm", "thermometer", "absent")
+    assert values["swap_used"] == Reading(None, "B", "none", "absent")
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,15 @@ def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
     The other sources and the sampler go on.
     """
 
-    def fail() -> Found:
+    def fail() -> Values:
         raise error
 
-    sample = sampler(VirtualClock(), lambda _: None, fail).sample()
+    seen = Collected()
 
-    assert (status, None) == (sample.values["memory_headroom"].status, sample.values["memory_headroom"].value)
+    with sampler(VirtualClock(), seen, fail):
+        value = seen.samples[0].values["memory_headroom"]
+
+    assert (status, None) == (value.status, value.value)
 
 
 def test_real_deadlines_are_kept_by_one_thread() -> None:
@@ -136,13 +139,11 @@ def test_real_deadlines_are_kept_by_one_thread() -> None:
     with sampler(SystemClock(), seen, interval=0.02) as running:
         seen.await_(5)
         assert threads + 1 == threading.active_count()
-        extra = running.sample()
 
     dues = [sample.at_ns - sample.late_ns for sample in seen.samples]
     assert {0} == {(after - before) % (SECOND // 50) for before, after in pairwise(dues)}
     assert threads == threading.active_count()
     assert all(sample.took_ns > 0 for sample in seen.samples)
-    assert extra not in seen.samples
     assert running.fault is None
 
 
@@ -195,34 +196,14 @@ def test_a_sampler_whose_source_has_a_bug_dies_loudly() -> None:
     An error that is no status is a fault, not a value.
     """
 
-    def bug() -> Found:
+    def bug() -> Values:
         raise ZeroDivisionError("bug")
 
-    clock = VirtualClock()
-    with sampler(clock, lambda _: None, bug) as running:
+    clock, seen = VirtualClock(), Collected()
+    with sampler(clock, seen, bug) as running:
         clock.sleep(1)
 
-    assert (running.fault, running.latest) == ("ZeroDivisionError: bug", None)
-
-
-def test_asking_a_dead_sampler_for_a_sample_fails_at_once() -> None:
-    """
-    Nobody waits for a thread that is gone.
-    """
-    calls = []
-
-    def once() -> Found:
-        calls.append(1)
-        if len(calls) > 1:
-            raise ZeroDivisionError("bug")
-        return {"memory_headroom": Lack.STALE}
-
-    with sampler(SystemClock(), lambda _: None, once, interval=0.01) as running:
-        assert running._thread is not None
-        running._thread.join(PATIENCE)
-
-        with pytest.raises(RuntimeError, match="bug"):
-            running.sample()
+    assert ("ZeroDivisionError: bug", []) == (running.fault, seen.samples)
 
 
 def test_an_unknown_platform_is_the_users_mistake() -> None:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gatekeeper.host.commands import Output, run
 from gatekeeper.host.macos import pmset, ps, sysctl
-from gatekeeper.host.poller import run
-from gatekeeper.host.sources import Lack, Output
+from gatekeeper.host.sources import Status
 
 KEYS = (
     "machdep.cpu.brand_string",
@@ -55,9 +55,9 @@ def _sysctl(keys: Sequence[str]) -> dict[str, str]:
     """Ask for all keys at once, and one by one where the lines cannot be told apart."""
     output = run(["sysctl", "-n", *keys])
     said = sysctl.lines(output, keys) if output is not None else {}
-    if len(keys) > 1 and Lack.PARSE_ERROR in said.values():
+    if len(keys) > 1 and Status.PARSE_ERROR in said.values():
         return {key: value for one in keys for key, value in _sysctl((one,)).items()}
-    return {key: value for key, value in said.items() if not isinstance(value, Lack)}
+    return {key: value for key, value in said.items() if not isinstance(value, Status)}
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:
@@ -68,7 +68,7 @@ def _virtual(model: str | None, present: str | None) -> bool | None:
 
 def _one(output: Output | None, parse: Any, name: str) -> str | None:
     value = parse(output).get(name) if output is not None else None
-    return value if isinstance(value, str) and not isinstance(value, Lack) else None
+    return value if isinstance(value, str) and not isinstance(value, Status) else None
 
 
 def _heavy(output: Output | None) -> dict[str, float] | None:

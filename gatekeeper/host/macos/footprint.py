@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Sequence
 
+from gatekeeper.host.commands import Output
 from gatekeeper.host.processes import tree
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
-GIVES = ("subject_footprint",)
+PROVIDES = ("subject_footprint",)
 
 _HEADER = re.compile(r"^.*\[(\d+)\]:.*\bFootprint:\s+(\d+)(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
 
@@ -22,18 +23,18 @@ def tool(pids: Callable[[], Sequence[int]]) -> Tool:
         asked[:] = tree(pids())
         return ["footprint", "-f", "bytes", *(part for pid in asked for part in ("-p", str(pid)))] if asked else None
 
-    return Tool("footprint", GIVES, argv, lambda output: parse(output, asked), period=5.0, limit=5.0)
+    return Tool("footprint", PROVIDES, argv, lambda output: parse(output, asked), period=5.0, limit=5.0)
 
 
-def parse(output: Output, pids: Sequence[int]) -> Found:
+def parse(output: Output, pids: Sequence[int]) -> Values:
     """Return the sum over *pids*; a process without its line makes the sum unknown, not smaller."""
     if lack := failure(output):
-        return lacking(GIVES, lack)
+        return dict.fromkeys(PROVIDES, lack)
     seen: dict[int, float] = {}
     for pid, size, unit in _HEADER.findall(output.text or ""):
         if unit not in _UNITS:
-            return lacking(GIVES, Lack.PARSE_ERROR)
+            return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
         seen[int(pid)] = float(int(size) * _UNITS[unit])
     if not pids or not seen.keys() >= set(pids):
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     return {"subject_footprint": sum(seen[pid] for pid in pids)}

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.host.sources import Found, Lack, Output, Stream, lacking, number, refused, scaled
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Stream, Values, number, refused, scaled
 
 POWERS = {
     "cpu_power": "cpu_power",
@@ -16,19 +17,19 @@ POWERS = {
     "system_power": "sys_power",
 }
 
-GIVES = (*POWERS, "gpu_frequency", "gpu_active", "fan_speed")
+PROVIDES = (*POWERS, "gpu_frequency", "gpu_active", "fan_speed")
 
 LINE_MOST = 1 << 20
 """Bytes of one line; real ones are under ten thousand."""
 
 
-class Lines:
+class LineDecoder:
     """Cuts the stream at line ends; a tail without one is cut off and yields nothing."""
 
     def __init__(self) -> None:
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[Found]:
+    def feed(self, chunk: bytes) -> list[Values]:
         """Return the readings of the lines that *chunk* completes."""
         *lines, self._tail = (self._tail + chunk).split(b"\n")
         if len(self._tail) > LINE_MOST:
@@ -37,19 +38,19 @@ class Lines:
         return [parse(line) for line in lines if line.strip()]
 
 
-def parse(line: bytes) -> Found:
+def parse(line: bytes) -> Values:
     """Return the values of one line, of any version from 0.5 to 0.8."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     if not isinstance(document, dict):
-        return lacking(GIVES, Lack.PARSE_ERROR)
-    found: Found = {name: number(document[key]) if key in document else Lack.ABSENT for name, key in POWERS.items()}
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
+    found: Values = {name: number(document[key]) if key in document else Status.ABSENT for name, key in POWERS.items()}
     return found | _gpu(document) | {"fan_speed": _fans(document)}
 
 
-def _gpu(document: Mapping[str, Any]) -> Found:
+def _gpu(document: Mapping[str, Any]) -> Values:
     """Return frequency and activity.
 
     The pair of versions before 0.8 holds the frequency-scaled ratio, a lower bound of the activity: with it a GPU is
@@ -60,27 +61,27 @@ def _gpu(document: Mapping[str, Any]) -> Found:
     frequency = document.get("gpu_freq_mhz", frequency)
     active = document.get("gpu_active_ratio", active)
     return {
-        "gpu_frequency": scaled(number(frequency), 1e6) if frequency is not None else Lack.ABSENT,
-        "gpu_active": number(active, most=1.0) if active is not None else Lack.ABSENT,
+        "gpu_frequency": scaled(number(frequency), 1e6) if frequency is not None else Status.ABSENT,
+        "gpu_active": number(active, most=1.0) if active is not None else Status.ABSENT,
     }
 
 
-def _fans(document: Mapping[str, Any]) -> float | Lack:
+def _fans(document: Mapping[str, Any]) -> float | Status:
     fans = document.get("fans")
     if fans is None or fans == []:
-        return Lack.ABSENT
+        return Status.ABSENT
     if not isinstance(fans, Sequence) or not all(isinstance(fan, dict) for fan in fans):
-        return Lack.PARSE_ERROR
+        return Status.PARSE_ERROR
     speeds = [number(fan.get("rpm")) for fan in fans]
-    known = [speed for speed in speeds if not isinstance(speed, Lack)]
-    return max(known) if len(known) == len(speeds) else Lack.PARSE_ERROR
+    known = [speed for speed in speeds if not isinstance(speed, Status)]
+    return max(known) if len(known) == len(speeds) else Status.PARSE_ERROR
 
 
-def ended(output: Output) -> Lack | None:
+def permanent_failure(output: Output) -> Status | None:
     """Say that it does not know its arguments or may not run; else it may be started again."""
-    if refused(output.said):
-        return Lack.DENIED
-    return Lack.ABSENT if output.code != 0 and "unrecognized" in output.said else None
+    if refused(output.messages):
+        return Status.DENIED
+    return Status.ABSENT if output.code != 0 and "unrecognized" in output.messages else None
 
 
-STREAM = Stream("macmon", GIVES, lambda: ["macmon", "pipe", "-i", "1000"], Lines, ended)
+STREAM = Stream("macmon", PROVIDES, lambda: ["macmon", "pipe", "-i", "1000"], LineDecoder, permanent_failure)

@@ -2,22 +2,23 @@
 
 import re
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
-GIVES = ("memory_free_share", "memory_total")
+PROVIDES = ("memory_free_share", "memory_total")
 
 
-def parse(output: Output) -> Found:
+def parse(output: Output) -> Values:
     """Return the kernel's own percentage as a share, and the memory size."""
     if lack := failure(output):
-        return lacking(GIVES, lack)
+        return dict.fromkeys(PROVIDES, lack)
     text = output.text or ""
     total = re.search(r"^The system has (\d+) \(\d+ pages with a page size of \d+\)\.", text, re.MULTILINE)
     share = re.search(r"^System-wide memory free percentage: (\d{1,3})%", text, re.MULTILINE)
     return {
-        "memory_free_share": int(share.group(1)) / 100 if share and int(share.group(1)) <= 100 else Lack.PARSE_ERROR,
-        "memory_total": float(total.group(1)) if total else Lack.PARSE_ERROR,
+        "memory_free_share": int(share.group(1)) / 100 if share and int(share.group(1)) <= 100 else Status.PARSE_ERROR,
+        "memory_total": float(total.group(1)) if total else Status.PARSE_ERROR,
     }
 
 
-TOOL = Tool("memory_pressure", GIVES, lambda: ["memory_pressure", "-Q"], parse, period=10.0)
+TOOL = Tool("memory_pressure", PROVIDES, lambda: ["memory_pressure", "-Q"], parse, period=10.0)

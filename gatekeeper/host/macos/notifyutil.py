@@ -2,23 +2,24 @@
 
 import re
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
 KEY = "com.apple.system.thermalpressurelevel"
-GIVES = ("thermal_level",)
+PROVIDES = ("thermal_level",)
 LEVELS = ("Nominal", "Moderate", "Heavy", "Trapping", "Sleeping")
 """The names of levels 0 to 4."""
 
 
-def parse(output: Output) -> Found:
+def parse(output: Output) -> Values:
     """Return the level 0 to 4; failures are printed on stdout with exit code 0."""
     if lack := failure(output):
-        return lacking(GIVES, lack)
+        return dict.fromkeys(PROVIDES, lack)
     text = (output.text or "").strip()
     if re.fullmatch(rf"{re.escape(KEY)}: Failed with code \d+", text):
-        return lacking(GIVES, Lack.ABSENT)
+        return dict.fromkeys(PROVIDES, Status.ABSENT)
     match = re.fullmatch(rf"{re.escape(KEY)} ([0-4])", text)
-    return {"thermal_level": float(match.group(1)) if match else Lack.PARSE_ERROR}
+    return {"thermal_level": float(match.group(1)) if match else Status.PARSE_ERROR}
 
 
-TOOL = Tool("notifyutil", GIVES, lambda: ["notifyutil", "-g", KEY], parse)
+TOOL = Tool("notifyutil", PROVIDES, lambda: ["notifyutil", "-g", KEY], parse)

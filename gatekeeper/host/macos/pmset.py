@@ -2,29 +2,30 @@
 
 import re
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
 _MODES = {"0": "automatic", "1": "low", "2": "high"}
 
 
-def parse_battery(output: Output) -> Found:
+def parse_battery(output: Output) -> Values:
     """Return where power comes from; a UPS that is drawn from is a battery."""
     if lack := failure(output):
-        return lacking(("power_source",), lack)
+        return dict.fromkeys(("power_source",), lack)
     match = re.match(r"Now drawing from '([A-Za-z ]+)'", output.text or "")
-    return {"power_source": _SUPPLIES.get(match.group(1), Lack.PARSE_ERROR) if match else Lack.PARSE_ERROR}
+    return {"power_source": _SUPPLIES.get(match.group(1), Status.PARSE_ERROR) if match else Status.PARSE_ERROR}
 
 
-def parse_mode(output: Output) -> Found:
+def parse_mode(output: Output) -> Values:
     """Return "automatic", "low" or "high"; older systems know only low or not."""
     if lack := failure(output):
-        return lacking(("power_mode",), lack)
+        return dict.fromkeys(("power_mode",), lack)
     rows = dict(re.findall(r"^\s*(powermode|lowpowermode)\s+(\d+)\s*$", output.text or "", re.MULTILINE))
     written = rows.get("powermode", rows.get("lowpowermode"))
     if written is None:
-        return {"power_mode": Lack.ABSENT}
-    return {"power_mode": _MODES.get(written, Lack.PARSE_ERROR)}
+        return {"power_mode": Status.ABSENT}
+    return {"power_mode": _MODES.get(written, Status.PARSE_ERROR)}
 
 
 def parse_sleep(output: Output) -> float | None:
@@ -33,12 +34,12 @@ def parse_sleep(output: Output) -> float | None:
     return float(match.group(1)) * 60 if match else None
 
 
-def parse_therm(output: Output) -> Found:
+def parse_therm(output: Output) -> Values:
     """Return the CPU speed limit as a share. The three notes that nothing was recorded are no all-clear: absent."""
     if lack := failure(output):
-        return lacking(("cpu_speed_limit",), lack)
+        return dict.fromkeys(("cpu_speed_limit",), lack)
     match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})\s*$", output.text or "", re.MULTILINE)
-    return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Lack.ABSENT}
+    return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Status.ABSENT}
 
 
 SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=2.0)

@@ -10,10 +10,11 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from gatekeeper.host.commands import Output
 from gatekeeper.host.macos.notifyutil import LEVELS
-from gatekeeper.host.sources import Found, Lack, Output, Stream, lacking, number, refused
+from gatekeeper.host.sources import Status, Stream, Values, number, refused
 
-GIVES = (
+PROVIDES = (
     "cpu_power",
     "gpu_power",
     "package_power",
@@ -54,96 +55,96 @@ def sudoers_line() -> str:
     return f"%admin ALL=(root) NOPASSWD: /usr/bin/powermetrics {command}"
 
 
-class Frames:
+class PlistDecoder:
     """Cuts the stream at each `</plist>`: waiting for the NUL that follows would lag one sample behind."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
 
-    def feed(self, chunk: bytes) -> list[Found]:
+    def feed(self, chunk: bytes) -> list[Values]:
         """Return the samples that *chunk* completes; the last, unfinished one is kept, and never parsed if cut off."""
         self._buffer += chunk
-        found = []
+        found: list[Values] = []
         while (end := self._buffer.find(_END, self._searched)) >= 0:
             frame = bytes(self._buffer[: end + len(_END)])
             del self._buffer[: end + len(_END)]
             self._searched = 0
             # A sample cut off by a restart may stand before a whole one: begin at the last beginning.
             begin = frame.rfind(_START)
-            sample = parse(frame[begin:]) if begin >= 0 else lacking(GIVES, Lack.PARSE_ERROR)
+            sample = parse(frame[begin:] if begin >= 0 else b"")
             if sample is not None:
                 found.append(sample)
         self._searched = max(0, len(self._buffer) - len(_END))
         if len(self._buffer) > FRAME_MOST:
             self._buffer.clear()
             self._searched = 0
-            found.append(lacking(GIVES, Lack.PARSE_ERROR))
+            found.append(dict.fromkeys(PROVIDES, Status.PARSE_ERROR))
         return found
 
 
-def parse(frame: bytes) -> Found | None:
+def parse(frame: bytes) -> Values | None:
     """Return the values of one property list; None for a sample that is not the difference of two instants."""
     try:
         sample = plistlib.loads(frame, fmt=plistlib.FMT_XML)
     except Exception:  # noqa: BLE001  plistlib raises whatever the garbage makes its parts raise
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     if not isinstance(sample, dict):
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     if sample.get("is_delta") is not True:
         return None
     processor, gpu = sample.get("processor", {}), sample.get("gpu", {})
     if not isinstance(processor, dict) or not isinstance(gpu, dict):
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     elapsed = number(sample.get("elapsed_ns"))
     level = _level(sample)
-    idle = number(gpu["idle_ratio"], most=1.0) if "idle_ratio" in gpu else Lack.ABSENT
+    idle = number(gpu["idle_ratio"], most=1.0) if "idle_ratio" in gpu else Status.ABSENT
     return {
         "cpu_power": _watts(processor, "cpu", elapsed),
         "gpu_power": _watts(processor, "gpu", elapsed),
         "package_power": _watts(processor, "combined", elapsed, "package"),
         "gpu_frequency": _frequency(gpu),
-        "gpu_active": idle if isinstance(idle, Lack) else round(1.0 - idle, 9),
+        "gpu_active": idle if isinstance(idle, Status) else round(1.0 - idle, 9),
         "thermal_level_powermetrics": level,
         "thermal_level": level,
     }
 
 
-def _watts(processor: Mapping[str, Any], part: str, elapsed: float | Lack, older: str = "") -> float | Lack:
+def _watts(processor: Mapping[str, Any], part: str, elapsed: float | Status, older: str = "") -> float | Status:
     """Return a mean power in W, from `*_power` in mW or else from `*_energy` in mJ over the true interval."""
     for name in filter(None, (part, older)):
         if f"{name}_power" in processor:
             milliwatts = number(processor[f"{name}_power"])
-            return milliwatts if isinstance(milliwatts, Lack) else milliwatts / 1000
-        if f"{name}_energy" in processor and not isinstance(elapsed, Lack) and elapsed > 0:
+            return milliwatts if isinstance(milliwatts, Status) else milliwatts / 1000
+        if f"{name}_energy" in processor and not isinstance(elapsed, Status) and elapsed > 0:
             energy = number(processor[f"{name}_energy"])
-            return energy if isinstance(energy, Lack) else energy * 1e-3 / (elapsed * 1e-9)
-    return Lack.ABSENT
+            return energy if isinstance(energy, Status) else energy * 1e-3 / (elapsed * 1e-9)
+    return Status.ABSENT
 
 
-def _frequency(gpu: Mapping[str, Any]) -> float | Lack:
+def _frequency(gpu: Mapping[str, Any]) -> float | Status:
     if "freq_hz" not in gpu:
-        return Lack.ABSENT
+        return Status.ABSENT
     written = number(gpu["freq_hz"])
-    if isinstance(written, Lack):
+    if isinstance(written, Status):
         return written
     return written if written >= HERTZ_LEAST else written * 1e6
 
 
-def _level(sample: Mapping[str, Any]) -> float | Lack:
+def _level(sample: Mapping[str, Any]) -> float | Status:
     if "thermal_pressure" not in sample:
-        return Lack.ABSENT
+        return Status.ABSENT
     word = sample["thermal_pressure"]
-    return float(LEVELS.index(word)) if isinstance(word, str) and word in LEVELS else Lack.PARSE_ERROR
+    return float(LEVELS.index(word)) if isinstance(word, str) and word in LEVELS else Status.PARSE_ERROR
 
 
-def ended(output: Output) -> Lack | None:
+def permanent_failure(output: Output) -> Status | None:
     """Say why it will never work: sudo said no, or it does not know a sampler; else it may be started again."""
     if output.code == 0:
         return None
-    if refused(output.said):
-        return Lack.DENIED
-    return Lack.ABSENT if re.search(r"unrecognized|usage:|illegal option", output.said) else None
+    if refused(output.messages):
+        return Status.DENIED
+    return Status.ABSENT if re.search(r"unrecognized|usage:|illegal option", output.messages) else None
 
 
-STREAM = Stream("powermetrics", GIVES, argv, Frames, ended)
+STREAM = Stream("powermetrics", PROVIDES, argv, PlistDecoder, permanent_failure)

@@ -4,9 +4,10 @@ import re
 import shutil
 import sys
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
-GIVES = ("background_cpu",)
+PROVIDES = ("background_cpu",)
 HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "mediaanalysisd", "backupd", "XProtect")
 """Spotlight, photo and media analysis, Time Machine, malware scans."""
 
@@ -22,14 +23,14 @@ def heavy(text: str) -> dict[str, float] | None:
     return found if rows else None
 
 
-def parse(output: Output) -> Found:
+def parse(output: Output) -> Values:
     """Return the cores that all of them take together."""
     lack = failure(output)
     # Program names may be in any encoding; only a failed run is a lack here.
     if lack is not None and output.code != 0:
-        return lacking(GIVES, lack)
+        return dict.fromkeys(PROVIDES, lack)
     found = heavy(output.out.decode("utf-8", "replace"))
-    return {"background_cpu": sum(found.values(), 0.0) if found is not None else Lack.PARSE_ERROR}
+    return {"background_cpu": sum(found.values(), 0.0) if found is not None else Status.PARSE_ERROR}
 
 
 ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")
@@ -41,4 +42,4 @@ def argv() -> tuple[str, ...] | None:
     return ARGV if sys.platform == "darwin" or shutil.which("vm_stat") else None
 
 
-TOOL = Tool("ps", GIVES, argv, parse, period=10.0)
+TOOL = Tool("ps", PROVIDES, argv, parse, period=10.0)

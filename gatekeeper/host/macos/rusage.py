@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gatekeeper.host.processes import tree
-from gatekeeper.host.sources import Found, Lack, Local
+from gatekeeper.host.sources import DirectSource, Status, Values
 
 FLAVOR = 0
 SIZE = 512
@@ -25,11 +25,11 @@ def footprint_in(structure: bytes) -> int:
     return footprint
 
 
-class Rusage(Local):
+class Rusage(DirectSource):
     """Sum of phys_footprint over the tree; RSS would miss what the GPU holds."""
 
     name = "proc_pid_rusage"
-    gives = ("subject_footprint",)
+    provides = ("subject_footprint",)
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self._pids = pids
@@ -45,7 +45,7 @@ class Rusage(Local):
             self._due_ns = now + round(LISTED * 1e9)
         return self._listed[1]
 
-    def read(self) -> Found:
+    def read(self) -> Values:
         """Return the sum; one process that refuses makes it unknown."""
         total, seen = 0, False
         for pid in self._tree():
@@ -55,7 +55,7 @@ class Rusage(Local):
                 if code == errno.ESRCH:
                     continue
                 if code in (errno.EPERM, errno.EACCES):
-                    return {"subject_footprint": Lack.DENIED}
+                    return {"subject_footprint": Status.DENIED}
                 raise OSError(code, os.strerror(code))
             total, seen = total + footprint_in(buffer.raw), True
-        return {"subject_footprint": float(total) if seen else Lack.ABSENT}
+        return {"subject_footprint": float(total) if seen else Status.ABSENT}

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, lacking, refused
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, refused
 
 MEBIBYTE = 1 << 20
 
@@ -19,7 +20,7 @@ _NAMED = re.compile(r"([a-z]+(?:\.\w+)+): (.*)")
 _SWAP = re.compile(r"total = \d+\.\d\dM\s+used = (\d+\.\d\d)M\s+free = \d+\.\d\dM(?:\s+\(encrypted\))?")
 
 
-def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Lack]:
+def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Status]:
     """Return the line of each key of `sysctl -n KEY…`, whose output carries no names.
 
     A line that names its key all the same belongs to that key. A key this system lacks leaves no line and is named on
@@ -27,21 +28,21 @@ def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Lack]:
     trusted. A last line without its end is cut off.
     """
     if output.text is None:
-        return dict.fromkeys(keys, Lack.PARSE_ERROR)
+        return dict.fromkeys(keys, Status.PARSE_ERROR)
     *complete, tail = output.text.split("\n")
-    given: list[str | Lack] = [*complete, *([Lack.PARSE_ERROR] if tail else [])]
-    found: dict[str, str | Lack] = dict.fromkeys(keys, Lack.ABSENT)
+    given: list[str | Status] = [*complete, *([Status.PARSE_ERROR] if tail else [])]
+    found: dict[str, str | Status] = dict.fromkeys(keys, Status.ABSENT)
     if not given:  # `-i` says nothing of a missing key, and says it with exit code 0
-        return dict.fromkeys(keys, Lack.DENIED) if output.code != 0 and refused(output.said) else found
+        return dict.fromkeys(keys, Status.DENIED) if output.code != 0 and refused(output.messages) else found
     named = {match.group(1): match.group(2) for line in complete if (match := _NAMED.fullmatch(line))}
-    bare = [line for line in given if isinstance(line, Lack) or not _NAMED.fullmatch(line)]
+    bare = [line for line in given if isinstance(line, Status) or not _NAMED.fullmatch(line)]
     unknown = set(re.findall(r"unknown oid '?([\w.]+)'?", output.err.decode("utf-8", "replace")))
     asked = [key for key in keys if key not in unknown and key not in named]
     found |= {key: value for key, value in named.items() if key in found}
     if named and not bare:
         return found
     if len(bare) != len(asked):
-        return found | dict.fromkeys(asked, Lack.PARSE_ERROR)
+        return found | dict.fromkeys(asked, Status.PARSE_ERROR)
     return found | dict(zip(asked, bare, strict=True))
 
 
@@ -50,27 +51,27 @@ def whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,19}", text.strip()) else None
 
 
-def parse(output: Output, keys: Sequence[str] = tuple(KEYS)) -> Found:
+def parse(output: Output, keys: Sequence[str] = tuple(KEYS)) -> Values:
     """Return the values in base units."""
     if output.code < 0:
-        return lacking([KEYS[key] for key in keys], Lack.ABSENT)
+        return dict.fromkeys([KEYS[key] for key in keys], Status.ABSENT)
     return {KEYS[key]: _value(key, line) for key, line in lines(output, keys).items()}
 
 
-def _value(key: str, line: str | Lack) -> float | Lack:
-    if isinstance(line, Lack):
+def _value(key: str, line: str | Status) -> float | Status:
+    if isinstance(line, Status):
         return line
     if key == "vm.swapusage":
         match = _SWAP.fullmatch(line.strip())
-        return float(match.group(1)) * MEBIBYTE if match else Lack.PARSE_ERROR
+        return float(match.group(1)) * MEBIBYTE if match else Status.PARSE_ERROR
     number = whole(line)
     if number is None:
-        return Lack.PARSE_ERROR
+        return Status.PARSE_ERROR
     if key == "kern.memorystatus_vm_pressure_level":
-        return float(number) if number in (1, 2, 4) else Lack.PARSE_ERROR
+        return float(number) if number in (1, 2, 4) else Status.PARSE_ERROR
     if key == "iogpu.wired_limit_mb":
-        return float(number * MEBIBYTE) if number else Lack.ABSENT  # 0 is the system's default, not a limit of zero
-    return float(number) if number else Lack.PARSE_ERROR
+        return float(number * MEBIBYTE) if number else Status.ABSENT  # 0 is the system's default, not a limit of zero
+    return float(number) if number else Status.PARSE_ERROR
 
 
 def _tool(key: str, period: float) -> Tool:

@@ -2,9 +2,10 @@
 
 import re
 
-from gatekeeper.host.sources import Found, Lack, Output, Tool, failure, lacking
+from gatekeeper.host.commands import Output
+from gatekeeper.host.sources import Status, Tool, Values, failure
 
-GIVES = (
+PROVIDES = (
     "memory_headroom",
     "memory_wired",
     "memory_compressed",
@@ -32,19 +33,19 @@ _HEADER = re.compile(r"Mach Virtual Memory Statistics: \(page size of (\d+) byte
 _ROW = re.compile(r'"?([^":]+)"?:\s+(\d+)\.')
 
 
-def parse(output: Output) -> Found:
+def parse(output: Output) -> Values:
     """Return the values in bytes; rows that are missing, cut off or torn are parse errors, never numbers."""
     if lack := failure(output):
-        return lacking(GIVES, lack)
+        return dict.fromkeys(PROVIDES, lack)
     first, *lines = (output.text or "").split("\n")
     header = _HEADER.fullmatch(first.rstrip())
     matches = [match for match in map(_ROW.fullmatch, (line.rstrip() for line in lines)) if match]
     rows = {match.group(1): int(match.group(2)) for match in matches}
     if header is None or len(rows) < len(matches) or _torn(rows):
-        return lacking(GIVES, Lack.PARSE_ERROR)
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     page = int(header.group(1))
     return {
-        name: float(sum(rows[part] for part in parts) * page) if rows.keys() >= set(parts) else Lack.PARSE_ERROR
+        name: float(sum(rows[part] for part in parts) * page) if rows.keys() >= set(parts) else Status.PARSE_ERROR
         for name, parts in PAGES.items()
     }
 
@@ -59,4 +60,4 @@ def _torn(rows: dict[str, int]) -> bool:
     return abs(by_kind - by_queue) > TORN_MOST * max(by_kind, by_queue)
 
 
-TOOL = Tool("vm_stat", GIVES, lambda: ["vm_stat"], parse)
+TOOL = Tool("vm_stat", PROVIDES, lambda: ["vm_stat"], parse)

@@ -154,7 +154,7 @@ def take(slo_path: Path) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": 1,
         "host": host.conditions(),
-        "sleeps_after": host.sleeps_after(),
+        "sleeps_after": host.idle_sleep_seconds(),
         "occupant": occupant.document() if occupant is not None else None,
         "models": _models_of(given),
         "manifest": None,

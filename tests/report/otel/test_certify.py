@@ -269,7 +269,7 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     """
     facts = host.conditions()  # two runs on a living machine differ in more than their collectors
     monkeypatch.setattr(host, "conditions", lambda: facts)
-    monkeypatch.setattr("gatekeeper.host.sampler.sources_of", lambda *_: [])
+    monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
     place = fresh()
     place.run("certify", "slo.toml", "--out", "without", code=0)
     with over_http() as receiver:
