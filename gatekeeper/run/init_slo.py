@@ -270,7 +270,7 @@ def _choose(
         named = _named(pair)
         text = writer.text(named, commands)
         seen = writer.fit(text, pair.target, pair.drafts, available)
-        if seen is None or seen.here is None or seen.needed <= seen.here:
+        if seen is None or seen.host_bytes is None or seen.needed <= seen.host_bytes:
             return text, named, seen, commands
     return None
 

@@ -1,4 +1,4 @@
-"""A glance: two short answers before a run, drafting off and on, and what they show of what was forecast."""
+"""The capability probe: two short answers before a run, drafting off and on, and what they show of the backend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Finding
 
 ANSWER_TOKENS = 32
-"""Tokens of each answer: enough for several rounds, too few to be waited for."""
+"""Tokens of each answer: enough for several rounds, and soon done."""
 WHOLE_TOKENS = 4
 """An answer longer than this that arrives in one piece was not streamed."""
 
@@ -18,7 +18,7 @@ _ABOUT = "glance"
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswers:
-    """The answers; None for an arm that was not asked, because there is no draft or no plain twin."""
+    """The answers; None for an arm without a request, because there is no draft or no plain process."""
 
     plain: Answer | None
     drafted: Answer | None

@@ -1,7 +1,7 @@
 """The duration of a run, stage by stage, forecast before the first token: an allowance, not a measurement.
 
-Every answer is taken as long as it may be, at the speed that plain decoding is assumed to have. What lies beside the
-soak's clock is counted as well: plain blocks, the closing pass, near-ties, the warm cache and first tokens.
+Every answer is taken as long as it may be, at the speed that plain decoding is assumed to have. What is outside of
+the soak's clock is counted as well: plain blocks, the closing pass, near-ties, the warm cache and first tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,14 +32,14 @@ class StageForecast:
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What a forecast assumes of the subject."""
+    """What a forecast assumes of the system under test."""
 
     speed: float
     """Tokens a second of plain decoding."""
     vocabulary: int | None
     shares_process: bool
     logits: bool
-    """It can tell its target's logits."""
+    """It shows the logits of its target."""
 
     def seconds(self, canary: Canary, tokens: int) -> float:
         """Return what reading the prompt of *canary* and writing *tokens* takes."""
@@ -51,7 +51,7 @@ def forecast_stages(
 ) -> tuple[StageForecast, ...]:
     """Return the stages of a run whose sweep chooses its default setting for every workload, in their order.
 
-    The soak is counted with its shortest duration and without answers; near-ties as if every canary parted once.
+    The soak is counted with its shortest duration and without answers; near-ties as if every canary diverged once.
     """
     default = plan.candidates[0].setting if plan.candidates else PLAIN
     settings = dict.fromkeys((one.name for one in slo.workload), plan.fixed or default)

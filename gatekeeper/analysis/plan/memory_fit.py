@@ -1,4 +1,4 @@
-"""The memory fit: whether a target and its draft fit into a machine beside the headroom promised, as an estimate.
+"""The memory fit: whether a target and its draft fit into a machine with the required headroom, as an estimate.
 
 Nothing here is measured. Weights are the files' bytes; the cache is counted from config.json; the rest is allowance. A
 pair that does not fit by this estimate would swap, and hours of soak would say no more than that.
@@ -27,7 +27,7 @@ TEMPLATE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """One share of the memory that is needed; None bytes where it can not be estimated."""
+    """One share of the memory that is needed; None bytes where it cannot be estimated."""
 
     name: str
     bytes: float | None
@@ -39,9 +39,9 @@ class MemoryFit:
     """What the run needs, in parts, against what the machines have."""
 
     parts: tuple[MemoryPart, ...]
-    here: float | None
-    """Bytes of this host; None where it does not tell."""
-    promised: float | None
+    host_bytes: float | None
+    """Bytes of this host; None where they are not known."""
+    slo_host_bytes: float | None
     """Bytes of the host the SLO is made for; None where it names none."""
 
     @property
@@ -52,9 +52,15 @@ class MemoryFit:
     def document(self) -> dict[str, Any]:
         """Return it as `plan --json` writes it."""
         parts = [{"part": part.name, "bytes": part.bytes, "how": part.how} for part in self.parts]
-        return {"estimate": True, "parts": parts, "needed": self.needed, "here": self.here, "promised": self.promised}
+        return {
+            "estimate": True,
+            "parts": parts,
+            "needed": self.needed,
+            "here": self.host_bytes,
+            "promised": self.slo_host_bytes,
+        }
 
-    def said(self) -> str:
+    def text(self) -> str:
         """Write the parts and their sum."""
         known = [f"{part.name} {show_bytes(part.bytes)}" for part in self.parts if part.bytes]
         unknown = [f"{part.name} unknown" for part in self.parts if part.bytes is None]
@@ -71,9 +77,9 @@ def estimate_fit(
     memory: float | None,
     shares_process: bool,
 ) -> MemoryFit | None:
-    """Estimate what the heaviest pair needs beside headroom and the profile's *background*; None without a target.
+    """Estimate what the heaviest pair needs with the headroom and the profile's *background*; None without a target.
 
-    The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms can not share
+    The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms cannot share
     a process, plain decoding's own one comes on top midway in the soak; headroom is not judged then, so that the larger
     of the two counts.
     """
@@ -92,14 +98,14 @@ def estimate_fit(
         *heaviest,
         MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
         MemoryPart("background", background, "memory that the soak profile holds"),
-        _beside(target, floor, shares_process=shares_process),
+        _process_or_headroom(target, floor, shares_process=shares_process),
     ]
     named = slo.host.memory_gb
-    promised = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
-    return MemoryFit(tuple(part for part in parts if part.bytes != 0), memory, promised)
+    slo_host_bytes = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
+    return MemoryFit(tuple(part for part in parts if part.bytes != 0), memory, slo_host_bytes)
 
 
-def _beside(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
+def _process_or_headroom(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
     if not shares_process and target.bytes > floor:
         return MemoryPart(
             "target weights again", float(target.bytes), "plain decoding has its own process beside this one"
@@ -150,21 +156,23 @@ def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
 
 
 def complaints(seen: MemoryFit | None) -> list[Complaint]:
-    """Complain where the pair can not fit: `never` for the host the SLO names, `not-here` for this one alone."""
+    """Complain where the pair cannot fit: `never` for the host the SLO names, `not-here` for this one alone."""
     if seen is None:
         return []
     about = "memory"
-    if seen.promised is not None and seen.needed > seen.promised:
-        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.promised)} of [host]"
-        return [Complaint("never", about, message, _save(seen.needed - seen.promised))]
-    if seen.here is not None and seen.needed > seen.here:
-        message = f"by estimate the pair needs {seen.said()}, more than the {show_memory(seen.here)} of this host"
-        return [Complaint("not-here", about, message, _save(seen.needed - seen.here))]
-    if seen.here is None:
-        message = f"by estimate the pair needs {seen.said()}; this host does not tell its memory"
+    if seen.slo_host_bytes is not None and seen.needed > seen.slo_host_bytes:
+        message = (
+            f"by estimate the pair needs {seen.text()}, more than the {show_memory(seen.slo_host_bytes)} of [host]"
+        )
+        return [Complaint("never", about, message, _save(seen.needed - seen.slo_host_bytes))]
+    if seen.host_bytes is not None and seen.needed > seen.host_bytes:
+        message = f"by estimate the pair needs {seen.text()}, more than the {show_memory(seen.host_bytes)} of this host"
+        return [Complaint("not-here", about, message, _save(seen.needed - seen.host_bytes))]
+    if seen.host_bytes is None:
+        message = f"by estimate the pair needs {seen.text()}; this host does not tell its memory"
         return [Complaint("weak", about, message, "compare it yourself")]
     if any(part.bytes is None for part in seen.parts):
-        message = f"by estimate the pair needs at least {seen.said()}"
+        message = f"by estimate the pair needs at least {seen.text()}"
         return [Complaint("weak", about, message, "what is unknown comes on top")]
     return []
 

@@ -14,7 +14,7 @@ IMPLICIT: tuple[Objective, ...] = (
         metric="truncation_rate", at_most=0.0, why="implicit: no answer is cut short that plain decoding completes"
     ),
 )
-"""Promised of every speculating setting; an SLO relaxes one by naming its metric."""
+"""Objectives on every speculating setting; an SLO relaxes one by naming its metric."""
 WARM_CACHE = Objective(
     metric="warm_cache_agreement",
     at_least=1.0,
@@ -28,7 +28,7 @@ FIRST_TOKENS = Objective(
 
 
 def implicit_objectives(slo: Slo) -> tuple[Objective, ...]:
-    """Return the implicit promises this SLO does not speak of itself."""
+    """Return the implicit objectives whose metrics this SLO does not name itself."""
     named = {objective.metric for objective in slo.objective}
     warm = (WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     all_of_them = (*IMPLICIT, *warm, *((FIRST_TOKENS,) if slo.sampling.distribution_check else ()))
@@ -36,13 +36,13 @@ def implicit_objectives(slo: Slo) -> tuple[Objective, ...]:
 
 
 def all_objectives(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
-    """Return every promise to check for *workload*: the SLO's own, then the implicit ones."""
+    """Return every objective to check for *workload*: the SLO's own, then the implicit ones."""
     own = slo.objectives_for(workload, speculating=speculating)
     return (*own, *implicit_objectives(slo)) if speculating else own
 
 
 def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str) -> tuple[str, ...]:
-    """Return the speculating workloads to which *metric* is promised."""
+    """Return the speculating workloads that have an objective on *metric*."""
     return tuple(
         name
         for name, knobs in settings.items()
@@ -51,7 +51,7 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str) -> tu
 
 
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Return the workloads that are asked again with the prompt cache on."""
+    """Return the workloads that are measured again with the prompt cache on."""
     return workloads_with(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()
 
 

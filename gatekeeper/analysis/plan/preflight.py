@@ -1,4 +1,4 @@
-"""What a plan can not prove, said before the first token, with the number that would make it provable."""
+"""The preflight: what a plan cannot prove, found before the first token, and the number that would make it provable."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Weight = Literal["never", "not-here", "weak"]
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing the plan can not prove: `never` by arithmetic or backend, `not-here` on this host, `weak` a warning."""
+    """One thing the plan cannot prove: `never` by arithmetic or backend, `not-here` on this host, `weak` a warning."""
 
     weight: Weight
     about: str
@@ -33,7 +33,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """What preflight must know of a backend."""
+    """What the preflight needs to know of a backend."""
 
     name: str
     sight: Sight
@@ -64,7 +64,7 @@ def complaints(
 
 
 def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: str) -> list[Complaint]:
-    """Return what promises need and this subject does not show although its kind can; *silent* says what to look at."""
+    """Return what objectives need and this system, unlike its kind, does not show; *silent* says where to look."""
     found = []
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
@@ -77,7 +77,7 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: st
 
 
 def _unseen(objective: Objective, sight: Sight) -> Sight:
-    """Return what *objective* needs and *sight* lacks; the server's claims stand in where the promise says so."""
+    """Return what *objective* needs and *sight* lacks; the server's claims count where the objective says so."""
     unseen = objective.of.needs & ~sight
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
@@ -231,18 +231,18 @@ def _pass_delta(
 
 
 def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint | None:
-    """Say why *have* canaries, even if all keep it, never show a share that is promised for all prompts like them."""
-    promised = objective.threshold if objective.bound == "at_least" else 1 - objective.threshold
-    if promised >= 1:
+    """Say why *have* canaries, even if all pass, cannot show the share of all prompts that an objective requires."""
+    required = objective.threshold if objective.bound == "at_least" else 1 - objective.threshold
+    if required >= 1:
         message = "no number of canaries shows that it holds for every prompt like them"
         return Complaint("never", about, message, f"leave room for some prompts, or {FROZEN}")
-    need = intervals.units_needed(promised, bound_level(slo))
+    need = intervals.units_needed(required, bound_level(slo))
     if have >= need:
         return None
     unseen = 1 - (1 - bound_level(slo)) ** (1 / have)
     message = (
         f"even if all {have} canaries keep it, {unseen:.3%} of all prompts like them may not, at {_confidence(slo)}; "
-        f"the promise leaves {1 - promised:.3%}"
+        f"the promise leaves {1 - required:.3%}"
     )
     return Complaint("never", about, message, f"needs {need} canaries that all keep it; {FROZEN}")
 

@@ -30,7 +30,7 @@ NO_NULL = Missing("no null arm")
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
-    """What the sweep saw of one candidate setting."""
+    """What the sweep measured of one candidate setting."""
 
     trial: Trial
     ratio: Estimate | Missing
@@ -45,9 +45,9 @@ class SettingResult:
     """Plain against plain by the same measure."""
     findings: tuple[Finding, ...] = ()
     stop: Stop | None = None
-    """Why it was asked no further than this."""
+    """Why sampling of this setting stopped early."""
     passed: bool = False
-    """The sequential interval, and the null arm beside it, have proven the gain."""
+    """The gain is proven by the sequential interval, and is larger than the noise of the null arm."""
     throughout: Estimate | Missing | None = None
     """The sequential interval: the one that holds although the answers decided when to stop."""
 
@@ -210,7 +210,7 @@ def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
 
 
 def _stopped(seen: Sequence[SettingResult]) -> str:
-    """Say how many settings were asked no further; each one's account says on what."""
+    """Say how many settings were stopped early; each one's document says why."""
     early = sum(one.stop is not None for one in seen)
     return f"; {early} of {len(seen)} settings were decided early" if early else ""
 

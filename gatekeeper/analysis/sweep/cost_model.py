@@ -23,7 +23,7 @@ from gatekeeper.core.verdict import rounded
 WORTH_SAYING = 1.03
 """A modelled gain below this is no advice: the fit itself is not better."""
 MISFIT = 0.15
-"""Where model and measurement differ by more, the model leaves something out, and its reader is told."""
+"""Where model and measurement differ by more, the model leaves something out, and its text says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | str:
-    """Return what was measured of one setting, or why it can not be explained."""
+    """Return what was measured of one setting, or why it cannot be explained."""
     known, claimed = counted_or_claimed(tuple(answers))
     counted = [one for one in successful(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
@@ -273,7 +273,7 @@ def _advice(one: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: 
 def explanations(
     settings: Mapping[str, MeasuredRounds | str], plain_token: float | None, ratios: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
-    """Return the explanation of every setting by its trial's name; one that can not be explained says why."""
+    """Return the explanation of every setting by its trial's name; one that cannot be explained says why."""
     known = [one for one in settings.values() if isinstance(one, MeasuredRounds)]
     if plain_token is None:
         return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}

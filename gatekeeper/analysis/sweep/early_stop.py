@@ -2,8 +2,8 @@
 
 Successive elimination (Even-Dar, Mannor & Mansour 2006) with the sequential interval: at each look a setting is
 abandoned that is proven slower than plain decoding, than another setting, or than the SLO's own bound; the rest go on
-until they are proven alike. The same function tells the stage what to leave out and the verdict what was left out, so a
-resumed and a re-judged run come to the same.
+until they are proven alike. The same function decides what the sweep leaves out and what the verdict finds left out, so
+a resumed and a re-judged run come to the same.
 """
 
 import math
@@ -30,13 +30,13 @@ from gatekeeper.core.verdict import Estimate, Missing
 Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
 
 ALIKE = 0.05
-"""Settings proven to differ by less are alike: this changes nobody's decision (effects.py has the same margin)."""
+"""Settings proven to differ by less are alike: this changes no decision (knob_effects.py has the same margin)."""
 WIDTH_KEPT = 0.95
-"""Repeats that would leave every interval this share of its width or more are not asked for."""
+"""Repeats that would leave every interval this share of its width or more are left out."""
 BIMODAL_LOG_SD = math.log(comparability.MODE_RATIO) * math.sqrt(
     2 * comparability.OUTLIER_SHARE * (1 - comparability.OUTLIER_SHARE)
 )
-"""Plain against plain scatters this much, in logs, where the arm lies in the smallest two heaps that are a finding."""
+"""Log-scale standard deviation of plain against plain at which the plain arm counts as bimodal."""
 PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
 """Stops at which it is known whether the setting gains."""
 ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another"})
@@ -45,7 +45,7 @@ ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-anothe
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a trial is asked no further for a workload, and since which look."""
+    """Why sampling of a trial stopped early on a workload, and at which look."""
 
     kind: Kind
     look: int
@@ -63,15 +63,15 @@ class EarlyStops:
 
     looks: int = 0
     stops: dict[str, Stop] = field(default_factory=dict)
-    """By candidate: those that are asked no further."""
+    """By candidate: those that were stopped early."""
     against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
     """What holds of a candidate's ratio after all looks together."""
     passed: set[str] = field(default_factory=set)
     """Candidates proven faster than plain decoding, and beyond what plain decoding gains over itself."""
     apart: dict[tuple[str, str], Estimate | Missing] = field(default_factory=dict)
     """Ratio of one candidate over another after all looks together."""
-    restless: bool = False
-    """Plain decoding scatters so much that its arm has to be looked at with all its answers."""
+    maybe_bimodal: bool = False
+    """Plain decoding scatters so much that only all of its answers can show whether it is bimodal."""
 
     def ratio(self, one: Trial, other: Trial) -> Estimate | Missing | None:
         """Return what holds of one candidate's speed over another's."""
@@ -82,17 +82,21 @@ class EarlyStops:
             return replace(back, center=1 / back.center, lo=1 / back.hi, hi=1 / back.lo)
         return back
 
-    def halt(self, trial: Trial, kind: Kind, because: str) -> None:
-        """Ask a candidate no further."""
+    def stop(self, trial: Trial, kind: Kind, because: str) -> None:
+        """Stop a candidate early."""
         self.stops[trial.name] = Stop(kind, self.looks, because)
 
     def wants(self, block: Block, trial: Trial) -> bool:
-        """Tell whether a trial is still asked: a plain one for the candidates beside it, or for its own sake."""
+        """Tell whether a trial needs more answers: a plain one for its candidates, or for itself."""
         if trial.arm == "candidate":
             return trial.name not in self.stops
-        twin = BASELINE if trial.name == NULL else trial.name
-        mates = [one for one in block.candidates if one.baseline == twin]
-        return not mates or (self.restless and twin == BASELINE) or any(one.name not in self.stops for one in mates)
+        baseline = BASELINE if trial.name == NULL else trial.name
+        compared = [one for one in block.candidates if one.baseline == baseline]
+        return (
+            not compared
+            or (self.maybe_bimodal and baseline == BASELINE)
+            or any(one.name not in self.stops for one in compared)
+        )
 
 
 def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
@@ -136,7 +140,7 @@ def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A candidate's answer and its plain twin."""
+    """A candidate's answer and its baseline, as log ratios."""
 
     stretch: int
     canary: str
@@ -168,8 +172,8 @@ class _Looks:
         self._canaries = len({canary for _, _, canary in self._stretch})
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
         often = [count for count in planned.values() if count >= comparability.BIMODAL_REPEATS]
-        self._heaps = sum(often) >= comparability.BIMODAL_ANSWERS
-        """The whole plan has answers enough to find two heaps of plain answers."""
+        self._can_show_modes = sum(often) >= comparability.BIMODAL_ANSWERS
+        """The whole plan has answers enough to show that plain decoding is bimodal."""
 
     def _answers(self, trial: str) -> list[tuple[int, Generation]]:
         """Return a trial's answers with their stretch; those the plan does not know are left out."""
@@ -204,7 +208,7 @@ class _Looks:
         plain = [one for at, one in self._plain if at < number]
         _, null = self._seen(NULL, number)
         noise = self._noise(number)
-        found.restless = self._restless(plain, noise)
+        found.maybe_bimodal = self._maybe_bimodal(plain, noise)
         live = [one for one in self._candidates if one.name not in found.stops]
         if not live or comparability.instability(plain) is not None:
             return
@@ -225,9 +229,9 @@ class _Looks:
         # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
         edge = _edge(sequential.interval(list(null.values()), error))
         clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
-        if left == clear and self._told_all([seen[trial.name][1] for trial in left], noise, number):
+        if left == clear and self._repeats_add_nothing([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
-                found.halt(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
+                found.stop(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
 
     def _noise(self, number: int) -> float | None:
         """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
@@ -238,24 +242,24 @@ class _Looks:
                 return variance(logs)
         return None
 
-    def _told_all(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
-        """Tell whether every canary was asked and repeats would narrow no interval: then canaries differ, not answers.
+    def _repeats_add_nothing(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
+        """Tell whether every canary was answered and repeats would narrow no interval: canaries differ, not answers.
 
         Counts and spreads decide this, never which setting is ahead of which, so it favours none.
         """
-        asked = self._counts[number - 1] / self._canaries
-        if asked < 1 or noise is None or any(len(one) < sequential.MIN_CANARIES for one in logs):
+        repeats = self._counts[number - 1] / self._canaries
+        if repeats < 1 or noise is None or any(len(one) < sequential.MIN_CANARIES for one in logs):
             return False
-        gone = noise * (1 / asked - self._canaries / self._counts[-1])
+        gone = noise * (1 / repeats - self._canaries / self._counts[-1])
         apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
         spreads = [variance(values) for values in (*(list(one.values()) for one in logs), *apart) if len(values) > 1]
         return all(spread - gone >= WIDTH_KEPT**2 * spread for spread in spreads)
 
-    def _restless(self, plain: Sequence[Generation], noise: float | None) -> bool:
-        """Tell whether plain answers may lie in two heaps and are not yet enough to say so."""
+    def _maybe_bimodal(self, plain: Sequence[Generation], noise: float | None) -> bool:
+        """Tell whether plain answers may be bimodal and are not yet enough to show it."""
         each = Counter(one.canary for one in plain)
         often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
-        enough = not self._heaps or often >= comparability.BIMODAL_ANSWERS
+        enough = not self._can_show_modes or often >= comparability.BIMODAL_ANSWERS
         return not enough and (noise is None or noise > BIMODAL_LOG_SD**2)
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
@@ -272,27 +276,27 @@ class _Looks:
             ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
             faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
             if words[one.name] == "fail" and (alone or all_slower):
-                found.halt(one, "slower-than-plain", _span(ratio))
+                found.stop(one, "slower-than-plain", _span(ratio))
             elif (best := faster[0]) is not None and all(faster):
-                found.halt(one, "slower-than-another", _span(found.ratio(one, best), best.name))
+                found.stop(one, "slower-than-another", _span(found.ratio(one, best), best.name))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
-                found.halt(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
+                found.stop(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
         settled = [contest for contest in self._contests if _settled(found, contest)]
         decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
         for one in decided:
             racing = [contest for contest in self._contests if one in _racing(found, contest)]
             if one.name not in found.stops and all(contest in settled for contest in racing):
-                found.halt(one, "decided", _span(found.against_plain[one.name]))
+                found.stop(one, "decided", _span(found.against_plain[one.name]))
 
     def _bound(self, measure: str) -> float | None:
-        """Return the highest promise on *measure*, which a setting has to keep to be of use."""
-        promised = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
-        floors = [one.threshold for one in promised if one.metric == measure and one.bound == "at_least"]
+        """Return the highest objective on *measure*, which a setting has to keep to be of use."""
+        objectives = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
+        floors = [one.threshold for one in objectives if one.metric == measure and one.bound == "at_least"]
         return max(floors, default=None)
 
 
-def _log(read: Callable[[Answer], float | None], mine: Generation, twin: Generation) -> float | None:
-    ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, twin))
+def _log(read: Callable[[Answer], float | None], mine: Generation, baseline: Generation) -> float | None:
+    ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, baseline))
     return math.log(ours / theirs) if ours and theirs else None
 
 

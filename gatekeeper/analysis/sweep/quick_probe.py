@@ -15,7 +15,7 @@ from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 MOST_CANARIES = 24
-"""A probe asks so many canaries at most: it is over in a moment, and what needs more is for a sweep to tell."""
+"""A probe is over in a moment; what needs more canaries than this needs a sweep."""
 LOOKS = sequential.looks(MOST_CANARIES)
 """Canaries after which the records are looked at."""
 LEAST_CANARIES = sequential.MIN_CANARIES
@@ -33,26 +33,26 @@ class ProbeResult:
     model: Mapping[str, Any]
     because: str
     looks: tuple[int, ...]
-    """Canaries asked before each look."""
+    """Canaries answered before each look."""
     most: int
-    """Canaries that there are to ask."""
+    """Canaries in all."""
 
     def document(self) -> dict[str, Any]:
         """Return it as `probe --json` prints it."""
-        told = self.seen.document()
-        kept = {key: told[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
+        found = self.seen.document()
+        kept = {key: found[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
         needed = {"break_even_acceptance": self.model.get("break_even_acceptance")}
         more = {"looks": list(self.looks), "because": self.because, "model": dict(self.model)}
         return {"answer": self.word, **kept, **needed, **more}
 
 
-def probe_result(sweep: SweepAnswers, asked: int, before: ProbeResult | None) -> ProbeResult:
-    """Compare the one candidate of a probe with plain decoding, after so many canaries were *asked*.
+def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None) -> ProbeResult:
+    """Compare the one candidate of a probe with plain decoding, after so many canaries were *answered*.
 
     *before* is the result of the last look. A look may come at any count, as when the time is over.
     """
-    looks = (*(before.looks if before is not None else ()), asked)
-    most = max(asked, min(MOST_CANARIES, len(sweep.canaries)))
+    looks = (*(before.looks if before is not None else ()), answered)
+    most = max(answered, min(MOST_CANARIES, len(sweep.canaries)))
     seen = setting_results(sweep)
     name, ratio = seen[0].trial.name, seen[0].ratio
     model = with_explanations(sweep, Choice(PLAIN, "", seen)).models[name]
@@ -87,7 +87,7 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
 
 
 def next_step_text(found: ProbeResult, took: float, again: str) -> str:
-    """Say what to do with an answer; *took* seconds were spent, *again* is the command to ask for more."""
+    """Say what to do with a result; *took* seconds were spent, *again* is the command to repeat it."""
     known = {
         "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
         "hurts": "decode this workload plainly, or change what the reason names",
@@ -96,11 +96,11 @@ def next_step_text(found: ProbeResult, took: float, again: str) -> str:
 
 
 def _unclear(found: ProbeResult, took: float, again: str) -> str:
-    ratio, asked = found.seen.ratio, found.looks[-1]
+    ratio, answered = found.seen.ratio, found.looks[-1]
     if found.most < LEAST_CANARIES:
         return f"give this workload {LEAST_CANARIES} canaries or more: fewer decide nothing"
-    if asked < found.most:
-        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else found.most / asked
+    if answered < found.most:
+        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else found.most / answered
         return f"give it more time: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
     if isinstance(ratio, Missing):
         return "look at the records with --out, and at the server's own log"

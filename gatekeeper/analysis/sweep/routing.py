@@ -34,7 +34,7 @@ def routing(
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
 ) -> dict[str, Any]:
-    """Return the policy's blended speed beside the best static setting's and plain decoding's, from the sweep alone.
+    """Return the policy's blended speed next to the best static setting's and plain decoding's, from the sweep alone.
 
     Blended speed is all tokens over all time of the mix. Canaries are resampled in all settings together, and the best
     static setting is picked anew in every draw, so that the gain is not flattered by having picked it once.

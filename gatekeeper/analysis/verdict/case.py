@@ -128,7 +128,7 @@ def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
 
 
 def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
-    """Say that the clock ran backwards, if an answer ended before it began; every time beside it is then in doubt."""
+    """Say that the clock ran backwards, if an answer ended before it began; every time near it is then in doubt."""
     wrong = [one.key for one in answers if not _in_order(one.answer)]
     return f"the clock ran backwards in {len(wrong)} answers, the first is {wrong[0]}" if wrong else None
 

@@ -1,4 +1,4 @@
-"""One promise against one estimate: pass, fail or unproven."""
+"""Checks: one objective against one estimate gives pass, fail or unproven."""
 
 import math
 
@@ -9,12 +9,12 @@ from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
-    """Judge one promise: pass only when the whole interval keeps it, fail only when all of it breaks it."""
+    """Judge one objective: pass only when the whole interval keeps it, fail only when all of it breaks it."""
     return check_bound(objective.of, objective.bound, objective.threshold, estimate, why=objective.why)
 
 
 def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
-    """Judge one bound on *metric*, whoever set it and why."""
+    """Judge one bound on *metric*, from an objective or a guard."""
     threshold = rounded(threshold)
     if isinstance(estimate, Missing):
         outcome, because = Outcome.UNPROVEN, estimate.because

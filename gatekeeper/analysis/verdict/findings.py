@@ -1,4 +1,4 @@
-"""A finding: what the records give away about the subject, and the metrics that can not be trusted because of it."""
+"""Findings: what the records show to be wrong with the system under test, and the metrics that this voids."""
 
 import math
 from collections import defaultdict
@@ -30,7 +30,7 @@ CACHE_OFF_HINTS = {
 
 
 def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
-    """Return what is wrong with the answers of one workload at one speculating setting, and with their plain twins."""
+    """Return what is wrong with the answers of one workload at one speculating setting, and with their baseline."""
     advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
     lies = [Finding("counter_lie", about, lie, advice, COUNTED) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
@@ -70,13 +70,13 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ..
 
 
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
-    """Return what can not be true of the counters of rounds, ours or claimed."""
+    """Return what cannot be true of the counters of rounds, ours or claimed."""
     answers = successful(evidence.answers)
     tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
-    said = [lie for test in tests if (lie := test(answers)) is not None]
+    lies = [lie for test in tests if (lie := test(answers)) is not None]
     if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
-        said.append(free)
-    return said
+        lies.append(free)
+    return lies
 
 
 def _draft_tokens(knobs: Setting) -> int:

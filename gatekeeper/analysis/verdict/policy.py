@@ -15,16 +15,16 @@ from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
 WARM_UP_TTFT = 0.08
 """A larger rise of TTFT asks for a warm-up policy (the brief for the Mac mini M4, quoted in METHODOLOGY.md)."""
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
-"""Promises that can still be watched in production, and the metric that is watched."""
+"""Metrics of objectives that can be watched in production, and the metric that is watched."""
 
 RATIO_MARGIN = 0.10
-"""A ratio nobody promised is guarded so much below the soak's lower bound, but never below plain decoding's own 1."""
+"""Without an objective a ratio is guarded so much below the soak's lower bound, never below plain decoding's own 1."""
 ACCEPTANCE_MARGIN = 0.25
 """The same for acceptance: real prompts differ more from canaries in what is accepted than in what it is worth."""
 PASS_MARGIN = 0.10
 """Canaries may pass so much less often than in the soak: what a few answers can tell from chance."""
 ERRORS = 0.05
-"""No bound on failed answers is tighter unless promised: 59 answers in a row are needed to show one as tight."""
+"""No bound on failed answers is tighter without an objective: 59 answers in a row are needed to show one as tight."""
 HOST_MISSING_S = 300.0
 """A sensor of the host is read every few seconds; one that was silent for minutes is gone."""
 
@@ -68,13 +68,13 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
 
 
 def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
-    """Return the one rung that is tried before plain decoding: the next that the run itself would have soaked."""
+    """Return the one step that is tried before plain decoding: the next that the run itself would have soaked."""
     down = next_step(slo, knobs)
     return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
 
 
 def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
-    """Return what production is compared with where it has no plain decoding beside it."""
+    """Return what production is compared with where it has no baseline."""
     seen = workload.measured
     return {
         name: {part: seen[name][part] for part in ("center", "lo", "hi", "n")}
@@ -84,13 +84,13 @@ def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
 
 
 def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
-    """Return the bounds to watch while a route speculates: the tightest promise of each, then what was measured."""
+    """Return the bounds to watch while a route speculates: the tightest objective on each, then what was measured."""
     promoted = [one for one in verdict.workloads if one.outcome == "promoted"]
     if not promoted:
         return []
     found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
     for objective in slo.objective:
-        guard = _promised(slo, objective, promoted)
+        guard = _from_objective(slo, objective, promoted)
         if guard is not None:
             key = (guard["metric"], objective.workloads)
             found[key] = _tighter(found.get(key, guard), guard, objective.bound)
@@ -103,8 +103,8 @@ def _tighter(one: dict[str, Any], other: dict[str, Any], bound: str) -> dict[str
     return other if stricter else one
 
 
-def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:
-    """Return the guard of a promise; None where it can not be watched, or is of nothing that speculates."""
+def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:
+    """Return the guard of an objective; None where it cannot be watched, or applies to nothing that speculates."""
     metric = WATCHED.get(GUARDED.get(objective.metric, ""))
     if metric is None or objective.bound != ("at_least" if metric.higher_is_better else "at_most"):
         return None
@@ -124,7 +124,7 @@ def _promised(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -
 def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dict[str, Any]:
     out: dict[str, Any] = {"metric": metric, bound: rounded(threshold), "for": slo.soak.window_s}
     if metric in {"swap_growth", "throttle_time"}:
-        out["over"] = slo.soak.duration  # the promise is about so long a time
+        out["over"] = slo.soak.duration  # the objective is on so long a time
     if metric == "memory_pressure_critical" and threshold > 0:
         out["over"] = 2 * threshold + Watch().interval  # a run as long as the bound must fit in
     if WATCHED[metric].host:
@@ -133,7 +133,7 @@ def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dic
 
 
 def _errors(slo: Slo, promoted: list[WorkloadVerdict], own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Guard against failed answers at what the soak could show, where no promise above 0 says otherwise."""
+    """Guard against failed answers at what the soak could show, where no objective allows more."""
     bare = [one for one in promoted if not _guards(own, "error_rate", one.name)]
     if not bare:
         return
@@ -150,7 +150,7 @@ def _guards(own: list[dict[str, Any]], metric: str, workload: str) -> bool:
 
 
 def _shown(slo: Slo, workload: WorkloadVerdict, own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Guard what nobody promised of a workload at what its soak showed, with a margin."""
+    """Guard what has no objective at what the workload's soak showed, with a margin."""
     seen = workload.measured
     for metric, bound, why in (
         (

@@ -17,7 +17,7 @@ class Gap:
     """Something a reader may not rely on."""
 
     about: str
-    """A promise with its workload, or the run."""
+    """An objective with its workload, or the run."""
     because: str
     remedy: str
 
@@ -49,7 +49,7 @@ def _open(about: str, check: Check, *, resumable: bool) -> Gap:
 
 
 def remedy(check: Check) -> str:
-    """Say what would prove a promise that is not proven."""
+    """Say what would prove an unproven objective."""
     metric = BY_NAME[check.metric]
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)

@@ -36,7 +36,7 @@ def judge_workload(
     )
     outcome = worst(one.outcome for one in checks)
     if not checks and not speculating and evidence.answers:
-        outcome = Outcome.PASS  # nothing is promised of plain decoding, and it answered
+        outcome = Outcome.PASS  # no objective applies to plain decoding, and it answered
     word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(
         outcome, "promoted" if speculating else "graded_back"
     )

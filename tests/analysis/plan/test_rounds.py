@@ -1,4 +1,4 @@
-"""The rotation: each canary once a round, and no round like the last."""
+"""Shuffled rounds: each item once a round, and no round like the last."""
 
 from collections import Counter
 
@@ -9,9 +9,9 @@ from gatekeeper.analysis.plan.rounds import in_shuffled_rounds
 
 
 @given(st.integers(1, 30), st.integers(0, 20), st.text(max_size=5))
-def test_each_is_asked_once_a_round(many: int, rounds: int, seed: str) -> None:
+def test_each_item_comes_once_a_round(many: int, rounds: int, seed: str) -> None:
     """
-    Whatever the seed, whole rounds ask everything alike.
+    Whatever the seed, whole rounds have every item alike often.
     """
     asked = Counter(in_shuffled_rounds(range(many), number, seed) for number in range(many * rounds))
 
