@@ -165,6 +165,28 @@ def _with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
 
+MOST_ENTRIES = 18
+"""Modules and folders in one folder of the package; a reader takes in no more at once."""
+
+
+def test_no_folder_is_crowded() -> None:
+    """
+    A folder holds what a reader can take in; at the root lie the packages and the entry points alone.
+    """
+    folders = {path.parent for path in MODULES}
+    entries = {
+        str(folder.relative_to(PACKAGE)): sorted(
+            path.name
+            for path in folder.iterdir()
+            if (path.suffix == ".py" and path.name != "__init__.py") or (path.is_dir() and any(path.rglob("*.py")))
+        )
+        for folder in folders
+    }
+
+    assert {} == {folder: names for folder, names in entries.items() if len(names) > MOST_ENTRIES}
+    assert len(list(PACKAGE.glob("*.py"))) <= 3
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_each_module_says_its_noun(path: Path) -> None:
     """

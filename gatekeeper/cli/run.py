@@ -151,12 +151,12 @@ def probe(
 @AS_JSON
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Derive the verdict again from the records alone; same exit code, same bytes."""
-    from gatekeeper.report import text, verdict_json  # noqa: PLC0415
+    from gatekeeper.report import plain_text, verdict_json  # noqa: PLC0415
     from gatekeeper.run.load import judge as do  # noqa: PLC0415
 
     verdict = do(run_dir, slo)
     annotate(verdict, run_dir, slo)
-    sys.stdout.write(verdict_json.render(verdict) if as_json else text.render(verdict))
+    sys.stdout.write(verdict_json.render(verdict) if as_json else plain_text.render(verdict))
     return verdict.exit_code
 
 

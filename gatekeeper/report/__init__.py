@@ -28,5 +28,5 @@ FORMATS: dict[str, Format] = {
     "line": Format("text", function="render_line"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
-    "text": Format("text"),
+    "text": Format("plain_text"),
 }

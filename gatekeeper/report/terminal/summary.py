@@ -10,8 +10,8 @@ from rich.text import Text
 from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import phrases
+from gatekeeper.report.plain_text import explanation
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
-from gatekeeper.report.text import explanation
 
 COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
 SPARE = ("TTFT delta", "acceptance", "promises")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.text import render, render_line
+from gatekeeper.report.plain_text import render, render_line
 from tests.builders.scene import DRAFTED, RATIO, VERDICT
 from tests.builders.scenes import like_golden
 
