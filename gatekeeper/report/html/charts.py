@@ -122,18 +122,10 @@ def _measured(check: Check, across: Scale) -> Markup:
 def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Markup:
     """Draw a ratio to plain decoding on a scale that workloads share; 1x is plain decoding."""
     one = across.percent(1.0)
-    gain = across.share(center)
-    begin, wide = sorted((across.share(1.0), gain))
+    begin, end = sorted((100 * across.share(1.0), 100 * across.share(center)))
     parts = [
         el("line", class_="axis", x1="0", x2="100%", y1="13", y2="13"),
-        el(
-            "rect",
-            class_=f"gain {kind}",
-            x=f"{100 * begin:.2f}%",
-            y="8",
-            width=f"{100 * (wide - begin):.2f}%",
-            height="10",
-        ),
+        el("rect", class_=f"gain {kind}", x=f"{begin:.2f}%", y="8", width=f"{end - begin:.2f}%", height="10"),
         el("line", class_=f"whisker {kind}", x1=across.percent(lo), x2=across.percent(hi), y1="13", y2="13"),
         el("line", class_="bound", x1=one, x2=one, y1="3", y2="23"),
     ]
@@ -141,7 +133,7 @@ def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Ma
 
 
 def _strip(parts: Sequence[Markup], label: str) -> Markup:
-    return el("svg", *parts, class_="strip", width="100%", height=STRIP, role="img", aria_label=label)
+    return _svg(*parts, height=STRIP, class_="strip", role="img", aria_label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,49 +163,30 @@ def plot(
 ) -> Markup:
     """Return a plot: the labels of y beside it, those of x below unless *x_show* is None, lines, and what lies over.
 
-    *read* gives the points and the unit that a pointer over the plot reads off; where y counts levels, *names* are
-    theirs.
+    *read* holds the points and the unit that the pointer reads off; where y counts levels, *names* are theirs.
     """
     up = [(at, height * (1 - y.share(at))) for at in (y.ticks(most) if y_ticks is None else y_ticks)]
     side = [el("text", y_show(at), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for at, row in up]
-    grid = [el("line", class_="grid", x1="0", x2="100%", y1=f"{row:.1f}", y2=f"{row:.1f}") for _, row in up]
+    grid = [level(row, "grid") for _, row in up]
     foot: list[Markup] = []
     if x_show is not None:
         for at in _apart(x, x.ticks(6 if clock else most + 1, seconds=clock)):
-            grid.append(el("line", class_="grid", x1=x.percent(at), x2=x.percent(at), y1="0", y2=height))
+            grid.append(rule(x.percent(at), height, "grid"))
             anchor = "start" if x.share(at) < 0.03 else "end" if x.share(at) > 0.97 else "middle"
             foot.append(el("text", x_show(at), x=x.percent(at), y=height + 15, text_anchor=anchor))
-    paths = el(
-        "svg",
-        *(_path(line, x, y, height) for line in lines),
-        viewBox=f"0 0 1000 {height}",
-        preserveAspectRatio="none",
-        width="100%",
-        height=height,
-    )
+    drawn = (_path(line, x, y, height) for line in lines)
+    paths = _svg(*drawn, height=height, viewBox=f"0 0 1000 {height}", preserveAspectRatio="none")
+    reading: dict[str, str] = {"data_names": json.dumps(list(names))} if names else {}
+    if read is not None:
+        points = [[round(100 * x.share(a), 2), b] for a, b in read[0]]
+        reading |= {"data_read": json.dumps(points), "data_unit": read[1]}
     whole = height + (20 if x_show is not None else 2)
-    reading = (
-        {"data_read": json.dumps([[round(100 * x.share(a), 2), b] for a, b in read[0]]), "data_unit": read[1]}
-        if read
-        else {}
-    )
-    reading |= {"data_names": json.dumps(list(names))} if names else {}
-    area = el(
-        "svg",
-        *grid,
-        paths,
-        *over,
-        *foot,
-        class_="area",
-        width="100%",
-        height=whole,
-        role="img",
-        aria_label=label,
-        **reading,
-    )
-    return el(
-        "div", el("svg", *side, class_="side", width="100%", height=whole, aria_hidden="true"), area, class_="plot"
-    )
+    area = _svg(*grid, paths, *over, *foot, height=whole, class_="area", role="img", aria_label=label, **reading)
+    return el("div", _svg(*side, height=whole, class_="side", aria_hidden="true"), area, class_="plot")
+
+
+def _svg(*parts: Markup, height: int, **attributes: str) -> Markup:
+    return el("svg", *parts, width="100%", height=height, **attributes)
 
 
 def _apart(across: Scale, ticks: Sequence[float]) -> list[float]:
@@ -235,16 +208,13 @@ def _path(line: Line, x: Scale, y: Scale, height: int) -> Markup:
 
 
 def dot(x: str, y: float, kind: str, *, tip: str, **more: str) -> Markup:
-    """Return a dot that tells *tip* where a pointer rests on it."""
+    """Return a dot that shows *tip* under the pointer."""
     return el("circle", class_=f"dot {kind}", cx=x, cy=f"{y:.1f}", r="2.5", data_tip=tip, **more)
 
 
-def rule(x: str, height: int, kind: str, number: int | None = None) -> Markup:
-    """Return a vertical line for something that happened, numbered where the list below tells it."""
-    line = el("line", class_=f"rule {kind}", x1=x, x2=x, y1="0", y2=height)
-    if number is None:
-        return line
-    return join(line, el("text", str(number), class_=f"number {kind}", x=x, dx="3", y="10"))
+def rule(x: str, height: int, kind: str) -> Markup:
+    """Return a vertical line."""
+    return el("line", class_=kind, x1=x, x2=x, y1="0", y2=height)
 
 
 def level(y: float, kind: str = "bound") -> Markup:

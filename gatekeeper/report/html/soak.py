@@ -53,22 +53,20 @@ def soaks(page: PageData) -> Markup | None:
 
 def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
     across = Scale(0.0, one.seconds or 1.0)
-    marks = [(across.percent(mark.at), mark) for mark in one.marks]
+    marks = [(across.percent(mark.at), mark.kind) for mark in one.marks]
 
-    def rules(height: int, *, numbered: bool = False) -> list[Markup]:
-        return [
-            charts.rule(at, height, mark.kind, number if numbered else None)
-            for number, (at, mark) in enumerate(marks, start=1)
-        ]
+    def rules(height: int) -> list[Markup]:
+        return [charts.rule(at, height, f"rule {kind}") for at, kind in marks]
 
-    drawings = [_speeds(one, across, names, rules(130, numbered=True))]
+    numbers = [
+        el("text", str(number), class_=f"number {kind}", x=at, dx="3", y="10")
+        for number, (at, kind) in enumerate(marks, start=1)
+    ]
+    drawings = [_speeds(one, across, names, [*rules(130), *numbers])]
     drawings += [_acceptance(page, one, across, names, rules(70))] if one.windows else []
-    last = next((lane.name for lane in reversed(one.lanes) if lane.points), None)
-    for lane in (lane for lane in one.lanes if lane.points):
-        foot = lane.name == last
-        draw = _levels if lane.name in LEVELS else _amounts
-        drawings.append(draw(page, lane, across, rules, foot=foot))
-    told = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
+    lanes = [lane for lane in one.lanes if lane.points]
+    drawings += [_lane(page, lane, across, rules, foot=lane is lanes[-1]) for lane in lanes]
+    events = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
     unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
@@ -78,7 +76,7 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
         el("p", settings, class_="dim note"),
         *drawings,
         el("p", f"Not seen on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
-        el("ol", *told, class_="told") if told else el("p", "No incident, no transition.", class_="dim"),
+        el("ol", *events, class_="told") if events else el("p", "No incident, no transition.", class_="dim"),
     )
 
 
@@ -142,55 +140,36 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
     return _titled(f"Acceptance, windows of {show_seconds(page.slo.soak.window_s)}", drawing)
 
 
-def _amounts(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
-    height = 48
-    bounds = [check.threshold for check in page.verdict.host_checks if check.metric == lane.name]
-    values = [value for _, value in lane.points]
-    up = charts.scale([*values, *bounds], floor=0.0, pad=0.12, log=False)
+def _lane(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+    """Draw a value of the host; of levels the names one above the other, up to the worst that was seen."""
+    points: Sequence[tuple[float, float]] = lane.points
+    names: list[str] = []
+    height, bounds = 48, [check.threshold for check in page.verdict.host_checks if check.metric == lane.name]
+    up = charts.scale([*(value for _, value in points), *bounds], floor=0.0, pad=0.12, log=False)
+    ticks = None if any(value for _, value in points) else [0.0]
+    if lane.name in LEVELS:
+        levels = sorted(LEVELS[lane.name])
+        names = [LEVELS[lane.name][level] for level in levels]
+        points = [(at, float(max(0, bisect_right(levels, value) - 1))) for at, value in points]
+        ticks, bounds = sorted({0.0, *(rank for _, rank in points)}), []
+        height = LEVEL_HEIGHT * (1 + max(1, round(ticks[-1])))
+        up = Scale(-0.5, max(1.0, ticks[-1]) + 0.5)
     drawing = charts.plot(
         across,
         up,
         height=height,
         x_show=_clock if foot else None,
         clock=True,
-        y_show=lambda value: show(value, lane.unit),
-        y_ticks=None if any(values) else (0.0,),
-        lines=[Line(lane.points, lane.name)],
+        y_show=lambda value: names[round(value)] if names else show(value, lane.unit),
+        y_ticks=ticks,
+        lines=[Line(points, lane.name, step=bool(names))],
         over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
         most=2,
-        label=LANES[lane.name],
-        read=(lane.points, lane.unit),
-    )
-    return _titled(_title(lane), drawing)
-
-
-def _levels(_: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
-    """Draw levels one above the other, however far apart their numbers are, up to the worst that was seen."""
-    words = LEVELS[lane.name]
-    levels = sorted(words)
-    points = [(at, float(max(0, bisect_right(levels, value) - 1))) for at, value in lane.points]
-    seen = sorted({0.0, *(rank for _, rank in points)})
-    names = [words[level] for level in levels]
-    height = LEVEL_HEIGHT * (1 + max(1, round(seen[-1])))
-    drawing = charts.plot(
-        across,
-        Scale(-0.5, max(1.0, seen[-1]) + 0.5),
-        height=height,
-        x_show=_clock if foot else None,
-        clock=True,
-        y_show=lambda rank: names[round(rank)],
-        y_ticks=seen,
-        lines=[Line(points, lane.name, step=True)],
-        over=rules(height),
         label=LANES[lane.name],
         read=(points, lane.unit),
         names=names,
     )
-    return _titled(_title(lane), drawing)
-
-
-def _title(lane: HostLane) -> str:
-    return LANES[lane.name] + (f" ({lane.missing})" if lane.missing else "")
+    return _titled(LANES[lane.name] + (f" ({lane.missing})" if lane.missing else ""), drawing)
 
 
 def _clock(seconds: float) -> str:
