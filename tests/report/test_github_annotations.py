@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Check, Finding, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import github_annotations
-from tests.builders.scenes import like_golden
+from tests.builders.page_data import like_golden
 from tests.builders.slo import objective, slo
 
 SLO = slo(

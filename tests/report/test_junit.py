@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import junit
-from tests.builders.scene import VERDICT
-from tests.builders.scenes import like_golden
+from tests.builders.page_data import VERDICT, like_golden
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Finding
 from gatekeeper.report import markdown
-from tests.builders.scene import SCENE
-from tests.builders.scenes import like_golden, staged, whole
+from tests.builders.page_data import PAGE, like_golden, page_of, whole_case
 from tests.report.html.test_page import HOSTILE, hostile
 
 
@@ -16,14 +15,14 @@ def test_the_summary_is_as_it_was() -> None:
     """
     Verdict, table at a glance, promises, the way down: compared with a stored file.
     """
-    like_golden("summary.md", markdown.render(SCENE))
+    like_golden("summary.md", markdown.render(PAGE))
 
 
 def test_what_is_not_kept_stands_open_and_what_is_kept_is_folded() -> None:
     """
     A promise without a measurement is in the tables one sees; kept ones are behind a fold.
     """
-    text = markdown.render(staged(replace(whole(), host_samples=())))
+    text = markdown.render(page_of(replace(whole_case(), host_samples=())))
 
     assert "### What was not proven" in text
     assert text.index("| ? unproven | host |") < text.index("<details>") < text.index("| ✓ pass | easy |")
@@ -57,7 +56,7 @@ def test_it_fits_into_a_job_summary() -> None:
     """
     With thousands of findings it is cut below 1 MiB and says so: GitHub would drop all of it.
     """
-    made = staged(whole())
+    made = page_of(whole_case())
     findings = tuple(Finding("made", f"number {number}", "x" * 590) for number in range(3000))
 
     text = markdown.render(replace(made, verdict=replace(made.verdict, findings=findings)))

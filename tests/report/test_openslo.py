@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.report import openslo
-from tests.builders.scene import SCENE
-from tests.builders.scenes import like_golden, staged, whole
+from tests.builders.page_data import PAGE, like_golden, page_of, whole_case
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SHORTHAND = re.compile(r"[1-9][0-9]*[mhdwMQY]")
@@ -24,17 +23,17 @@ def test_the_export_is_as_it_was() -> None:
     """
     One object a promise: compared with a stored file.
     """
-    like_golden("openslo.yaml", openslo.render(SCENE))
+    like_golden("openslo.yaml", openslo.render(PAGE))
 
 
 def test_every_promise_is_one_object_with_a_name_of_its_own() -> None:
     """
     As many SLOs as checks, each named by RFC 1123 and no two alike, all of one service.
     """
-    scene = staged(whole())
-    checks = [*(one for part in scene.verdict.workloads for one in part.checks), *scene.verdict.host_checks]
+    seen = page_of(whole_case())
+    checks = [*(one for part in seen.verdict.workloads for one in part.checks), *seen.verdict.host_checks]
 
-    service, *slos = objects(openslo.render(scene))
+    service, *slos = objects(openslo.render(seen))
 
     names = [one["metadata"]["name"] for one in slos]
     assert (len(checks), len(checks)) == (len(slos), len(set(names)))
@@ -46,7 +45,7 @@ def test_each_object_has_what_the_specification_requires() -> None:
     """
     One indicator, one window, a budgeting method with its slices, one objective with op, value and a target below 1.
     """
-    for one in objects(openslo.render(staged(whole())))[1:]:
+    for one in objects(openslo.render(page_of(whole_case())))[1:]:
         spec = one["spec"]
         (window,), (objective,) = spec["timeWindow"], spec["objectives"]
         sliced = spec["budgetingMethod"] == "Timeslices"

@@ -4,7 +4,7 @@ from typing import Any
 
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
 from gatekeeper.report.phrases import against_plain, measured
-from tests.builders.scene import DRAFTED, RATIO
+from tests.builders.page_data import DRAFTED, RATIO
 
 
 def workload(outcome: str, **more: Any) -> WorkloadVerdict:

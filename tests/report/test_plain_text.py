@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 from gatekeeper.report.plain_text import render, render_line
-from tests.builders.scene import DRAFTED, RATIO, VERDICT
-from tests.builders.scenes import like_golden
+from tests.builders.page_data import DRAFTED, RATIO, VERDICT, like_golden
 
 FAST = WorkloadVerdict("easy", "promoted", DRAFTED, (), True, "it is faster", {"throughput_ratio": RATIO})
 PLAIN = WorkloadVerdict("hard", "graded_back", {"draft": None}, (), False, "too slow")

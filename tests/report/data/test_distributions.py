@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, distributions
 from tests.builders.case import LOSING, bare
-from tests.builders.scenes import whole
+from tests.builders.page_data import whole_case
 
 WEIGHTED = st.lists(st.tuples(st.floats(1e-6, 1e3), st.integers(1, 9).map(float)), min_size=1, max_size=40)
 
@@ -53,7 +53,7 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
     """
     A workload that speculates shows both arms of its soak; one that never did shows them as the sweep saw them.
     """
-    case = whole()
+    case = whole_case()
 
     easy, hard = distributions(case, conclude(case).verdict.workloads)
 
@@ -69,7 +69,7 @@ def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
     """
     A route that decodes plainly still tells how the setting did that it was graded back from.
     """
-    case = whole()
+    case = whole_case()
 
     _, hard = distributions(case, conclude(case).verdict.workloads)
 

@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare
-from tests.builders.scenes import whole
+from tests.builders.page_data import whole_case
 
 RATIO = METRICS.index("throughput_ratio")
 
@@ -24,7 +24,7 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
     """
     As many rows as answers, each with its own figures: what a dot says is what was recorded.
     """
-    case = whole()
+    case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
     answers = [one for recorded in case.sweep.values() for one in recorded.records]
@@ -44,7 +44,7 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     """
     The interval is the one the setting was chosen by, and the ratios of its answers have its centre as their mean.
     """
-    case = whole()
+    case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
     ratios = [
@@ -61,7 +61,7 @@ def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
     """
     The baseline has no ratio; the null arm beside it has, and it is 1.
     """
-    case = whole()
+    case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
     assert all(one.figures[RATIO] is None for one in seen.rows if one.trial == "baseline")
@@ -73,7 +73,7 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
     """
     An answer that failed is shown with its fault and without a speed, however many there are.
     """
-    case = whole()
+    case = whole_case()
     trial = next(iter(case.sweep))
     broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].records)
     made = replace(case, sweep={**case.sweep, trial: StoredRecords(broken)})

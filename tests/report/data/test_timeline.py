@@ -7,11 +7,11 @@ from gatekeeper.core.records import Event, Reading, StoredRecords
 from gatekeeper.core.verdict import Transition
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
-from tests.builders.scenes import event, samples, whole
+from tests.builders.page_data import event, samples, whole_case
 
 
 def timeline(*happened: Event, **changes: object) -> Timeline:
-    (one,) = timelines(replace(whole(), **changes), (), happened)  # type: ignore[arg-type]
+    (one,) = timelines(replace(whole_case(), **changes), (), happened)  # type: ignore[arg-type]
     return one
 
 
@@ -86,9 +86,9 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
     """
     A step down is marked at the end of the soak that broke the promise, with its reason.
     """
-    last = max(one.at for one in whole().soaks["soak-1"].records)
+    last = max(one.at for one in whole_case().soaks["soak-1"].records)
 
-    (seen,) = timelines(whole(), (Transition(last, "easy", {}, {}, "too slow"),), ())
+    (seen,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
 
     assert [("transition", "easy: too slow")] == [(mark.kind, mark.says) for mark in seen.marks]
 
@@ -97,7 +97,7 @@ def test_a_pause_between_two_stretches_is_shortened() -> None:
     """
     A run that was resumed eleven hours later is not eleven hours wide, and its two stretches do not overlap.
     """
-    case = whole()
+    case = whole_case()
     answers = case.soaks["soak-1"].records
     half = len(answers) // 2
     later = [replace(one, segment=1, at=one.at.replace("T00:", "T11:")) for one in answers[half:]]
@@ -113,7 +113,7 @@ def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
     """
     Dots are at most so many, the number of answers is kept, and every fault is drawn.
     """
-    case = whole()
+    case = whole_case()
     one = case.soaks["soak-1"].records[0]
     faulty = replace(one, answer=replace(one.answer, fault="timeout"))
     answers = tuple(faulty if number % 100 == 7 else one for number in range(5000))
@@ -128,7 +128,7 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
     """
     A stamp that is empty or damaged is no instant.
     """
-    case = whole()
+    case = whole_case()
     timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].records)
 
     assert () == timelines(replace(case, soaks={"soak-1": StoredRecords(timeless)}), (), ())

@@ -16,8 +16,17 @@ from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import SweepData
 from gatekeeper.report.html import page
 from tests.builders.case import FAILING, LOSING, WINNING, bare
-from tests.builders.scene import SCENE
-from tests.builders.scenes import MIXED, POLICY, PROMISES, like_golden, samples, soaked, staged, whole
+from tests.builders.page_data import (
+    MIXED,
+    PAGE,
+    POLICY,
+    PROMISES,
+    case_with_soaks,
+    like_golden,
+    page_of,
+    samples,
+    whole_case,
+)
 from tests.builders.slo import generation, steady
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\u2028&\"'`${1}]]>-->"
@@ -59,7 +68,7 @@ class Document(HTMLParser):
 
 @pytest.fixture(scope="module")
 def mixed() -> PageData:
-    return staged(whole())
+    return page_of(whole_case())
 
 
 def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
@@ -144,7 +153,7 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageDat
 
 def hostile() -> PageData:
     """Return a run in which every text that somebody else writes tries to break out."""
-    case = whole()
+    case = whole_case()
 
     def spoken(recorded: StoredRecords[Generation]) -> StoredRecords[Generation]:
         answers = [
@@ -157,7 +166,7 @@ def hostile() -> PageData:
 
     case = replace(case, sweep={name: spoken(one) for name, one in case.sweep.items()})
     case = replace(case, soaks={name: spoken(one) for name, one in case.soaks.items()})
-    made = staged(case, policy=HOSTILE)
+    made = page_of(case, policy=HOSTILE)
     workloads = tuple(replace(one, because=HOSTILE) for one in made.verdict.workloads)
     finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
     manifest = {**made.manifest, "backend": HOSTILE, "host": {"chip": HOSTILE}}
@@ -168,8 +177,8 @@ def test_hostile_text_stays_text() -> None:
     """
     Answers, faults, reasons, the policy and the manifest may say `</script>`: no element comes of it, and it is shown.
     """
-    scene = hostile()
-    text = page.render(scene)
+    seen = hostile()
+    text = page.render(seen)
     document = Document(text)
 
     assert [] == document.tags("img")
@@ -183,8 +192,8 @@ def test_half_a_surrogate_pair_is_written() -> None:
     """
     What a model says may be no Unicode at all; the page is UTF-8 whatever it was.
     """
-    scene = staged(whole())
-    broken = replace(scene, policy="half of \ud83d")
+    seen = page_of(whole_case())
+    broken = replace(seen, policy="half of \ud83d")
 
     assert "half of ?" in page.render(broken).encode().decode()
 
@@ -192,7 +201,7 @@ def test_half_a_surrogate_pair_is_written() -> None:
 @cache
 def many() -> str:
     """Return the page of a run with 10,000 requests: 8,000 in the sweep and 2,000 in the soak."""
-    case = whole()
+    case = whole_case()
     first, soak = next(iter(case.sweep)), next(iter(case.soaks))
 
     def told(count: int, arm: str, trial: str) -> list[Generation]:
@@ -208,7 +217,7 @@ def many() -> str:
 
     sweep = {**case.sweep, first: StoredRecords((*case.sweep[first].records, *told(8000, "plain", first)))}
     soaks = {**case.soaks, soak: StoredRecords((*case.soaks[soak].records, *told(2000, "candidate", soak)))}
-    return page.render(staged(replace(case, sweep=sweep, soaks=soaks)))
+    return page.render(page_of(replace(case, sweep=sweep, soaks=soaks)))
 
 
 def test_ten_thousand_requests_stay_a_small_page() -> None:
@@ -223,7 +232,7 @@ def test_an_interrupted_run_says_so() -> None:
     """
     Without the end of its events a run is interrupted: the page says it first, how far it came, and how to go on.
     """
-    text = Document(page.render(staged(whole(), finished=False, policy=None, incomplete="cut off"))).text
+    text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
     assert "Interrupted" in text
     assert text.index("Interrupted") < text.index("At a glance")
@@ -235,11 +244,11 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
     """
     However little was recorded, there is a page, and it is unproven.
     """
-    case = soaked(MIXED, soaks=recorded)
+    case = case_with_soaks(MIXED, soaks=recorded)
     empty = replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep})
 
     for one in (case, empty):
-        text = Document(page.render(staged(one, finished=False, policy=None))).text
+        text = Document(page.render(page_of(one, finished=False, policy=None))).text
         assert "Interrupted" in text
 
 
@@ -247,14 +256,14 @@ def test_a_broken_promise_is_named() -> None:
     """
     A workload that had to be graded back is named in the sentence under the verdict, with the step down.
     """
-    case = soaked(
+    case = case_with_soaks(
         {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
     )
 
-    scene = staged(case)
-    text = Document(page.render(scene)).text
+    seen = page_of(case)
+    text = Document(page.render(seen)).text
 
-    assert "graded_back" == scene.verdict.outcome, scene.verdict
+    assert "graded_back" == seen.verdict.outcome, seen.verdict
     assert "easy requires speculation and had to be graded back" in text
 
 
@@ -262,13 +271,13 @@ def test_a_broken_host_is_named() -> None:
     """
     A host that breaks its promise fails the run, and the sentence says that it was the host.
     """
-    case = soaked({"easy": LOSING})
+    case = case_with_soaks({"easy": LOSING})
     case = replace(case, host_samples=samples("soak-1", headroom=9e9))
 
-    scene = staged(case, policy=None)
-    text = Document(page.render(scene)).text
+    seen = page_of(case, policy=None)
+    text = Document(page.render(seen)).text
 
-    assert Outcome.FAIL in {one.outcome for one in scene.verdict.host_checks}
+    assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
     assert "a promise is broken: the host" in text
 
 
@@ -276,19 +285,19 @@ def test_unproven_says_what_would_prove_it() -> None:
     """
     A promise without a measurement is listed with what would prove it.
     """
-    case = replace(whole(), host_samples=())
+    case = replace(whole_case(), host_samples=())
 
-    text = Document(page.render(staged(case, policy=None))).text
+    text = Document(page.render(page_of(case, policy=None))).text
 
     assert "Unproven" in text
     assert "gatekeeper host` says what this host shows" in text
 
 
-def test_the_same_scene_is_the_same_page(mixed: PageData) -> None:
+def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
     """
     Nothing of the page depends on when or where it is made.
     """
-    assert page.render(mixed) == page.render(staged(whole()))
+    assert page.render(mixed) == page.render(page_of(whole_case()))
 
 
 def test_a_run_without_a_draft_is_a_page() -> None:
@@ -298,17 +307,17 @@ def test_a_run_without_a_draft_is_a_page() -> None:
     written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
     case = bare({"hard": WINNING}, optional=("hard",), objectives=PROMISES[1:2], confidence=0.9, subject=written)
 
-    assert "The manifest" in page.render(staged(case, policy=None))
+    assert "The manifest" in page.render(page_of(case, policy=None))
 
 
 def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
     """
     With everything proven the page says so and shows the policy; a soak and a way down that were not are left out.
     """
-    promoted = replace(SCENE.verdict.workloads[0], outcome="promoted", checks=SCENE.verdict.workloads[0].checks[:1])
+    promoted = replace(PAGE.verdict.workloads[0], outcome="promoted", checks=PAGE.verdict.workloads[0].checks[:1])
     verdict = Verdict("made", "demo", "f" * 64, (promoted,))
 
-    made = replace(SCENE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=())
+    made = replace(PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=())
     text = Document(page.render(made)).text
 
     wanted = ("Promoted", "this is a demo", "Nothing: every promise was measured", "1 of 1", "policy.toml, as it may")
@@ -320,7 +329,7 @@ def test_the_page_is_as_it_was() -> None:
     """
     The whole body is compared with a stored one; style and script are files of their own and left out.
     """
-    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(SCENE), flags=re.DOTALL)
+    text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(PAGE), flags=re.DOTALL)
     text = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
 
     like_golden("page.html", text.replace("><", ">\n<"))

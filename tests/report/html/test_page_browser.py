@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
-from tests.builders.scenes import staged, whole
+from tests.builders.page_data import page_of, whole_case
 from tests.report.html.test_page import hostile, many
 
 PROGRAM = found()
@@ -40,7 +40,7 @@ def quiet(tab: Tab) -> None:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page.render(staged(whole())), encoding="utf-8")
+    path.write_text(page.render(page_of(whole_case())), encoding="utf-8")
     return path
 
 

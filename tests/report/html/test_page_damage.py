@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.report import FORMATS
 from tests.analysis.verdict.test_damage import CASES, case_of, losses
-from tests.builders.scenes import staged, whole
+from tests.builders.page_data import page_of, whole_case
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -23,8 +23,8 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     hurt = data.draw(losses(case))
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 
-    scene = staged(hurt, finished=data.draw(st.booleans()), policy=None)
-    made = {form: one.load()(scene if one.whole else scene.verdict) for form, one in FORMATS.items()}
+    seen = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
+    made = {form: one.load()(seen if one.whole else seen.verdict) for form, one in FORMATS.items()}
 
     assert all(made.values())
     assert not lost or "Promoted</h1>" not in made["html"]
@@ -34,10 +34,10 @@ def test_a_record_of_an_unknown_workload_is_left_out() -> None:
     """
     A flipped byte in a workload's name takes that answer off the page, and nothing else.
     """
-    case = whole()
+    case = whole_case()
     first, *rest = case.soaks["soak-1"].records
     strange = replace(first, workload="eaty", canary="nobody", at="0001-01-01T00:00:00")
 
-    scene = staged(replace(case, soaks={"soak-1": StoredRecords((strange, *rest))}))
+    seen = page_of(replace(case, soaks={"soak-1": StoredRecords((strange, *rest))}))
 
-    assert len(rest) == scene.timelines[0].answers
+    assert len(rest) == seen.timelines[0].answers

@@ -1,13 +1,108 @@
-"""A scene written down by hand, so that what a reporter makes of it changes only when the reporter does."""
+"""Page data for the reports: of whole runs computed from made cases, and one page and verdict written by hand.
 
+What a report makes of the hand-written ones changes only when the report does.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.remedies import Gap
+from gatekeeper.core.records import Event, HostSample, Reading
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.sweep import SweepAnswer, SweepData, SweepSetting
 from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Window
-from tests.builders.scenes import MANIFEST, PROMISES
-from tests.builders.slo import slo
+from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
+from tests.builders.slo import SECOND, objective, slo
+
+GOLDEN = Path(__file__).parents[1] / "report" / "golden"
+MIXED = {"easy": WINNING, "hard": LOSING}
+PROMISES = (
+    objective("throughput_ratio", at_least=1.1),
+    objective("ttft", at_most=0.2, why="a person waits for it | <now>"),
+    objective("memory_headroom", at_least=10e9),
+)
+POLICY = 'schema = 1\nslo = "made"\n\n[[route]]\nworkload = "easy"\nspeculation = true\n'
+MANIFEST: dict[str, Any] = {
+    "schema": 1,
+    "slo": {"name": "made.toml", "sha256": "a" * 64, "count": None},
+    "profile": {"name": "steady.toml", "sha256": "b" * 64, "count": None},
+    "canaries": {"easy": {"name": "easy.jsonl", "sha256": "c" * 64, "count": 8}},
+    "backend": "scripted",
+    "target": {"name": "t", "quantisation": "4-bit g64", "bytes": 4_400_000_000, "digest": "d" * 64},
+    "drafts": [],
+    "versions": {"gatekeeper": "0.0.0", "python": "3.11.2"},
+    "host": {"chip": "Apple M4", "memory_bytes": 24 * 2**30, "platform": "macos", "os": "26.1"},
+    "frozen_at": "2026-01-01T00:00:00.000000Z",
+}
+
+
+def case_with_soaks(workloads: Mapping[str, Made], *, soaks: int = 9, **changes: Any) -> Case:
+    """Return a case with as many soaks as it needs, or only the first *soaks*."""
+    case = bare(workloads, optional=("hard",), objectives=PROMISES, confidence=0.9, **changes)
+    for _ in range(soaks):
+        needs = conclude(case).needs
+        if not needs:
+            break
+        for soak in needs:
+            case = with_soak(case, soak, {name: workloads[name] for name in soak.settings})
+            case = replace(case, host_samples=(*case.host_samples, *samples(soak.name)))
+    return case
+
+
+@cache
+def whole_case() -> Case:
+    """Return a run that ended: `easy` speculates, `hard` decodes plainly, as it may."""
+    return case_with_soaks(MIXED)
+
+
+def samples(phase: str, headroom: float = 14e9) -> tuple[HostSample, ...]:
+    """Return ten minutes of a host that has room, with one second of pressure."""
+    found = []
+    for second in range(SOAK_S + 1):
+        values = {
+            "memory_headroom": Reading(headroom - 1e6 * second, "B", "made", "ok", 0.0),
+            "swap_used": Reading(0.0, "B", "made", "ok", 0.0),
+            "memory_pressure_level": Reading(2.0 if second == 300 else 1.0, "1", "made", "ok", 0.0),
+            "thermal_level": Reading(None, "1", "made", "denied"),
+        }
+        at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z"
+        found.append(HostSample(at, second * SECOND, values, phase=phase))
+    return tuple(found)
+
+
+def event(second: int, kind: str, **detail: Any) -> Event:
+    return Event(f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z", kind, detail)
+
+
+HAPPENED = (
+    event(0, "begin", segment=0, slo="made"),
+    event(0, "stage", stage="soak", soak="soak-1"),
+    event(200, "subject_died", because="signal 9"),
+)
+
+
+def page_of(case: Case, *, finished: bool = True, policy: str | None = POLICY, **changes: Any) -> PageData:
+    """Return the page data of a case; *changes* replace fields of its verdict."""
+    verdict: Verdict = replace(conclude(case).verdict, **changes)
+    happened = HAPPENED if finished else (*HAPPENED, event(210, "interrupted", segment=0))
+    return page_data(case, verdict, happened, finished=finished, manifest=MANIFEST, policy=policy)
+
+
+def like_golden(name: str, text: str) -> None:
+    """Compare *text* with a stored file; GATEKEEPER_GOLDEN=write stores it instead, for its diff to be reviewed."""
+    path = GOLDEN / name
+    if os.environ.get("GATEKEEPER_GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+
 
 DRAFTED = {"draft": "org/heavy", "num_draft_tokens": 4}
 RATIO = {"center": 1.31, "lo": 1.22, "hi": 1.38, "n": 24}
@@ -97,7 +192,7 @@ TIMELINE = Timeline(
     (Mark(30.0, "subject_died", "the subject died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
     3,
 )
-SCENE = PageData(
+PAGE = PageData(
     slo=slo(*PROMISES, why="A promise made by hand."),
     verdict=VERDICT,
     manifest=MANIFEST,
