@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from gatekeeper.backends import child_process
+from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
 GRACE_S = 10.0

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends import child_process
 from gatekeeper.backends.process import GRACE_S, environment, last_words, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
+from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
 HEARTBEAT = "GATEKEEPER_BEAT"

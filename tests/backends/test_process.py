@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 import gatekeeper
-from gatekeeper.backends.child_process import exit_reason
 from gatekeeper.backends.http import control
 from gatekeeper.backends.process import ServerProcess, free_port, installed_beside, launch
+from gatekeeper.core.child_process import exit_reason
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
 

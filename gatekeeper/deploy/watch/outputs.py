@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import IO, Any, Self
 
-from gatekeeper.backends import child_process
+from gatekeeper.core import child_process
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch import messages, route_state
