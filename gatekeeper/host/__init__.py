@@ -1,4 +1,4 @@
-"""The host: what it says of itself while a subject is measured, and what is held still meanwhile."""
+"""The host: its telemetry and facts, the lock that lets one run measure at a time, and the background load."""
 
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake

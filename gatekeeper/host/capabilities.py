@@ -51,7 +51,7 @@ def unavailable_metrics(platform: str | None = None) -> Mapping[str, str]:
 
 
 def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
-    """Return every value as it is now, and what `lacks` returns of them."""
+    """Return the newest reading of every value, and what `unavailable_metrics` returns."""
     name = platform or this_platform()
     # Our own process stands in for the subject, whose processes do not live yet.
     with Poller(platform_sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
@@ -72,8 +72,8 @@ def _servable(reading: Reading) -> bool:
 
 
 def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
-    said = details.get(reading.source, "")
-    return f"{value} is {reading.status}{f' ({said})' if said else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
+    detail = details.get(reading.source, "")
+    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
 
 
 def metric_hint(metric: str, platform: str | None = None) -> str:
@@ -86,8 +86,8 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
     name = platform or this_platform()
     advice: dict[str, list[str]] = {}
     for value, reading in readings.items():
-        # A subject is missing only where one was asked for.
+        # `gatekeeper host` measures no subject, so its footprint is always missing.
         if reading.status != "ok" and value != "subject_footprint" and (hint := HINTS.get((name, value))):
             advice.setdefault(hint, []).append(value)
-    complaints = [f"{source} is refused: {said}" for source, said in details.items() if "password" in said]
+    complaints = [f"{source} is refused: {detail}" for source, detail in details.items() if "password" in detail]
     return complaints + [f"{', '.join(values)}: {hint}" for hint, values in advice.items()]

@@ -118,6 +118,6 @@ def keep_awake(platform: str | None = None) -> Iterator[None]:
 
 
 def idle_sleep_seconds(platform: str | None = None) -> float | None:
-    """Return the idle seconds after which this host goes to sleep by itself; None where it never does, or is silent."""
+    """Return the idle seconds after which this host goes to sleep by itself; None where it never does or is unknown."""
     output = run(["pmset", "-g"]) if (platform or this_platform()) == "macos" else None
     return (pmset.parse_sleep(output) or None) if output is not None else None

@@ -1,4 +1,4 @@
-"""The occupancy of a host: one measuring run at a time, for two runs would measure each other."""
+"""The lock of a host: one run measures at a time, because two would measure each other."""
 
 import getpass
 import json
@@ -20,13 +20,13 @@ from gatekeeper.core.units import show_seconds
 LOCK = "GATEKEEPER_HOST_LOCK"
 """Names another lock file. Who sets it measures beside the runs that take the usual one."""
 OWNER = "GATEKEEPER_OWNER"
-"""For whom a run is made that somebody else started: a run from another machine names that machine."""
+"""For whom a run is made that another program started: a run from another machine names that machine."""
 PLACE = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who occupies a host, as the lock file says."""
+    """Who holds a host, as the lock file says."""
 
     who: str
     run: str
@@ -35,11 +35,11 @@ class Owner:
 
     @classmethod
     def read(cls, text: str) -> "Owner | None":
-        """Return what a lock file says; None where it says nothing that can be read."""
+        """Parse the text of a lock file; None where it cannot be parsed."""
         try:
-            said: Mapping[str, Any] = json.loads(text)
-            datetime.fromisoformat(said["since"])
-            return cls(str(said["who"]), str(said["run"]), int(said["pid"]), str(said["since"]))
+            fields: Mapping[str, Any] = json.loads(text)
+            datetime.fromisoformat(fields["since"])
+            return cls(str(fields["who"]), str(fields["run"]), int(fields["pid"]), str(fields["since"]))
         except (ValueError, TypeError, LookupError):
             return None
 
@@ -54,7 +54,7 @@ class Owner:
 
 
 def this_owner() -> str:
-    """Name who asks for a run here: USER@HOST, or whom a run from another machine names."""
+    """Name for whom a run here is made: USER@HOST, or what a run from another machine says."""
     return os.environ.get(OWNER) or f"{_user()}@{socket.gethostname()}"
 
 
@@ -86,7 +86,7 @@ def occupied(run: str) -> Iterator[str | None]:
 
 
 def occupant() -> Owner | None:
-    """Return who holds this host now; None where nobody does, or where the holder can not be read."""
+    """Return who holds this host now; None where it is free, or the holder cannot be read."""
     try:
         held = _host_lock().holder()
     except GatekeeperError:
@@ -106,7 +106,7 @@ def _words(text: str) -> str:
 
 
 def _open(path: Path) -> int:
-    """Open the lock file for every user of the host, without following a link that somebody laid there."""
+    """Open the lock file for every user of the host, without following a link that another user laid there."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:

@@ -1,4 +1,4 @@
-"""What Linux says of itself in /proc and /sys."""
+"""The sources of a Linux host: files in /proc and /sys."""
 
 import os
 import re

@@ -26,7 +26,7 @@ class Load:
     kinds: tuple[str, ...]
 
     def faults(self) -> list[str]:
-        """Name the loads that have died: what was soaked beside a lighter load than promised."""
+        """Name the loads that have died: the soak ran beside a lighter load than its profile asks for."""
         return [
             f"the {kind} load ended with code {worker.returncode}"
             for worker, kind in zip(self.workers, self.kinds, strict=True)
@@ -47,27 +47,16 @@ def worker_jobs(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple
 def background_load(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
     """Put the load on before the body begins, and take it off after; with all zeros nothing is started."""
     jobs = worker_jobs(memory_bytes, cpu, disk_read)
-    workers: list[subprocess.Popen[bytes]] = []
-    try:
+    kinds = tuple(kind for kind, _ in jobs)
+    with contextlib.ExitStack() as stack:
+        workers = []
         for kind, amount in jobs:
-            workers.append(
-                subprocess.Popen(
-                    [sys.executable, "-I", str(_WORKER), kind, amount],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                )
-            )
-        _wait_until_ready(workers, [kind for kind, _ in jobs])
-        yield Load(tuple(workers), tuple(kind for kind, _ in jobs))
-    finally:
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
-            worker.wait()
-            for pipe in (worker.stdin, worker.stdout):
-                if pipe is not None:
-                    pipe.close()
+            argv = [sys.executable, "-I", str(_WORKER), kind, amount]
+            worker = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            workers.append(stack.enter_context(worker))
+            stack.callback(worker.kill)
+        _wait_until_ready(workers, kinds)
+        yield Load(tuple(workers), kinds)
 
 
 def _wait_until_ready(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequence[str]) -> None:

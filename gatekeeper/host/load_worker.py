@@ -16,7 +16,7 @@ from pathlib import Path
 MEBIBYTE = 1 << 20
 
 TOUCH_EVERY = 10.0
-"""Seconds between two passes over the held memory: desktop apps are mostly idle, yet not forgotten."""
+"""Seconds between two passes over the held memory: desktop apps are mostly idle, yet use their memory now and then."""
 
 CYCLE = 0.1
 """Seconds of one duty cycle of a CPU load."""

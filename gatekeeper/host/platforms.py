@@ -14,7 +14,7 @@ HOST_AS = "GATEKEEPER_HOST_AS"
 
 
 def this_platform() -> str:
-    """Name the platform we run on; another one has no sources and says so."""
+    """Name the platform we run on; one that we do not know has no sources."""
     if named := os.environ.get(HOST_AS):
         return named
     return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)

@@ -172,9 +172,9 @@ class StreamReader(Reader):
         assert process.stderr is not None
         out, err = process.stdout.fileno(), process.stderr.fileno()
         pipes, tails = {out, err}, {out: b"", err: b""}
-        decoder, heard = self._stream.decoder(), time.monotonic()
+        decoder, newest = self._stream.decoder(), time.monotonic()
         while pipes:
-            left = max(0.0, heard + self._stream.silence - time.monotonic())
+            left = max(0.0, newest + self._stream.silence - time.monotonic())
             ready = select.select([stop, *pipes], [], [], left)[0]
             if not ready:
                 self._timed_out(f"{self.name}: silent for {self._stream.silence:g} s")
@@ -187,7 +187,7 @@ class StreamReader(Reader):
                     pipes.remove(pipe)
                 elif pipe == out and (readings := decoder.feed(chunk)):
                     self._keep(readings[-1])
-                    heard, self._deaths, tails[out] = time.monotonic(), 0, b""
+                    newest, self._deaths, tails[out] = time.monotonic(), 0, b""
             self.cost_ns = time.thread_time_ns()
         return Output(exit_code(process), tails[out], tails[err])
 

@@ -10,12 +10,12 @@ from gatekeeper.host.commands import Output
 
 
 class Status(StrEnum):
-    """Why a value is missing; never written as zero."""
+    """The status of a value that is missing; a missing value is never written as zero."""
 
     DENIED = "denied"
-    """The host has it and refuses it."""
+    """The host has it and refuses to show it."""
     PARSE_ERROR = "parse_error"
-    """The source spoke, and not in the grammar we know."""
+    """The source answered, but not in the format we know."""
     STALE = "stale"
     """The source has not answered in time."""
     ABSENT = "absent"
@@ -72,12 +72,12 @@ def number(value: object, *, least: float = 0.0, most: float = math.inf) -> floa
 
 
 def scaled(value: float | Status, factor: float) -> float | Status:
-    """Return *value* in another unit; a lack stays one."""
+    """Return *value* in another unit; a missing one stays missing."""
     return value if isinstance(value, Status) else value * factor
 
 
 PERIOD_STREAM = 1.0
-"""Streams are asked for one item a second, whatever the interval: their command lines are pinned in sudoers."""
+"""Seconds between two items of a stream, whatever the interval: sudoers pins the command lines."""
 
 
 class DirectSource:
@@ -91,7 +91,7 @@ class DirectSource:
     """How old the reading is that `read` returned last."""
 
     def read(self) -> Values:
-        """Return what it says now; OSError and ValueError become a lack of everything it gives."""
+        """Return its values now. OSError makes all of them absent (or denied), ValueError a parse error."""
         raise NotImplementedError
 
 
@@ -102,12 +102,12 @@ class Tool:
     name: str
     provides: tuple[str, ...]
     argv: Callable[[], Sequence[str] | None]
-    """Program and arguments; None when there is nothing to ask for just now."""
+    """Program and arguments; None when there is nothing to measure just now."""
     parse: Callable[[Output], Values]
     period: float = 0.0
     """Seconds between two runs; 0 is every sample."""
     limit: float = 2.0
-    """Seconds after which it is killed. It delays nobody: the others are read meanwhile."""
+    """Seconds after which it is killed. It does not delay the others, which are read meanwhile."""
 
 
 class Decoder(Protocol):
@@ -128,7 +128,7 @@ class Stream:
     decoder: Callable[[], Decoder]
     """Makes a fresh decoder for a fresh process."""
     permanent_failure: Callable[[Output], Status | None]
-    """Says why it will never work, or None to start it again; `out` is all it printed, if it printed no reading."""
+    """Returns why it will never work, or None to start it again; `out` is what it printed after its last reading."""
     silence: float = 5.0
     """Seconds without a reading after which it is taken for hung and started again."""
 
@@ -149,9 +149,9 @@ _REFUSED = (
 )
 
 
-def refused(said: str) -> bool:
+def refused(message: str) -> bool:
     """Tell whether a tool's complaint means that it was not allowed to answer."""
-    return any(phrase in said.lower() for phrase in _REFUSED)
+    return any(phrase in message.lower() for phrase in _REFUSED)
 
 
 def failure(output: Output) -> Status | None:

@@ -17,7 +17,6 @@ from gatekeeper.host.macos import (
     pmset,
     powermetrics,
     ps,
-    rusage,
     sysctl,
     vm_stat,
 )
@@ -344,7 +343,7 @@ def test_rusage_reads_the_footprint_at_its_offset() -> None:
     """
     structure = bytes(16) + b"".join(number.to_bytes(8, "little") for number in range(1, 8))
 
-    assert rusage.footprint_in(structure + (3_840_000_000).to_bytes(8, "little") + bytes(400)) == 3_840_000_000
+    assert footprint.footprint_in(structure + (3_840_000_000).to_bytes(8, "little") + bytes(400)) == 3_840_000_000
 
 
 def test_ps_counts_the_systems_own_jobs() -> None:

@@ -1,4 +1,4 @@
-"""What macOS says of itself, through the tools it ships and macmon."""
+"""The sources of a Mac: the tools that macOS ships, and macmon."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +12,6 @@ from gatekeeper.host.macos import (
     pmset,
     powermetrics,
     ps,
-    rusage,
     sysctl,
     vm_stat,
 )
@@ -20,8 +19,8 @@ from gatekeeper.host.sources import Source
 
 
 def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
-    """Return every source of a Mac; where two give the same value, the first that has it is believed."""
-    tree: Source = rusage.Rusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
+    """Return every source of a Mac; where two give the same value, the first that has it counts."""
+    tree: Source = footprint.ProcPidRusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
     return [
         vm_stat.TOOL,
         *sysctl.TOOLS,

@@ -40,7 +40,7 @@ def facts() -> dict[str, Any]:
         "os_build": line.get("kern.osversion"),
         "kernel": line.get("kern.osrelease"),
         "virtual": _virtual(model, line.get("kern.hv_vmm_present")),
-        # The key exists only where translation does; Apple Silicon says 0 for a native process.
+        # The key exists only where translation does; Apple Silicon prints 0 for a native process.
         "translated": {"0": False, "1": True}.get(line.get("sysctl.proc_translated", "")),
         "gpu_wired_limit": limit * sysctl.MEBIBYTE if limit else None,
         "power_source": _one(run(["pmset", "-g", "batt"]), pmset.parse_battery, "power_source"),
@@ -52,12 +52,12 @@ def facts() -> dict[str, Any]:
 
 
 def _sysctl(keys: Sequence[str]) -> dict[str, str]:
-    """Ask for all keys at once, and one by one where the lines cannot be told apart."""
+    """Read all keys at once, and one by one where the lines cannot be told apart."""
     output = run(["sysctl", "-n", *keys])
-    said = sysctl.lines(output, keys) if output is not None else {}
-    if len(keys) > 1 and Status.PARSE_ERROR in said.values():
+    found = sysctl.lines(output, keys) if output is not None else {}
+    if len(keys) > 1 and Status.PARSE_ERROR in found.values():
         return {key: value for one in keys for key, value in _sysctl((one,)).items()}
-    return {key: value for key, value in said.items() if not isinstance(value, Status)}
+    return {key: value for key, value in found.items() if not isinstance(value, Status)}
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:

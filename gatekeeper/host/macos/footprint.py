@@ -1,13 +1,79 @@
-"""footprint -f bytes: the memory the kernel charges to each process of the subject's tree."""
+"""The memory that the kernel charges to the subject's processes: by proc_pid_rusage on a Mac, or by `footprint`."""
 
+import ctypes
+import errno
+import os
 import re
+import struct
+import time
 from collections.abc import Callable, Sequence
 
+import psutil
+
 from gatekeeper.host.commands import Output
-from gatekeeper.host.processes import tree
-from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.sources import DirectSource, Status, Tool, Values, failure
 
 PROVIDES = ("subject_footprint",)
+
+FLAVOR = 0
+SIZE = 512
+"""Bytes: more than any flavor of the structure."""
+FOOTPRINT_AT = 72
+"""Byte offset of ri_phys_footprint in flavor 0, read in xnu's resource.h."""
+TREE_MAX_AGE = 5.0
+"""Seconds for which a list of the subject's processes is kept: listing all processes takes milliseconds."""
+
+
+def process_tree(roots: Sequence[int]) -> list[int]:
+    """Return *roots* that live and all their descendants, on any platform."""
+    found: set[int] = set()
+    for root in roots:
+        try:
+            process = psutil.Process(root)
+            found |= {root} | {child.pid for child in process.children(recursive=True)}
+        except (psutil.Error, RuntimeError):  # psutil raises RuntimeError where a new system surprises it
+            continue
+    return sorted(found)
+
+
+def footprint_in(structure: bytes) -> int:
+    """Return ri_phys_footprint of a filled structure."""
+    footprint: int = struct.unpack_from("<Q", structure, FOOTPRINT_AT)[0]
+    return footprint
+
+
+class ProcPidRusage(DirectSource):
+    """Sum of phys_footprint over the tree, by a system call; RSS would miss what the GPU holds."""
+
+    name = "proc_pid_rusage"
+    provides = PROVIDES
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._call = ctypes.CDLL(None, use_errno=True).proc_pid_rusage
+        self._roots: tuple[int, ...] = ()
+        self._tree: list[int] = []
+        self._due_ns = 0
+
+    def read(self) -> Values:
+        """Return the sum; one process that refuses makes it unknown."""
+        roots, now = tuple(self._pids()), time.monotonic_ns()
+        if roots != self._roots or now >= self._due_ns:
+            self._roots, self._tree = roots, process_tree(roots)
+            self._due_ns = now + round(TREE_MAX_AGE * 1e9)
+        total, seen = 0, False
+        for pid in self._tree:
+            buffer = ctypes.create_string_buffer(SIZE)
+            if self._call(pid, FLAVOR, buffer) != 0:
+                code = ctypes.get_errno()
+                if code == errno.ESRCH:
+                    continue
+                if code in (errno.EPERM, errno.EACCES):
+                    return {"subject_footprint": Status.DENIED}
+                raise OSError(code, os.strerror(code))
+            total, seen = total + footprint_in(buffer.raw), True
+        return {"subject_footprint": float(total) if seen else Status.ABSENT}
+
 
 _HEADER = re.compile(r"^.*\[(\d+)\]:.*\bFootprint:\s+(\d+)(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
 
@@ -16,20 +82,20 @@ _UNITS = {"": 1, "B": 1, "bytes": 1, "KB": 1 << 10, "MB": 1 << 20}
 
 
 def tool(pids: Callable[[], Sequence[int]]) -> Tool:
-    """Return the tool for the tree of *pids*, asked for anew at each run."""
-    asked: list[int] = []
+    """Return the tool for the tree of *pids*, which is listed anew for each run."""
+    tree: list[int] = []
 
     def argv() -> list[str] | None:
-        asked[:] = tree(pids())
-        return ["footprint", "-f", "bytes", *(part for pid in asked for part in ("-p", str(pid)))] if asked else None
+        tree[:] = process_tree(pids())
+        return ["footprint", "-f", "bytes", *(part for pid in tree for part in ("-p", str(pid)))] if tree else None
 
-    return Tool("footprint", PROVIDES, argv, lambda output: parse(output, asked), period=5.0, limit=5.0)
+    return Tool("footprint", PROVIDES, argv, lambda output: parse(output, tree), period=5.0, limit=5.0)
 
 
 def parse(output: Output, pids: Sequence[int]) -> Values:
     """Return the sum over *pids*; a process without its line makes the sum unknown, not smaller."""
-    if lack := failure(output):
-        return dict.fromkeys(PROVIDES, lack)
+    if status := failure(output):
+        return dict.fromkeys(PROVIDES, status)
     seen: dict[int, float] = {}
     for pid, size, unit in _HEADER.findall(output.text or ""):
         if unit not in _UNITS:

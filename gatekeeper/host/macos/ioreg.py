@@ -16,8 +16,8 @@ def _field(text: str, key: str) -> float | Status:
 
 def parse(output: Output) -> Values:
     """Return utilisation as a share, memory in use in bytes, and resets since boot, of the first accelerator."""
-    if lack := failure(output):
-        return dict.fromkeys(PROVIDES, lack)
+    if status := failure(output):
+        return dict.fromkeys(PROVIDES, status)
     text = output.text or ""
     if '"PerformanceStatistics"' not in text:
         return dict.fromkeys(

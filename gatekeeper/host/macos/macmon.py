@@ -54,7 +54,7 @@ def _gpu(document: Mapping[str, Any]) -> Values:
     """Return frequency and activity.
 
     The pair of versions before 0.8 holds the frequency-scaled ratio, a lower bound of the activity: with it a GPU is
-    never taken for busier than it is, so it can only make a thermal witness harder to find.
+    never taken for busier than it is, so it can only make a thermal host check harder to prove.
     """
     pair = document.get("gpu_usage")
     frequency, active = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
@@ -78,7 +78,7 @@ def _fans(document: Mapping[str, Any]) -> float | Status:
 
 
 def permanent_failure(output: Output) -> Status | None:
-    """Say that it does not know its arguments or may not run; else it may be started again."""
+    """Return why it will never work: refused, or its arguments unknown; None where it may be started again."""
     if refused(output.messages):
         return Status.DENIED
     return Status.ABSENT if output.code != 0 and "unrecognized" in output.messages else None

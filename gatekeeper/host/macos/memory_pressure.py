@@ -10,8 +10,8 @@ PROVIDES = ("memory_free_share", "memory_total")
 
 def parse(output: Output) -> Values:
     """Return the kernel's own percentage as a share, and the memory size."""
-    if lack := failure(output):
-        return dict.fromkeys(PROVIDES, lack)
+    if status := failure(output):
+        return dict.fromkeys(PROVIDES, status)
     text = output.text or ""
     total = re.search(r"^The system has (\d+) \(\d+ pages with a page size of \d+\)\.", text, re.MULTILINE)
     share = re.search(r"^System-wide memory free percentage: (\d{1,3})%", text, re.MULTILINE)

@@ -13,8 +13,8 @@ LEVELS = ("Nominal", "Moderate", "Heavy", "Trapping", "Sleeping")
 
 def parse(output: Output) -> Values:
     """Return the level 0 to 4; failures are printed on stdout with exit code 0."""
-    if lack := failure(output):
-        return dict.fromkeys(PROVIDES, lack)
+    if status := failure(output):
+        return dict.fromkeys(PROVIDES, status)
     text = (output.text or "").strip()
     if re.fullmatch(rf"{re.escape(KEY)}: Failed with code \d+", text):
         return dict.fromkeys(PROVIDES, Status.ABSENT)

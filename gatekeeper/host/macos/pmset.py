@@ -11,16 +11,16 @@ _MODES = {"0": "automatic", "1": "low", "2": "high"}
 
 def parse_battery(output: Output) -> Values:
     """Return where power comes from; a UPS that is drawn from is a battery."""
-    if lack := failure(output):
-        return dict.fromkeys(("power_source",), lack)
+    if status := failure(output):
+        return dict.fromkeys(("power_source",), status)
     match = re.match(r"Now drawing from '([A-Za-z ]+)'", output.text or "")
     return {"power_source": _SUPPLIES.get(match.group(1), Status.PARSE_ERROR) if match else Status.PARSE_ERROR}
 
 
 def parse_mode(output: Output) -> Values:
     """Return "automatic", "low" or "high"; older systems know only low or not."""
-    if lack := failure(output):
-        return dict.fromkeys(("power_mode",), lack)
+    if status := failure(output):
+        return dict.fromkeys(("power_mode",), status)
     rows = dict(re.findall(r"^\s*(powermode|lowpowermode)\s+(\d+)\s*$", output.text or "", re.MULTILINE))
     written = rows.get("powermode", rows.get("lowpowermode"))
     if written is None:
@@ -36,8 +36,8 @@ def parse_sleep(output: Output) -> float | None:
 
 def parse_therm(output: Output) -> Values:
     """Return the CPU speed limit as a share. The three notes that nothing was recorded are no all-clear: absent."""
-    if lack := failure(output):
-        return dict.fromkeys(("cpu_speed_limit",), lack)
+    if status := failure(output):
+        return dict.fromkeys(("cpu_speed_limit",), status)
     match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})\s*$", output.text or "", re.MULTILINE)
     return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Status.ABSENT}
 

@@ -40,7 +40,7 @@ _START = b"<?xml"
 
 
 def argv() -> list[str] | None:
-    """Return the command; None where there is no powermetrics, or nobody who may start it."""
+    """Return the command; None where there is no powermetrics, or no permission to start it."""
     program = shutil.which("powermetrics")
     if program is None:
         return None
@@ -139,7 +139,7 @@ def _level(sample: Mapping[str, Any]) -> float | Status:
 
 
 def permanent_failure(output: Output) -> Status | None:
-    """Say why it will never work: sudo said no, or it does not know a sampler; else it may be started again."""
+    """Return why it will never work: sudo refuses, or a sampler is unknown; None where it may be started again."""
     if output.code == 0:
         return None
     if refused(output.messages):

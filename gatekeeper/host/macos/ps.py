@@ -25,10 +25,10 @@ def heavy(text: str) -> dict[str, float] | None:
 
 def parse(output: Output) -> Values:
     """Return the cores that all of them take together."""
-    lack = failure(output)
-    # Program names may be in any encoding; only a failed run is a lack here.
-    if lack is not None and output.code != 0:
-        return dict.fromkeys(PROVIDES, lack)
+    status = failure(output)
+    # Program names may be in any encoding; only a failed run makes the value missing.
+    if status is not None and output.code != 0:
+        return dict.fromkeys(PROVIDES, status)
     found = heavy(output.out.decode("utf-8", "replace"))
     return {"background_cpu": sum(found.values(), 0.0) if found is not None else Status.PARSE_ERROR}
 
@@ -38,7 +38,7 @@ ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")
 
 
 def argv() -> tuple[str, ...] | None:
-    """Return the command on a Mac, or beside its stand-ins; Linux has a ps of its own that speaks of another host."""
+    """Return the command on a Mac, or beside its stand-ins; elsewhere ps describes another host."""
     return ARGV if sys.platform == "darwin" or shutil.which("vm_stat") else None
 
 

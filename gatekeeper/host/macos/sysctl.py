@@ -32,18 +32,18 @@ def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Status]:
     *complete, tail = output.text.split("\n")
     given: list[str | Status] = [*complete, *([Status.PARSE_ERROR] if tail else [])]
     found: dict[str, str | Status] = dict.fromkeys(keys, Status.ABSENT)
-    if not given:  # `-i` says nothing of a missing key, and says it with exit code 0
+    if not given:  # `-i` prints nothing for a missing key, with exit code 0
         return dict.fromkeys(keys, Status.DENIED) if output.code != 0 and refused(output.messages) else found
     named = {match.group(1): match.group(2) for line in complete if (match := _NAMED.fullmatch(line))}
     bare = [line for line in given if isinstance(line, Status) or not _NAMED.fullmatch(line)]
     unknown = set(re.findall(r"unknown oid '?([\w.]+)'?", output.err.decode("utf-8", "replace")))
-    asked = [key for key in keys if key not in unknown and key not in named]
+    expected = [key for key in keys if key not in unknown and key not in named]
     found |= {key: value for key, value in named.items() if key in found}
     if named and not bare:
         return found
-    if len(bare) != len(asked):
-        return found | dict.fromkeys(asked, Status.PARSE_ERROR)
-    return found | dict(zip(asked, bare, strict=True))
+    if len(bare) != len(expected):
+        return found | dict.fromkeys(expected, Status.PARSE_ERROR)
+    return found | dict(zip(expected, bare, strict=True))
 
 
 def whole(text: str) -> int | None:

@@ -35,8 +35,8 @@ _ROW = re.compile(r'"?([^":]+)"?:\s+(\d+)\.')
 
 def parse(output: Output) -> Values:
     """Return the values in bytes; rows that are missing, cut off or torn are parse errors, never numbers."""
-    if lack := failure(output):
-        return dict.fromkeys(PROVIDES, lack)
+    if status := failure(output):
+        return dict.fromkeys(PROVIDES, status)
     first, *lines = (output.text or "").split("\n")
     header = _HEADER.fullmatch(first.rstrip())
     matches = [match for match in map(_ROW.fullmatch, (line.rstrip() for line in lines)) if match]
