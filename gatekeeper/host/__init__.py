@@ -2,7 +2,7 @@
 
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
-from gatekeeper.host.host_lock import OWNER, occupant, occupied, this_owner
+from gatekeeper.host.host_lock import OWNER, hold_host, lock_holder, this_owner
 from gatekeeper.host.load import background_load
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
@@ -15,11 +15,11 @@ __all__ = [
     "Sampler",
     "background_load",
     "conditions",
+    "hold_host",
     "idle_sleep_seconds",
     "keep_awake",
+    "lock_holder",
     "metric_hint",
-    "occupant",
-    "occupied",
     "survey",
     "this_owner",
     "unavailable_metrics",

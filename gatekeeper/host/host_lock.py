@@ -21,11 +21,11 @@ LOCK = "GATEKEEPER_HOST_LOCK"
 """Names another lock file. Who sets it measures beside the runs that take the usual one."""
 OWNER = "GATEKEEPER_OWNER"
 """For whom a run is made that another program started: a run from another machine names that machine."""
-PLACE = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
+DEFAULT_PATH = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class Holder:
     """Who holds a host, as the lock file says."""
 
     who: str
@@ -34,7 +34,7 @@ class Owner:
     since: str
 
     @classmethod
-    def read(cls, text: str) -> "Owner | None":
+    def parse(cls, text: str) -> "Holder | None":
         """Parse the text of a lock file; None where it cannot be parsed."""
         try:
             fields: Mapping[str, Any] = json.loads(text)
@@ -47,7 +47,7 @@ class Owner:
         """Return it as plain JSON."""
         return asdict(self)
 
-    def words(self, now: datetime) -> str:
+    def describe(self, now: datetime) -> str:
         """Name the owner and how long ago it began."""
         seconds = max(0.0, (now - datetime.fromisoformat(self.since)).total_seconds())
         return f"{self.who}, run {self.run} (process {self.pid}), for {show_seconds(seconds)}"
@@ -59,7 +59,7 @@ def this_owner() -> str:
 
 
 @contextmanager
-def occupied(run: str) -> Iterator[str | None]:
+def hold_host(run: str) -> Iterator[str | None]:
     """Hold this host for the run named *run*; give a remark where a dead run's lock was taken over.
 
     A host that another run holds is a HostLacksError with its owner and age. The lock is the kernel's: it ends with
@@ -70,14 +70,14 @@ def occupied(run: str) -> Iterator[str | None]:
     try:
         left = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
     except LockHeldError as held:
-        by = _words(held.owner) or "a run that does not say whose it is"
+        by = _description(held.owner) or "a run that does not say whose it is"
         raise HostLacksError(
             f"this host is occupied by {by}",
             hint="two runs would measure each other: wait for it, or end it; its lock ends with it",
         ) from None
     try:
         if left.strip():
-            by = _words(left) or "a run that did not say whose it was"
+            by = _description(left) or "a run that did not say whose it was"
             yield f"{lock.path} was left by {by}; that run is dead, and its lock was taken over"
         else:
             yield None
@@ -85,24 +85,24 @@ def occupied(run: str) -> Iterator[str | None]:
         lock.release()
 
 
-def occupant() -> Owner | None:
+def lock_holder() -> Holder | None:
     """Return who holds this host now; None where it is free, or the holder cannot be read."""
     try:
         held = _host_lock().holder()
     except GatekeeperError:
         return None
-    return Owner.read(held) if held is not None else None
+    return Holder.parse(held) if held is not None else None
 
 
 def _host_lock() -> FileLock:
     # The file stays: removed, every user of the host would have to be able to make it anew.
-    return FileLock(Path(os.environ.get(LOCK) or PLACE), opener=_open)
+    return FileLock(Path(os.environ.get(LOCK) or DEFAULT_PATH), opener=_open)
 
 
-def _words(text: str) -> str:
+def _description(text: str) -> str:
     """Name the owner that a lock file speaks of; empty where it cannot be read."""
-    owner = Owner.read(text)
-    return owner.words(_now()) if owner is not None else ""
+    owner = Holder.parse(text)
+    return owner.describe(_now()) if owner is not None else ""
 
 
 def _open(path: Path) -> int:

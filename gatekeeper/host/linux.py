@@ -104,7 +104,7 @@ class Pressure(DirectSource):
         return {"memory_pressure_level": 4.0 if full >= 10.0 else 2.0 if some >= 10.0 else 1.0}
 
 
-def tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
+def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
     """Return *roots* that live and all their descendants."""
     found: set[int] = set()
     waiting = list(roots)
@@ -158,7 +158,7 @@ class Footprint(DirectSource):
 
     def _measure(self, roots: Sequence[int]) -> float | Status:
         total, seen = 0.0, False
-        for pid in tree(roots, self._proc):
+        for pid in process_tree(roots, self._proc):
             try:
                 row = fields((self._proc / str(pid) / "smaps_rollup").read_text("ascii"))
             except (FileNotFoundError, ProcessLookupError):
@@ -174,7 +174,7 @@ class Footprint(DirectSource):
         return total if seen else Status.ABSENT
 
 
-def _whole(path: Path) -> int:
+def _read_number(path: Path) -> int:
     text = path.read_text("ascii").strip()
     if not re.fullmatch(r"\d+", text):
         raise ValueError(f"{path}: expected a whole number, got {text[:40]!r}")
@@ -193,8 +193,8 @@ class Throttle(DirectSource):
         cpu = sys / "devices" / "system" / "cpu"
         seen: set[tuple[str, ...]] = set()
         for folder in sorted(cpu.glob("cpu[0-9]*/thermal_throttle")):
-            package = _word(folder.parent / "topology" / "physical_package_id")
-            core = _word(folder.parent / "topology" / "core_id")
+            package = _read_word(folder.parent / "topology" / "physical_package_id")
+            core = _read_word(folder.parent / "topology" / "core_id")
             # Siblings of a core, and cores of a package, repeat the same counter: each is read once.
             for kind, unit in (("core", (package, core)), ("package", (package,))):
                 if (kind, *unit) in seen or not (folder / f"{kind}_throttle_count").exists():
@@ -208,11 +208,11 @@ class Throttle(DirectSource):
         """Return events and seconds since boot, summed over cores and packages: an upper bound of the wall time."""
         if not self._counts:
             return {}
-        total = sum(map(_whole, self._times)) / 1e3 if len(self._times) == len(self._counts) else Status.ABSENT
-        return {"throttle_total": total, "throttle_events": float(sum(map(_whole, self._counts)))}
+        total = sum(map(_read_number, self._times)) / 1e3 if len(self._times) == len(self._counts) else Status.ABSENT
+        return {"throttle_total": total, "throttle_events": float(sum(map(_read_number, self._counts)))}
 
 
-def _word(path: Path) -> str:
+def _read_word(path: Path) -> str:
     try:
         return path.read_text("ascii").strip()
     except OSError:
@@ -230,7 +230,7 @@ class Fans(DirectSource):
 
     def read(self) -> Values:
         """Return the speed of the fastest fan in rpm."""
-        return {"fan_speed": float(max(map(_whole, self._paths)))} if self._paths else {}
+        return {"fan_speed": float(max(map(_read_number, self._paths)))} if self._paths else {}
 
 
 class PowerSupply(DirectSource):
@@ -246,10 +246,10 @@ class PowerSupply(DirectSource):
         """Return "ac" when a mains adapter is online, "battery" when none is and a system battery is there."""
         mains, batteries = [], 0
         for supply in sorted(self._folder.glob("*")):
-            kind = _word(supply / "type")
+            kind = _read_word(supply / "type")
             if kind in ("Mains", "USB", "Wireless", "UPS") and (supply / "online").exists():
-                mains.append(kind != "UPS" and _whole(supply / "online") == 1)
-            elif kind == "Battery" and _word(supply / "scope") != "Device":
+                mains.append(kind != "UPS" and _read_number(supply / "online") == 1)
+            elif kind == "Battery" and _read_word(supply / "scope") != "Device":
                 batteries += 1
         if any(mains):
             return {"power_source": "ac"}
@@ -264,14 +264,14 @@ class Rapl(DirectSource):
 
     def __init__(self, sys: Path = SYS) -> None:
         zones = sorted((sys / "class" / "powercap").glob("intel-rapl:*"))
-        self._zones = [zone for zone in zones if _word(zone / "name").startswith("package")]
+        self._zones = [zone for zone in zones if _read_word(zone / "name").startswith("package")]
         self._last: tuple[int, list[int]] | None = None
 
     def read(self) -> Values:
         """Return the mean power since the last reading; a counter that wrapped leaves one reading out."""
         if not self._zones:
             return {}
-        now, energies = time.monotonic_ns(), [_whole(zone / "energy_uj") for zone in self._zones]
+        now, energies = time.monotonic_ns(), [_read_number(zone / "energy_uj") for zone in self._zones]
         last, self._last = self._last, (now, energies)
         if last is None or now <= last[0]:
             return {"package_power": Status.STALE}

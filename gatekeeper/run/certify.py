@@ -103,8 +103,8 @@ def _open(
     path = out or default_path(given.slo.name, SystemClock().wall())
     directory = _directory(stack, path, resume=True) if resume else None
     # Who measures a real clock holds the host until the run has ended.
-    occupied = host.occupied(path.absolute().name) if takes_real_time(given) else None
-    remark = stack.enter_context(occupied) if occupied is not None else None
+    hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
+    remark = stack.enter_context(hold) if hold is not None else None
     prepared = prepare(given, path / "logs", measuring=not resume, fixed=fixed, stored=directory)
     if directory is None:
         directory = _directory(stack, path, resume=False)

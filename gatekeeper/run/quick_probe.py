@@ -51,7 +51,7 @@ def probe(
     small = replace(given, slo=_small(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()})
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
-        remark = stack.enter_context(host.occupied(path.absolute().name)) if takes_real_time(small) else None
+        remark = stack.enter_context(host.hold_host(path.absolute().name)) if takes_real_time(small) else None
         prepared = prepare(small, path / "logs", measuring=False)
         for one in prepared.complaints:
             if one.weight == "never" and one.about.startswith(SIZED):

@@ -13,11 +13,11 @@ import pytest
 
 from gatekeeper.core import files
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.host.host_lock import LOCK, OWNER, occupant, occupied
+from gatekeeper.host.host_lock import LOCK, OWNER, hold_host, lock_holder
 
 HOLD = (
-    "import sys\nfrom gatekeeper.host.host_lock import occupied\n"
-    "with occupied('theirs'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    "import sys\nfrom gatekeeper.host.host_lock import hold_host\n"
+    "with hold_host('theirs'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
 )
 
 
@@ -52,11 +52,11 @@ def test_a_second_run_is_told_whose_the_host_is_and_for_how_long(lock: Path) -> 
     A host that another process holds is exit 3, with its owner, its run and its age; the lock ends with the run.
     """
     with holder("anna@laptop") as process:
-        with pytest.raises(HostLacksError) as refused, occupied("mine"):
+        with pytest.raises(HostLacksError) as refused, hold_host("mine"):
             pass
-        seen = occupant()
+        seen = lock_holder()
 
-    with occupied("mine") as remark:
+    with hold_host("mine") as remark:
         mine = json.loads(lock.read_text())
 
     assert 3 == refused.value.exit_code
@@ -64,7 +64,7 @@ def test_a_second_run_is_told_whose_the_host_is_and_for_how_long(lock: Path) -> 
     assert seen is not None
     assert ("anna@laptop", "theirs") == (seen.who, seen.run)
     assert (None, "mine") == (remark, mine["run"])
-    assert (None, "") == (occupant(), lock.read_text())
+    assert (None, "") == (lock_holder(), lock.read_text())
 
 
 def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(60)
 
-        with occupied("mine") as remark:
-            held = occupant()
+        with hold_host("mine") as remark:
+            held = lock_holder()
 
     assert remark is not None
     assert "left by anna@laptop, run theirs" in remark
@@ -100,8 +100,8 @@ def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest
 
     monkeypatch.setattr(files, "_lock", clean_first)
 
-    with occupied("mine"):
-        seen = occupant()
+    with hold_host("mine"):
+        seen = lock_holder()
 
     assert seen is not None
     assert ("mine", [True]) == (seen.run, cleaned)
@@ -114,7 +114,7 @@ def test_a_holder_that_can_not_be_read_still_holds(lock: Path, text: str) -> Non
     """
     with holder():
         lock.write_text(text)
-        with pytest.raises(HostLacksError, match="does not say whose"), occupied("mine"):
+        with pytest.raises(HostLacksError, match="does not say whose"), hold_host("mine"):
             pass
 
 
@@ -126,7 +126,7 @@ def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -
     precious.write_text("kept")
     lock.symlink_to(precious)
 
-    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, occupied("mine"):
+    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, hold_host("mine"):
         pass
 
     assert ("kept", 4) == (precious.read_text(), refused.value.exit_code)
@@ -138,7 +138,7 @@ def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
     """
     lock.mkdir()
 
-    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, occupied("mine"):
+    with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, hold_host("mine"):
         pass
 
     assert LOCK in refused.value.hint

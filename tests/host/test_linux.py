@@ -301,7 +301,7 @@ def test_a_real_tree_is_found_from_its_root(family: tuple[int, int]) -> None:
     """
     The kernel's own lists of children lead from a parent to its child.
     """
-    assert set(family) == linux.tree([family[0]])
+    assert set(family) == linux.process_tree([family[0]])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="facts of the running kernel")

@@ -15,7 +15,7 @@ from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_bytes, show_seconds
-from gatekeeper.host.host_lock import Owner
+from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.remote.reconnect import Say
 from gatekeeper.run.remote.upload import Wanted
@@ -92,7 +92,7 @@ def of_inventory(
     """Judge what the gatekeeper there tells: models, the host against the SLO and against the *earlier* run there."""
     found = [*_models(inventory["models"], wanted, earlier, ships)]
     if inventory.get("occupant"):
-        held = Owner(**inventory["occupant"]).words(now)
+        held = Holder(**inventory["occupant"]).describe(now)
         hint = "two runs would measure each other: wait for it, or end it over there"
         found.append(Remark("stops", "host", f"it is occupied by {held}", hint))
     refused = inventory.get("refused")
@@ -150,12 +150,12 @@ def take(slo_path: Path) -> dict[str, Any]:
     What ends a run before its first token stands under `refused`, with the exit code it would have.
     """
     given = inputs.read(slo_path)
-    occupant = host.occupant()
+    holder = host.lock_holder()
     document: dict[str, Any] = {
         "schema": 1,
         "host": host.conditions(),
         "sleeps_after": host.idle_sleep_seconds(),
-        "occupant": occupant.document() if occupant is not None else None,
+        "occupant": holder.document() if holder is not None else None,
         "models": _models_of(given),
         "manifest": None,
         "refused": None,
