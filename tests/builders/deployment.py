@@ -13,9 +13,10 @@ from typing import Any, Self
 import tomli_w
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.manifest import File, sha256
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.session import Session, open_session
+from tests.builders.manifest import manifest
 from tests.builders.place import canary_lines
 
 WATCH = {
@@ -47,6 +48,34 @@ class WatchOutput:
     @property
     def changes(self) -> list[str]:
         return [f"{one['change']} {one['from_rung']}>{one['to_rung']}" for one in self.of("change")]
+
+
+def write_run(run: Path, inputs: Mapping[str, str], at: datetime, setting: Mapping[str, Any], **frozen: Any) -> None:
+    """Write what a watch reads of a run that froze these *inputs* and promoted its one workload with *setting*."""
+    (run / "inputs").mkdir(parents=True)
+    for name, text in inputs.items():
+        (run / "inputs" / name).write_text(text)
+    files = {name: File(name=name, sha256=sha256(text)) for name, text in inputs.items()}
+    canaries = {
+        name[len("canaries-") :].removesuffix(".jsonl"): file for name, file in files.items() if "canaries" in name
+    }
+    known = {"slo": files["slo.toml"], "profile": files["profile.toml"], "canaries": canaries, "frozen_at": stamp(at)}
+    (run / "manifest.json").write_text(manifest(**known, **frozen).text())
+    (run / "events.jsonl").write_text(json.dumps({"at": stamp(at), "kind": "stage"}) + "\n")
+    workloads = [{"name": name, "outcome": "promoted", "setting": setting} for name in canaries]
+    (run / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": workloads}))
+
+
+def policy_of(run: Path, issued: datetime) -> dict[str, Any]:
+    """Return the head of a policy that *run* certifies, for 30 days."""
+    return {
+        "schema": 1,
+        "grade": "demo",
+        "manifest_sha256": sha256((run / "manifest.json").read_bytes()),
+        "verdict_sha256": sha256((run / "verdict.json").read_bytes()),
+        "issued": stamp(issued),
+        "expires": stamp(issued + timedelta(days=30)),
+    }
 
 
 @dataclass(frozen=True)
@@ -82,31 +111,16 @@ class Deployed:
             "objective": [{"metric": "error_rate", "at_most": 0, "why": "no answer may fail"}],
         }
         profile = 'schema = 1\nname = "steady"\nmix = { "*" = 1 }\n'
-        run = self.path / "run"
-        (run / "inputs").mkdir(parents=True)
         (self.path / "slo.toml").write_text(tomli_w.dumps(slo))
-        (run / "inputs" / "slo.toml").write_text(tomli_w.dumps(slo))
-        (run / "inputs" / "profile.toml").write_text(profile)
-        (run / "inputs" / "canaries-easy.jsonl").write_text(canaries)
-        manifest = Manifest(
-            slo=File(name="slo.toml", sha256=sha256(tomli_w.dumps(slo))),
+        write_run(
+            self.path / "run",
+            {"slo.toml": tomli_w.dumps(slo), "profile.toml": profile, "canaries-easy.jsonl": canaries},
+            self.issued,
+            SETTING,
             backend=self.subject["backend"],
-            shares_process=True,
-            streams=1,
-            restart_knobs=(),
-            sight=(),
             target=None,
-            sampling={},
-            canaries={"easy": File(name="easy.jsonl", sha256=sha256(canaries), count=12)},
-            profile=File(name="steady.toml", sha256=sha256(profile)),
-            versions={},
-            host={},
-            frozen_at=stamp(self.issued),
+            drafts=(),
         )
-        (run / "manifest.json").write_text(manifest.text())
-        (run / "events.jsonl").write_text(json.dumps({"at": stamp(self.issued), "kind": "stage"}) + "\n")
-        workload = {"name": "easy", "outcome": "promoted", "setting": SETTING}
-        (run / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": [workload]}))
         self.policy()
         return self
 
@@ -127,13 +141,8 @@ class Deployed:
         run, path = self.path / "run", self.path / "policy.toml"
         usual = {"workload": "easy", "speculation": True, "setting": SETTING, "ladder": list(LADDER)}
         policy = {
-            "schema": 1,
+            **policy_of(run, self.issued),
             "slo": "deployed",
-            "grade": "demo",
-            "manifest_sha256": sha256((run / "manifest.json").read_bytes()),
-            "verdict_sha256": sha256((run / "verdict.json").read_bytes()),
-            "issued": stamp(self.issued),
-            "expires": stamp(self.issued + timedelta(days=30)),
             "watch": {**WATCH, **(watch or {})},
             "route": [{**usual, **(route or {})}],
             "guard": list(guards),

@@ -13,8 +13,9 @@ import tomli_w
 
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import files, inputs
-from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.manifest import Model
 from gatekeeper.deploy.admit import Requirements, admit
+from tests.builders.manifest import manifest
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -61,23 +62,15 @@ def run(place: Path, name: str) -> None:
     (folder / "inputs").mkdir(parents=True)
     for file, text in given.texts.items():
         (folder / file).write_text(text)
-    manifest = Manifest(
+    frozen = manifest(
         slo=given.files["slo"],
-        backend="mlx",
-        shares_process=True,
-        streams=1,
-        restart_knobs=(),
-        sight=(),
         target=artifacts.freeze("big", place / "big", hashes),
         drafts=(artifacts.freeze("little", place / "little", hashes),),
-        sampling={},
         canaries={"w": given.files["workload w"]},
         profile=given.files["profile"],
-        versions={},
-        host={},
         frozen_at="2026-05-01T00:00:00.000000Z",
     )
-    (folder / "manifest.json").write_text(manifest.text())
+    (folder / "manifest.json").write_text(frozen.text())
 
 
 def asked(place: Path) -> tuple[int, str, str]:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.manifest import File
 from gatekeeper.deploy.history import compare_inputs, concerns, contrast
+from tests.builders.manifest import manifest, model
 from tests.builders.slo import slo
-from tests.report.test_certificate import manifest, model
 
 sorted_three = st.lists(st.floats(0.01, 100), min_size=3, max_size=3).map(sorted)
 

@@ -10,8 +10,9 @@ import pytest
 
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.files import HashCache
-from gatekeeper.core.manifest import File, Manifest
+from gatekeeper.core.manifest import Manifest
 from gatekeeper.deploy.watch import model_identity
+from tests.builders import manifest as build
 
 MODELS = Path(__file__).parents[3] / "models"
 HASHES = HashCache(None)
@@ -22,23 +23,8 @@ SERVE = (
 
 @pytest.fixture(scope="module")
 def manifest() -> Manifest:
-    file = File(name="x", sha256="0" * 64)
-    return Manifest(
-        slo=file,
-        backend="mlx-server",
-        shares_process=False,
-        streams=1,
-        restart_knobs=("draft",),
-        sight=(),
-        target=artifacts.freeze("target", MODELS / "little-target", HASHES),
-        drafts=(artifacts.freeze("draft", MODELS / "little-draft", HASHES),),
-        sampling={},
-        canaries={},
-        profile=file,
-        versions={},
-        host={},
-        frozen_at="2026-01-01T00:00:00.000000Z",
-    )
+    target, draft = (artifacts.freeze(name, MODELS / f"little-{name}", HASHES) for name in ("target", "draft"))
+    return build.manifest(target=target, drafts=(draft,))
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """The worked example of the README: the real mlx_lm.server, the little pair, and what goes wrong with them."""
 
-import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ import tomli_w
 
 from bench import after_promotion
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core.clock import stamp
 from gatekeeper.core.files import HashCache
-from gatekeeper.core.manifest import File, Manifest, sha256
+from tests.builders.deployment import policy_of, write_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]
 
@@ -34,43 +32,20 @@ def run(tmp_path: Path) -> Path:
     hashes = HashCache(None)
     names = ("../models/little-target", "../models/little-draft")
     target, draft = (artifacts.freeze(name, ROOT / "bench" / name, hashes) for name in names)
-    manifest = Manifest(
-        slo=File(name="watched.toml", sha256=sha256(slo)),
+    now, path = datetime.now(UTC), tmp_path / "run"
+    write_run(
+        path,
+        {"slo.toml": slo, "profile.toml": profile, "canaries-json.jsonl": canaries},
+        now,
+        SETTING,
         backend="mlx-server",
         shares_process=False,
-        streams=1,
         restart_knobs=("draft",),
-        sight=(),
         target=target,
         drafts=(draft,),
-        sampling={},
-        canaries={"json": File(name="json.jsonl", sha256=sha256(canaries), count=12)},
-        profile=File(name="steady.toml", sha256=sha256(profile)),
-        versions={},
-        host={},
-        frozen_at=stamp(datetime.now(UTC)),
     )
-    path = tmp_path / "run"
-    (path / "inputs").mkdir(parents=True)
-    (path / "inputs" / "slo.toml").write_text(slo)
-    (path / "inputs" / "profile.toml").write_text(profile)
-    (path / "inputs" / "canaries-json.jsonl").write_text(canaries)
-    (path / "manifest.json").write_text(manifest.text())
-    (path / "events.jsonl").write_text(json.dumps({"at": stamp(datetime.now(UTC))}) + "\n")
-    workload = {"name": "json", "outcome": "promoted", "setting": SETTING}
-    (path / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": [workload]}))
-    now = datetime.now(UTC)
-    policy = {
-        "schema": 1,
-        "slo": "watched",
-        "grade": "demo",
-        "manifest_sha256": sha256(manifest.text()),
-        "verdict_sha256": sha256((path / "verdict.json").read_bytes()),
-        "issued": stamp(now),
-        "expires": stamp(now + timedelta(days=30)),
-        "route": [{"workload": "json", "speculation": True, "setting": SETTING}],
-        "guard": GUARDS,
-    }
+    route = {"workload": "json", "speculation": True, "setting": SETTING}
+    policy = {**policy_of(path, now), "slo": "watched", "route": [route], "guard": GUARDS}
     (path / "policy.toml").write_text(tomli_w.dumps(policy))
     return path
 
