@@ -2,11 +2,9 @@
 
 import pytest
 
-from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Arrival, Generation, HostSample, Role
-from gatekeeper.deploy.watch import config, guard_samples
+from gatekeeper.deploy.watch import guard_samples
 from gatekeeper.deploy.watch.guard_samples import CounterGain, RecentAnswers, RecentHost
-from tests.builders.watch import context, guard
 
 SECOND = 10**9
 
@@ -62,30 +60,6 @@ def test_only_so_many_samples_and_counters_are_kept() -> None:
         len(host.counter_gains(now, 1e9)),
     )
     assert (11, 11) == (len(host.samples(now - SECOND, 10.0)), len(host.counter_gains(now - SECOND, 10.0)))
-
-
-@pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
-def test_the_host_is_sampled_as_often_as_looks_ask_for(interval: float, expected: float) -> None:
-    """
-    Twelve samples a look, but not more than one a second, nor fewer than one in ten.
-    """
-    assert expected == config.host_interval(policy(interval))
-
-
-@pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
-def test_a_long_stretch_is_kept_whole(interval: float) -> None:
-    """
-    A guard that looks back for two days finds every sample of them: what was dropped would count as missing.
-    """
-    over = 2 * 86400.0
-
-    assert over / config.host_interval(policy(interval, over=over)) <= guard_samples.MAX_SAMPLES / 2
-
-
-def policy(interval: float, **more: float) -> Policy:
-    known = context(guard("swap_growth", at_most=1e9, **more)).policy
-    watch = known.watch.model_copy(update={"interval": interval})
-    return known.model_copy(update={"watch": watch})
 
 
 def test_nothing_is_compared_across_a_sleep() -> None:

@@ -1,20 +1,19 @@
 """A session: what it does when the truth changes, deterministically, on a scripted subject and a virtual clock."""
 
 import gc
-import json
 import sys
 import tomllib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from gatekeeper.core.clock import VirtualClock
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.clock import Instant, VirtualClock
 from gatekeeper.deploy.watch import log
-from tests.builders.deployment import GUARDS, LADDER, SETTING, Deployed, WatchOutput
+from gatekeeper.deploy.watch.session import clock_gap
+from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}
 
@@ -287,100 +286,6 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
     assert route(deployed)["setting"] == SETTING
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"route": {"setting": {**SETTING, "num_draft_tokens": 8}}}, "its setting is not the certified one"),
-        ({"route": {"ladder": [{**LADDER[0], "num_draft_tokens": 6}]}}, "is no rung below"),
-        ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is no rung below"),
-        ({"route": {"workload": "other"}}, "no workload of the run"),
-        ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
-        ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
-        ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
-        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it is dated 2026-01-20"),
-        ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
-        ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
-    ],
-)
-def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    """
-    What can not be read, or was never certified, is told once and does not count; neither does it at the start.
-    """
-    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    with deployed.session(output) as session:
-        session.run(2)
-        deployed.policy(**changes)
-        session.run(3)
-        deployed.policy()
-        session.run(1)
-    refused = output.of("policy_refused")
-    deployed.policy(**changes)
-
-    assert (1, True, []) == (len(refused), says in refused[0]["because"], output.changes)
-    assert 1 == len(output.of("policy_back"))
-    with pytest.raises(InputError, match=says):
-        deployed.watch(1)
-
-
-def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
-    """
-    A policy that was deleted, or is half written, is told once; what was read before stays in force.
-    """
-    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    with deployed.session(output) as session:
-        session.run(1)
-        (tmp_path / "policy.toml").unlink()
-        session.run(2)
-        (tmp_path / "policy.toml").write_text("schema = 1\nslo = ")
-        session.run(2)
-
-    assert ["No such file", "not TOML"] == [
-        next(word for word in ("No such file", "not TOML") if word in one["because"])
-        for one in output.of("policy_refused")
-    ]
-    assert route(deployed)["speculation"] is True
-
-
-def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> None:
-    """
-    A policy with a route that the verdict does not carry is refused before anything is asked.
-    """
-    deployed = Deployed.scripted(tmp_path)
-    verdict = {"schema": 1, "workloads": [{"name": "easy", "outcome": "graded_back", "setting": {"draft": None}}]}
-    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
-    deployed.policy()
-
-    with pytest.raises(InputError, match="it was not promoted to speculate") as refused:
-        deployed.watch(1)
-
-    assert "may turn a route off and not on" in refused.value.hint
-
-
-def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> None:
-    """
-    Nobody knows how long a certificate counts whose run lost its dates.
-    """
-    deployed = Deployed.scripted(tmp_path)
-    (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
-
-    with pytest.raises(InputError, match="does not tell when the run ended"):
-        deployed.watch(1)
-
-
-def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
-    """
-    Where the host broke a promise the run turned every route off; turned on by hand it is refused.
-    """
-    deployed = Deployed.scripted(tmp_path)
-    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
-    verdict["host_checks"] = [{"metric": "memory_headroom", "outcome": "fail"}]
-    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
-    deployed.policy()
-
-    with pytest.raises(InputError, match="it was not promoted to speculate"):
-        deployed.watch(1)
-
-
 def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
     """
     Half of its time before a guard without evidence turns speculation off, people and programs read that it will.
@@ -587,3 +492,35 @@ def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
 
     assert {**before, "ended": "interrupted"} == tomllib.loads(deployed.overlay)
     assert "interrupted" == output.of("ended")[0]["because"]
+
+
+START = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def later(monotonic: float, wall: float) -> Instant:
+    return Instant(round(monotonic * 1e9), START.wall + timedelta(seconds=wall))
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (later(10, 10), None),
+        (later(10.5, 11.5), None),
+        (later(30, 30), None),
+        (later(10, 3610), "the host slept, or its clock was set 3600 s forward"),
+        (later(10, -3590), "the clock was set 3600 s back"),
+        (later(110, 110), "the watch was held up for 100 s"),
+    ],
+)
+def test_time_that_went_by_otherwise_is_told(now: Instant, says: str | None) -> None:
+    """
+    More than two intervals beside what was expected, on either clock, is told; a time server's step is not.
+    """
+    assert says == clock_gap(START, now, expected=10, interval=10)
+
+
+def test_short_intervals_forgive_a_small_step() -> None:
+    """
+    A watch of a tenth of a second does not take a corrected clock for a sleep.
+    """
+    assert clock_gap(START, later(0.1, 1.6), expected=0.1, interval=0.1) is None

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from gatekeeper.cli.deploy import watch
-from gatekeeper.core.errors import InputError
 from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.place import ROOT
 
@@ -263,53 +260,6 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
     out, err = process.communicate(timeout=60)
 
     assert ("", True, False, False) == (out, *(word in err for word in ("down to", "watching", "\x1b")))
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--once", "--rounds", "2"), "exclude each other"),
-        (("--interval", "soon"), "--interval: cannot read 'soon'"),
-        (("--interval", "2h", "--once"), "--interval: missing_for is shorter than interval"),
-        (("--duty", "2", "--once"), "--duty: Input should be less than or equal to 0.5"),
-        (("--on-change", "'", "--once"), "--on-change ': No closing quotation"),
-        (("--on-change", " ", "--once"), "--on-change names no program"),
-        (("--run", "nowhere", "--once"), "nowhere has no manifest.json"),
-        (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
-        (("--url", "localhost:8080", "--once"), "--url localhost:8080 is no address"),
-        (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is no address"),
-        (("--limit", "0s", "--once"), "--limit 0s: nothing is that short"),
-    ],
-)
-def test_wrong_options_are_refused(
-    tmp_path: Path, server: Answering, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
-) -> None:
-    """
-    A wrong option ends in 2 and says what is wrong, before anything is asked or written.
-    """
-    made = deployed(tmp_path, server)
-    monkeypatch.chdir(made.path)
-    ran = CliRunner().invoke(watch, ["policy.toml", "--run", "run", *words])
-
-    assert isinstance(ran.exception, InputError), ran.output
-    assert says in ran.exception.message
-    assert not (tmp_path / "policy.live.toml").exists()
-
-
-def test_a_folder_in_the_place_of_a_policy_is_told(
-    tmp_path: Path, server: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    Who names the run itself is told which file in it is meant, and who names no run at all, how to.
-    """
-    made = deployed(tmp_path, server)
-    monkeypatch.chdir(made.path)
-    folder, bare = (CliRunner().invoke(watch, words).exception for words in (["run"], ["policy.toml"]))
-
-    assert isinstance(folder, InputError)
-    assert isinstance(bare, InputError)
-    assert "gatekeeper watch run/policy.toml" in folder.hint
-    assert "--run RUN_DIR" in bare.hint
 
 
 def test_answers_that_fail_are_told_with_their_reason(tmp_path: Path, server: Answering) -> None:

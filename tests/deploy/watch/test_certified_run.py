@@ -1,0 +1,105 @@
+"""The run that certified a policy: what it does not allow is refused, at the start and in an edited file."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.errors import InputError
+from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"route": {"setting": {**SETTING, "num_draft_tokens": 8}}}, "its setting is not the certified one"),
+        ({"route": {"ladder": [{**LADDER[0], "num_draft_tokens": 6}]}}, "is no rung below"),
+        ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is no rung below"),
+        ({"route": {"workload": "other"}}, "no workload of the run"),
+        ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
+        ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
+        ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
+        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it is dated 2026-01-20"),
+        ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
+        ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
+    ],
+)
+def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    """
+    What can not be read, or was never certified, is told once and does not count; neither does it at the start.
+    """
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
+        session.run(2)
+        deployed.policy(**changes)
+        session.run(3)
+        deployed.policy()
+        session.run(1)
+    refused = output.of("policy_refused")
+    deployed.policy(**changes)
+
+    assert (1, True, []) == (len(refused), says in refused[0]["because"], output.changes)
+    assert 1 == len(output.of("policy_back"))
+    with pytest.raises(InputError, match=says):
+        deployed.watch(1)
+
+
+def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
+    """
+    A policy that was deleted, or is half written, is told once; what was read before stays in force.
+    """
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    with deployed.session(output) as session:
+        session.run(1)
+        (tmp_path / "policy.toml").unlink()
+        session.run(2)
+        (tmp_path / "policy.toml").write_text("schema = 1\nslo = ")
+        session.run(2)
+
+    assert ["No such file", "not TOML"] == [
+        next(word for word in ("No such file", "not TOML") if word in one["because"])
+        for one in output.of("policy_refused")
+    ]
+    assert tomllib.loads(deployed.overlay)["route"][0]["speculation"] is True
+
+
+def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> None:
+    """
+    A policy with a route that the verdict does not carry is refused before anything is asked.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    verdict = {"schema": 1, "workloads": [{"name": "easy", "outcome": "graded_back", "setting": {"draft": None}}]}
+    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
+    deployed.policy()
+
+    with pytest.raises(InputError, match="it was not promoted to speculate") as refused:
+        deployed.watch(1)
+
+    assert "may turn a route off and not on" in refused.value.hint
+
+
+def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> None:
+    """
+    Nobody knows how long a certificate counts whose run lost its dates.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
+
+    with pytest.raises(InputError, match="does not tell when the run ended"):
+        deployed.watch(1)
+
+
+def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
+    """
+    Where the host broke a promise the run turned every route off; turned on by hand it is refused.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    verdict["host_checks"] = [{"metric": "memory_headroom", "outcome": "fail"}]
+    (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
+    deployed.policy()
+
+    with pytest.raises(InputError, match="it was not promoted to speculate"):
+        deployed.watch(1)
