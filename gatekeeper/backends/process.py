@@ -1,4 +1,4 @@
-"""A launched program: how it is found, started, watched, quoted and ended."""
+"""A server's process: the program is found, started under a guard, awaited, quoted and ended."""
 
 import contextlib
 import json
@@ -11,11 +11,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from gatekeeper.backends.workers import loop
 from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
 
@@ -29,12 +29,12 @@ _TAIL_BYTES = 4000
 
 
 def environment(*, ours: bool) -> dict[str, str]:
-    """Return the environment of what we launch: this one, never online, and for *ours* with our package on its path.
+    """Return the environment of a program we start: this one, offline, and for *ours* with our package on its path.
 
-    A server of another environment must not see ours: each pins its own mlx-lm.
+    A server of another environment must not see our packages: each pins its own mlx-lm.
     """
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
-    # Some servers report how they are used, on by default; a benchmark is nobody's usage.
+    # Some servers report their usage by default.
     quiet |= {"DO_NOT_TRACK": "1"}
     if not ours:
         return {**os.environ, **quiet}
@@ -61,31 +61,25 @@ def find_program(name: str, *, install: str) -> str:
 
 
 def installed(*names: str) -> dict[str, str]:
-    """Return the versions of packages of this environment; `unknown` where one is not there."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    """Return the versions of packages of this environment; `unknown` for one that is not installed."""
+    return dict.fromkeys(names, "unknown") | loop.installed(*names)
 
 
 def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of packages in the environment a Python program runs in; empty where it is no such program.
+    """Return the versions of packages in the environment of a Python program; empty for any other program.
 
-    Few servers answer to --version, and a server's own version does not tell which mlx decodes for it.
+    Few servers know --version, and a server's own version does not tell which mlx it decodes with.
     """
     python = _python_of(shutil.which(program))
     if python is None:
         return {}
-    asked = (
+    script = (
         "import importlib.metadata as m, json, sys\n"
         "there = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
         "print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))"
     )
     try:
-        done = subprocess.run([python, "-I", "-c", asked, *names], capture_output=True, timeout=60, check=True)
+        done = subprocess.run([python, "-I", "-c", script, *names], capture_output=True, timeout=60, check=True)
         found: dict[str, str] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
@@ -93,7 +87,7 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _python_of(found: str | None) -> str | None:
-    """Return the Python that runs a program: itself, or what its first lines name."""
+    """Return the Python that runs a program: the program itself, or the one its first lines name."""
     if found is None or Path(found).name.startswith("python"):
         return found
     with contextlib.suppress(OSError), Path(found).open("rb") as file:
@@ -104,7 +98,7 @@ def _python_of(found: str | None) -> str | None:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens on now."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -139,10 +133,10 @@ class ServerProcess:
         """Tell whether the program runs."""
         return self._guard.poll() is None
 
-    def ending(self, patience: float = 2.0) -> str | None:
-        """Return how it ended, None if it still runs after *patience* seconds."""
+    def ending(self, timeout: float = 2.0) -> str | None:
+        """Return how it ended, None if it still runs after *timeout* seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return child_process.exit_reason(self._guard.wait(patience))
+            return child_process.exit_reason(self._guard.wait(timeout))
         return None
 
     def close(self) -> None:
@@ -170,25 +164,25 @@ def launch(
     install: str,
     ours: bool = False,
 ) -> ServerProcess:
-    """Start *command* and wait until it is *ready*, which gets its pid.
+    """Start *command* and wait until *ready*, which is called with its pid, is true.
 
     Raise InputError where the program is missing, exits, or is not ready within *start_timeout* seconds; the log's
     tail is quoted.
     """
     program = find_program(command[0], install=install)
-    launched = ServerProcess([program, *command[1:]], log=log, ours=ours)
+    process = ServerProcess([program, *command[1:]], log=log, ours=ours)
     try:
-        _await(launched, " ".join(command), ready, start_timeout)
+        _await(process, " ".join(command), ready, start_timeout)
     except BaseException:
-        launched.close()
+        process.close()
         raise
-    return launched
+    return process
 
 
 def listens(pid: int, port: int) -> bool:
     """Tell whether a program or a child of it listens on *port*; True where the system does not say.
 
-    Whoever else took the port in the meantime would answer in its place, and be measured.
+    Another program that took the port in the meantime would answer, and be measured, in its place.
     """
     try:
         root = psutil.Process(pid)
@@ -200,17 +194,17 @@ def listens(pid: int, port: int) -> bool:
     return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in opened)
 
 
-def _await(launched: ServerProcess, spoken: str, ready: Callable[[int], bool], start_timeout: float) -> None:
+def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], start_timeout: float) -> None:
     deadline = time.monotonic() + start_timeout
-    while not ready(launched.pid):
-        if (ended := launched.ending(patience=_POLL_S)) is not None:
-            raise InputError(f"`{spoken}` ended at start: {ended}", hint=last_words(launched.log))
+    while not ready(process.pid):
+        if (ended := process.ending(_POLL_S)) is not None:
+            raise InputError(f"`{command}` ended at start: {ended}", hint=last_words(process.log))
         if time.monotonic() > deadline:
-            message = f"`{spoken}` was not healthy within start_timeout = {start_timeout:g} s"
-            raise InputError(message, hint=f"raise start_timeout in [subject], or see why.\n{last_words(launched.log)}")
+            message = f"`{command}` was not healthy within start_timeout = {start_timeout:g} s"
+            raise InputError(message, hint=f"raise start_timeout in [subject], or see why.\n{last_words(process.log)}")
 
 
 def last_words(log: Path) -> str:
     """Quote the tail of a log, for an error."""
-    said = tail(log)
-    return f"its last words ({log.name}):\n{said}" if said else f"it said nothing ({log.name} is empty)"
+    text = tail(log)
+    return f"its last words ({log.name}):\n{text}" if text else f"it said nothing ({log.name} is empty)"

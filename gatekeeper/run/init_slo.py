@@ -75,7 +75,7 @@ class InspectedModel:
         """Return it as `init --json` lists it."""
         return {
             "name": self.shelved.name,
-            "shelf": self.shelved.shelf,
+            "shelf": self.shelved.store,
             "path": str(self.path),
             "backend": self.backend,
             "bytes": self.model.bytes if self.model is not None else None,
@@ -134,9 +134,9 @@ def _inspect(one: FoundModel) -> InspectedModel:
     """Read what identifies a model, and why it cannot be half of a pair."""
     path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
     try:
-        if one.shelf == "Ollama":
+        if one.store == "Ollama":
             path = locate.ollama_layers(one.path, one.name)["model"]
-        model = artifacts.freeze(one.name if one.shelf == "Hugging Face" else str(path), path, _NoHashes())
+        model = artifacts.freeze(one.name if one.store == "Hugging Face" else str(path), path, _NoHashes())
         if path.is_dir():
             template = artifacts.chat_template(path, one.name)
         else:
@@ -217,7 +217,7 @@ class _SloWriter:
         one = self.found.get(name)
         if one is None or one.model is None:
             return "not on this machine yet"
-        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.shelf}"
+        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.store}"
 
     def _asked(self, one: WorkloadEntry) -> WorkloadEntry:
         path = self._reference(inputs.shipped_folder("canaries") / one.canaries)

@@ -1,4 +1,4 @@
-"""The models a verdict is about, folders or files: found on this machine, checked, and hashed once."""
+"""The models of a run, folders or files: found on this machine, checked, and hashed."""
 
 import json
 import re
@@ -17,13 +17,13 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 
 _PULL = {"lmstudio": "lms get", "ollama": "ollama pull"}
-"""How a model is fetched that a server keeps on its own shelf."""
+"""The command that downloads a model to the server's own store."""
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
 
 
 class Hashes(Protocol):
-    """Tells the digest of a file."""
+    """Computes the digest of a file."""
 
     def sha256(self, path: Path) -> str:
         """Return the digest of the file at *path*."""
@@ -32,7 +32,7 @@ class Hashes(Protocol):
 def find(name: str, base: Path, backend: str = "") -> Path:
     """Return the folder, GGUF file or Ollama manifest of model *name*.
 
-    It is a path relative to *base*, else what the *backend*'s own shelf has (LM Studio's, Ollama's), else what the
+    It is a path relative to *base*, else what the *backend*'s own store has (LM Studio's, Ollama's), else what the
     local hub cache has. Nothing is downloaded: a model that is not here is an InputError with the command that fetches
     it.
     """
@@ -45,10 +45,9 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     if here.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
         raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
-    kept = locate.in_lm_studio(name) if backend == "lmstudio" else None
-    kept = locate.in_ollama(name) if backend == "ollama" else kept
-    if kept is not None:
-        return kept
+    stored = {"lmstudio": locate.in_lm_studio, "ollama": locate.in_ollama}.get(backend, lambda _: None)(name)
+    if stored is not None:
+        return stored
     if backend != "ollama" and here.suffix == gguf.SUFFIX:
         return _cached_file(name, here)
     cached = locate.in_hub_cache(name) if backend != "ollama" and _looks_like_hub_id(name) else None

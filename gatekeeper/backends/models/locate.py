@@ -1,4 +1,4 @@
-"""The shelves: where Hugging Face, LM Studio and Ollama keep their models on this machine, and what stands there."""
+"""Where Hugging Face, LM Studio and Ollama store models on this machine, and which models are there."""
 
 import json
 import os
@@ -21,24 +21,24 @@ _LAYER = "application/vnd.ollama.image."
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LATER_PART = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf")
 _PROJECTOR = "mmproj"
-"""How the file is called that lets a model see; it lies beside the model and is none."""
+"""In the name of a vision projector, which lies beside a model and is not one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """One model as it was found."""
+    """One model on this machine."""
 
     name: str
-    """As the tool that keeps it names it; a file of a repository with the file's name behind."""
+    """Its name in that tool; for a file of a repository, followed by the file's name."""
     path: Path
     """A folder, a GGUF file, or an Ollama manifest."""
-    shelf: ModelStore
+    store: ModelStore
 
 
 def all_models() -> list[FoundModel]:
-    """Return every model on every shelf, in the order of their names; what can not be read is left out."""
+    """Return every model of every store, in the order of their names; what cannot be read is left out."""
     found = [*_hub(), *_lm_studio(), *_ollama()]
-    return sorted(found, key=lambda one: (one.name.lower(), one.shelf))
+    return sorted(found, key=lambda one: (one.name.lower(), one.store))
 
 
 def hub_cache() -> Path:
@@ -75,7 +75,7 @@ def in_lm_studio(name: str) -> Path | None:
 
     A folder with several GGUF files is an InputError: they are several models.
     """
-    if len(name.split("/")) < 2 or not _plain(name.split("/")):
+    if len(name.split("/")) < 2 or not _stays_below(name.split("/")):
         return None
     for root in lm_studio_folders():
         path = root / name
@@ -107,7 +107,7 @@ def in_ollama(name: str) -> Path | None:
     model, _, tag = model.partition(":")
     host = places[0] if len(places) > 1 else _REGISTRY
     parts = [host, *(places[1:] if len(places) > 1 else places or [_NAMESPACE]), model, tag or _TAG]
-    if not _plain(parts):
+    if not _stays_below(parts):
         return None
     manifests = (root.joinpath("manifests", *parts) for root in ollama_folders())
     return next((manifest for manifest in manifests if manifest.is_file()), None)
@@ -165,11 +165,11 @@ def _ollama() -> Iterator[FoundModel]:
                 yield FoundModel(f"{prefix}{model}:{tag}", manifest, "Ollama")
 
 
-def _of_repository(name: str, folder: Path, shelf: ModelStore) -> Iterator[FoundModel]:
+def _of_repository(name: str, folder: Path, store: ModelStore) -> Iterator[FoundModel]:
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
-        yield FoundModel(name, folder, shelf)
+        yield FoundModel(name, folder, store)
     for file in _gguf_files(folder):
-        yield FoundModel(f"{name}/{file.relative_to(folder)}", file, shelf)
+        yield FoundModel(f"{name}/{file.relative_to(folder)}", file, store)
 
 
 def _gguf_files(folder: Path) -> list[Path]:
@@ -178,7 +178,7 @@ def _gguf_files(folder: Path) -> list[Path]:
     return [file for file in files if _PROJECTOR not in file.name.lower() and not _LATER_PART.fullmatch(file.name)]
 
 
-def _plain(parts: list[str]) -> bool:
+def _stays_below(parts: list[str]) -> bool:
     """Tell whether the parts of a name stay below the folder they are looked for in."""
     return all(part not in {"", ".", ".."} for part in parts)
 

@@ -1,4 +1,4 @@
-"""The worker loop: the child's side of the worker protocol, for the workers that ship with us.
+"""The worker loop: the worker's side of the worker protocol, for the workers that ship with gatekeeper.
 
 It imports the standard library alone, so that a worker also runs in another environment, beside the package it is for.
 """
@@ -15,51 +15,51 @@ from typing import Any, NoReturn, Protocol, TextIO
 
 
 class Answerer(Protocol):
-    """Loaded models and what answers with them."""
+    """Loaded models that answer requests."""
 
-    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request; what goes wrong while generating is the answer's `fault`."""
 
 
 class Channel:
-    """The way to gatekeeper: lines on what was stdout, and the page that is counted up with each token."""
+    """The connection to gatekeeper: lines on what was stdout, and the page that is counted up with each token."""
 
     def __init__(self) -> None:
-        # Libraries print to stdout; what they say goes to the log, and the protocol keeps a descriptor of its own.
+        # Libraries print to stdout; that goes to the log, and the protocol keeps a descriptor of its own.
         self._lines: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         page = os.environ.get("GATEKEEPER_BEAT")
         self.beat = memoryview(mmap.mmap(int(page), mmap.PAGESIZE) if page else bytearray(8)).cast("Q")
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Write one line."""
         self._lines.write(json.dumps(message) + "\n")
         self._lines.flush()
 
     def give_up(self, why: str, hint: str) -> NoReturn:
-        """Say instead of a greeting that this worker cannot work here, and what to do about it."""
-        self.tell({"failed": why, "hint": hint})
+        """Send, instead of a greeting, why this worker cannot work here and what to do about it."""
+        self.send({"failed": why, "hint": hint})
         sys.exit(1)
 
     def serve(self, hello: dict[str, Any], load: Callable[[list[str]], Answerer]) -> NoReturn:
         """Greet, load, then answer until stdin ends; *load* names in its list what it is loading."""
         requests = _requests()
-        self.tell({"gatekeeper": 1, **hello})
+        self.send({"gatekeeper": 1, **hello})
         loading: list[str] = []
         try:
             worker = load(loading)
         except Exception as error:
-            self.tell({"failed": f"{type(error).__name__}: {error}", "loading": loading[0] if loading else None})
+            self.send({"failed": f"{type(error).__name__}: {error}", "loading": loading[0] if loading else None})
             raise
-        self.tell({"ready": True})
+        self.send({"ready": True})
         while True:
-            ask = requests.get()
-            self.tell({"begin": ask["ask"]})
-            self.tell({"answer": ask["ask"], **worker.answer(ask)})
+            request = requests.get()
+            self.send({"begin": request["ask"]})
+            self.send({"answer": request["ask"], **worker.answer(request)})
 
 
 def _requests() -> SimpleQueue[dict[str, Any]]:
-    """Return the asks of stdin as they come; its end ends this process, also in the middle of an answer."""
+    """Return the requests of stdin as they come; its end ends this process, also in the middle of an answer."""
     queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def read() -> None:

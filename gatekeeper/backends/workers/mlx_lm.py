@@ -1,7 +1,7 @@
 """The mlx worker: mlx-lm in a process of its own, one JSON line per answer.
 
 Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]` and speaks the worker protocol (METHODOLOGY.md).
-Nothing is written while it answers: times are kept in a list and the pipe stays outside what is measured. Packages
+Nothing is written while it answers: times are kept in a list and the pipe stays outside the measurement. Packages
 that decode in another way and keep mlx-lm's models and tokenizers bring their own `Decoding`.
 """
 
@@ -30,17 +30,17 @@ SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold
 CONDITIONS = ("temperature", "max_tokens", "thinking")
 
 
-class Seen(NamedTuple):
-    """A token as it was yielded."""
+class Token(NamedTuple):
+    """A token as mlx-lm yielded it."""
 
-    token: int
+    id: int
     drafted: bool
     text: str
     finish: str | None
 
 
-Taken = list[tuple[int, Any]]
-"""What was kept of each piece, with the time it came."""
+Timed = list[tuple[int, Any]]
+"""What is kept of each piece, with the time it came."""
 
 
 class Decoding(Protocol):
@@ -52,7 +52,7 @@ class Decoding(Protocol):
     def keep(self, piece: Any) -> Any:
         """Return the little that is kept of a piece; this runs inside what is measured."""
 
-    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+    def tokens(self, timed: Timed) -> list[tuple[int, Token]]:
         """Return the tokens, each with its time, once the answer is over."""
 
     def rounds(self, drafted: list[bool]) -> Rounds | None:
@@ -78,13 +78,13 @@ class MlxLm:
         )
         return pieces
 
-    def keep(self, piece: Any) -> Seen:
+    def keep(self, piece: Any) -> Token:
         """Keep a token without its log-probabilities, which would hold a vocabulary-sized array each."""
-        return Seen(piece.token, piece.from_draft, piece.text, piece.finish_reason)
+        return Token(piece.token, piece.from_draft, piece.text, piece.finish_reason)
 
-    def unfold(self, taken: Taken) -> list[tuple[int, Seen]]:
+    def tokens(self, timed: Timed) -> list[tuple[int, Token]]:
         """Return what was kept: a piece is a token."""
-        return taken
+        return timed
 
     def rounds(self, drafted: list[bool]) -> Rounds | None:
         """Count the rounds of a speculating answer."""
@@ -93,18 +93,21 @@ class MlxLm:
         return count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
 
 
-def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], taken: Taken, beat: memoryview) -> None:
-    """Take *pieces* in, each with the time it came; this is all that happens inside a measured interval."""
+def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], timed: Timed, beat: memoryview) -> None:
+    """Collect *pieces*, each with the time it came; this is all that happens inside a measured interval."""
     now = time.monotonic_ns
     for piece in pieces:
-        taken.append((now(), keep(piece)))
+        timed.append((now(), keep(piece)))
         beat[0] += 1
 
 
-def sampler_for(ask: dict[str, Any]) -> Any:
-    """Return mlx-lm's sampler for an ask."""
+def sampler_for(request: dict[str, Any]) -> Any:
+    """Return mlx-lm's sampler for a request."""
     return make_sampler(
-        ask["temperature"], top_p=ask["top_p"] or 0.0, min_p=ask["min_p"] or 0.0, top_k=ask["top_k"] or 0
+        request["temperature"],
+        top_p=request["top_p"] or 0.0,
+        min_p=request["min_p"] or 0.0,
+        top_k=request["top_k"] or 0,
     )
 
 
@@ -122,61 +125,61 @@ class MlxWorker:
         step = inspect.signature(generation.speculative_generate_step)
         self._draft_tokens: int = step.parameters["num_draft_tokens"].default
 
-    def prompt(self, ask: dict[str, Any]) -> list[int]:
+    def prompt(self, request: dict[str, Any]) -> list[int]:
         """Return the tokens of the chat as the tokenizer's template writes them."""
-        more = {} if ask["thinking"] is None else {"enable_thinking": ask["thinking"]}
+        more = {} if request["thinking"] is None else {"enable_thinking": request["thinking"]}
         tokens = self.tokenizer.apply_chat_template(
-            [_message(one) for one in ask["messages"]],
-            tools=ask["tools"] or None,
+            [_message(one) for one in request["messages"]],
+            tools=request["tools"] or None,
             add_generation_prompt=True,
             tokenize=True,
             **more,
         )
         return list(tokens)
 
-    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request, or tell how sure the target is after some tokens."""
-        if "gap_after" in ask:
-            return self._gap(ask, ask["gap_after"])
-        return self.reply(ask, self.decoding(ask, speculating=bool(ask["setting"]["draft"])))
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request, or return how sure the target is after some tokens."""
+        if "gap_after" in request:
+            return self._gap(request, request["gap_after"])
+        return self.reply(request, self.decoding(request, speculating=bool(request["setting"]["draft"])))
 
-    def decoding(self, ask: dict[str, Any], *, speculating: bool) -> MlxLm:
-        """Return mlx-lm's decoding for an ask."""
-        sampler, most = sampler_for(ask), ask["max_tokens"]
+    def decoding(self, request: dict[str, Any], *, speculating: bool) -> MlxLm:
+        """Return mlx-lm's decoding for a request."""
+        sampler, most = sampler_for(request), request["max_tokens"]
         if not speculating:
             return MlxLm(self.model, self.tokenizer, sampler, most)
-        draft_tokens = ask["setting"].get("num_draft_tokens", self._draft_tokens)
+        draft_tokens = request["setting"].get("num_draft_tokens", self._draft_tokens)
         return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens)
 
-    def reply(self, ask: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
+    def reply(self, request: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
         """Answer with *decoding*; what goes wrong while generating is the answer's fault."""
         now = time.monotonic_ns
-        taken: Taken = []
+        timed: Timed = []
         prompt: list[int] = []
         fault = None
-        if ask["seed"] is not None:
-            mx.random.seed(ask["seed"])
+        if request["seed"] is not None:
+            mx.random.seed(request["seed"])
         mx.reset_peak_memory()
         sent = now()
         try:
-            prompt = self.prompt(ask)
-            observe(decoding.pieces(prompt), decoding.keep, taken, self._beat)
-        except Exception as error:  # noqa: BLE001  whatever generation raises is what the subject did
+            prompt = self.prompt(request)
+            observe(decoding.pieces(prompt), decoding.keep, timed, self._beat)
+        except Exception as error:  # noqa: BLE001  whatever generation raises is a result
             fault = f"{type(error).__name__}: {error}"
         ended = now()
-        timed = decoding.unfold(taken)
-        seen = [one for _, one in timed]
+        tokens = decoding.tokens(timed)
+        seen = [one for _, one in tokens]
         rounds = decoding.rounds([one.drafted for one in seen])
         try:
-            text, calls = self._parts(prompt, seen, ask["tools"])
+            text, calls = self._parts(prompt, seen, request["tools"])
         except Exception as error:  # noqa: BLE001  a tool parser chokes on what the model wrote
             text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
         finish = seen[-1].finish if seen else None
         return {
             "sent_ns": sent,
             "ended_ns": ended,
-            "arrivals": [(at, 1, one.drafted, one.token) for at, one in timed],
-            "output_tokens": len(timed),
+            "arrivals": [(at, 1, one.drafted, one.id) for at, one in tokens],
+            "output_tokens": len(tokens),
             "text": text,
             "tool_calls": calls,
             "finish": "tool_calls" if calls and finish == "stop" else finish,
@@ -187,19 +190,19 @@ class MlxWorker:
             "fault": fault,
         }
 
-    def _gap(self, ask: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
+    def _gap(self, request: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*."""
         try:
-            whole = mx.array(self.prompt(ask) + tokens)
+            whole = mx.array(self.prompt(request) + tokens)
             _, logprobs = next(generation.generate_step(whole, self.model, max_tokens=1))
-        except Exception as error:  # noqa: BLE001  what the subject cannot tell is told as a fault
+        except Exception as error:  # noqa: BLE001  a fault of the answer
             return {"gap": None, "fault": f"{type(error).__name__}: {error}"}
         top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
         gap = top[1] - top[0]
         return {"gap": gap if math.isfinite(gap) else None}
 
     def _parts(
-        self, prompt: list[int], seen: list[Seen], tools: list[dict[str, Any]]
+        self, prompt: list[int], seen: list[Token], tools: list[dict[str, Any]]
     ) -> tuple[str, list[dict[str, Any]]]:
         """Return the text and the tool calls of an answer, told apart by the state machine of mlx-lm's own server."""
         machine, tokenizer = generation.TextStateMachine, self.tokenizer
@@ -219,13 +222,13 @@ class MlxWorker:
                 state, flushed, name = machine.flush(state)
                 segments.append((name, flushed))
         text, spans, before = "", [""], initial
-        for name, said in segments:
+        for name, segment in segments:
             if name == "tool":
-                spans[-1] += said
+                spans[-1] += segment
             elif name == "normal":
                 if before == "tool":
                     spans.append("")
-                text += said
+                text += segment
             before = name or before
         return text, [call for span in spans if span for call in self._calls(span, tools)]
 

@@ -87,29 +87,29 @@ class RedrafterWorker:
             drafter.set_dtype(dtype)
             self._model = package.recurrent_drafting.ReDrafterModel(llm=self._target, drafter=drafter)
 
-    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request; what goes wrong while generating is the answer's fault."""
-        taken: list[tuple[int, Any]] = []
+        timed: list[tuple[int, Any]] = []
         prompt: list[int] = []
         fault = None
-        if ask["seed"] is not None:
-            self._mx.random.seed(ask["seed"])
+        if request["seed"] is not None:
+            self._mx.random.seed(request["seed"])
         self._mx.reset_peak_memory()
         sent = time.monotonic_ns()
         try:
-            prompt = self._prompt(ask)
-            self._observe(self._generate(ask, self._mx.array([prompt])), taken)
-        except Exception as error:  # noqa: BLE001  whatever generation raises is what the subject did
+            prompt = self._prompt(request)
+            self._observe(self._generate(request, self._mx.array([prompt])), timed)
+        except Exception as error:  # noqa: BLE001  whatever generation raises is a result
             fault = f"{type(error).__name__}: {error}"
         ended = time.monotonic_ns()
         stop = self._tokenizer.eos_token_id
-        steps = [(at, whole[0].tolist()) for at, whole in taken]
+        steps = [(at, whole[0].tolist()) for at, whole in timed]
         tokens = unfold(steps, len(prompt), stop)
         ids = [token for _, _, token in tokens]
         stopped = bool(ids) and ids[-1] == stop
-        speculating = ask["setting"]["draft"] is not None
+        speculating = request["setting"]["draft"] is not None
         drafted = [one for _, one, _ in tokens[1:]]
-        width = self._draft_tokens(ask)
+        width = self._draft_tokens(request)
         # The beam is as long at the end of an answer as before it: no limit shortens the last proposal.
         rounds = count_rounds(drafted, draft_tokens=width, max_tokens=len(drafted) + width) if speculating else None
         return {
@@ -118,7 +118,7 @@ class RedrafterWorker:
             "arrivals": [(at, 1, speculating and one, token) for at, one, token in tokens],
             "output_tokens": len(tokens),
             "text": self._tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True),
-            "finish": "stop" if stopped else "length" if len(ids) >= ask["max_tokens"] else None,
+            "finish": "stop" if stopped else "length" if len(ids) >= request["max_tokens"] else None,
             "prompt_tokens": len(prompt) or None,
             "rounds": rounds and asdict(rounds),
             "memory_active": self._mx.get_active_memory(),
@@ -126,26 +126,26 @@ class RedrafterWorker:
             "fault": fault,
         }
 
-    def _observe(self, steps: Iterable[Any], taken: list[tuple[int, Any]]) -> None:
-        """Take each step in when it is computed; this is all that happens inside a measured interval."""
+    def _observe(self, steps: Iterable[Any], timed: list[tuple[int, Any]]) -> None:
+        """Collect each step when it is computed; this is all that happens inside a measured interval."""
         now, compute = time.monotonic_ns, self._mx.eval
         for whole in steps:
             compute(whole)
-            taken.append((now(), whole))
+            timed.append((now(), whole))
             self._beat[0] += 1
 
-    def _generate(self, ask: dict[str, Any], prompt: Any) -> Iterable[Any]:
+    def _generate(self, request: dict[str, Any], prompt: Any) -> Iterable[Any]:
         """Return the steps of an answer, each the whole token array so far; raise ValueError for what is beyond it."""
-        if beyond := [name for name in ("top_p", "top_k", "min_p") if ask[name] is not None]:
+        if beyond := [name for name in ("top_p", "top_k", "min_p") if request[name] is not None]:
             raise ValueError(f"ml-recurrent-drafter cannot sample with {', '.join(beyond)}")
-        rules, limit = self._package.recurrent_drafting, prompt.shape[1] + ask["max_tokens"]
+        rules, limit = self._package.recurrent_drafting, prompt.shape[1] + request["max_tokens"]
         pad = self._tokenizer.pad_token_id
         special = rules.SpecialTokens(0 if pad is None else pad, self._tokenizer.eos_token_id)
-        greedy = ask["temperature"] == 0
-        if ask["setting"]["draft"] is not None:
+        greedy = request["temperature"] == 0
+        if request["setting"]["draft"] is not None:
             assert self._model is not None
-            beam = self._package.modeling_drafter.BeamShape(self._width, self._draft_tokens(ask) + 1)
-            sampling = rules.SamplingArgs(1.0 if greedy else ask["temperature"], greedy)
+            beam = self._package.modeling_drafter.BeamShape(self._width, self._draft_tokens(request) + 1)
+            sampling = rules.SamplingArgs(1.0 if greedy else request["temperature"], greedy)
             steps: Iterable[Any] = self._model.generate(prompt, limit, beam, sampling, special)
             return steps
         if not greedy:
@@ -153,14 +153,14 @@ class RedrafterWorker:
         plainly = self._package.autoregressive.streaming_generate(self._target, prompt, limit, special)
         return (step[0] if isinstance(step, tuple) else step for step in plainly)
 
-    def _prompt(self, ask: dict[str, Any]) -> list[int]:
-        if ask["tools"]:
+    def _prompt(self, request: dict[str, Any]) -> list[int]:
+        if request["tools"]:
             raise ValueError("ml-recurrent-drafter has no chat template for tools")
-        tokens: list[int] = list(self._tokenizer(vicuna(ask["messages"])).input_ids)
+        tokens: list[int] = list(self._tokenizer(vicuna(request["messages"])).input_ids)
         return tokens
 
-    def _draft_tokens(self, ask: dict[str, Any]) -> int:
-        return int(ask["setting"].get("num_draft_tokens") or DRAFT_TOKENS)
+    def _draft_tokens(self, request: dict[str, Any]) -> int:
+        return int(request["setting"].get("num_draft_tokens") or DRAFT_TOKENS)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ class Dflash:
     model: Any
     tokenizer: Any
     draft: Any
-    ask: dict[str, Any]
+    request: dict[str, Any]
     block_size: int
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
@@ -46,8 +46,8 @@ class Dflash:
             self.tokenizer,
             import_module("mlx.core").array(prompt),
             block_size=self.block_size,
-            max_tokens=self.ask["max_tokens"],
-            **_sampling(self.package.stream_generate, self.ask),
+            max_tokens=self.request["max_tokens"],
+            **_sampling(self.package.stream_generate, self.request),
         )
         return pieces
 
@@ -55,7 +55,7 @@ class Dflash:
         """Keep a round's tokens and how the answer ended."""
         return piece.tokens, piece.finish_reason
 
-    def unfold(self, taken: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    def tokens(self, timed: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         """Return the tokens, each at the time of its round.
 
         The last token of a round is taken to be the target's own. Where a stop token or the limit cuts a round short
@@ -64,31 +64,36 @@ class Dflash:
         # Texts come of a detokenizer of ours: a round's own text does not say which token it is of.
         detokenizer = self.tokenizer.detokenizer
         detokenizer.reset()
-        ended = taken[-1][1][1] if taken else None
+        ended = timed[-1][1][1] if timed else None
         flat = [
             (at, token, number > 0 and place < len(tokens) - 1)
-            for number, (at, (tokens, _)) in enumerate(taken)
+            for number, (at, (tokens, _)) in enumerate(timed)
             for place, token in enumerate(tokens)
         ]
-        timed = []
+        found = []
         for index, (at, token, drafted) in enumerate(flat):
             last = index == len(flat) - 1
             if not (last and ended == "stop"):
                 detokenizer.add_token(token)
             if last:
                 detokenizer.finalize()
-            timed.append((at, self.mlx.Seen(token, drafted, detokenizer.last_segment, ended if last else None)))
-        return timed
+            found.append((at, self.mlx.Token(token, drafted, detokenizer.last_segment, ended if last else None)))
+        return found
 
     def rounds(self, drafted: list[bool]) -> Rounds:
         """Count the rounds: each proposes `min(block_size, what the limit leaves + 1) - 1` tokens."""
         rest = drafted[1:]
-        return count_rounds(rest, draft_tokens=self.block_size - 1, max_tokens=self.ask["max_tokens"] - 1)
+        return count_rounds(rest, draft_tokens=self.block_size - 1, max_tokens=self.request["max_tokens"] - 1)
 
 
-def _sampling(generate: Any, ask: dict[str, Any]) -> dict[str, Any]:
+def _sampling(generate: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Return the sampling this dflash knows; raise ValueError for what is asked and it does not."""
-    wanted = {"temperature": ask["temperature"], "top_p": ask["top_p"], "top_k": ask["top_k"], "min_p": ask["min_p"]}
+    wanted = {
+        "temperature": request["temperature"],
+        "top_p": request["top_p"],
+        "top_k": request["top_k"],
+        "min_p": request["min_p"],
+    }
     known = inspect.signature(generate).parameters
     given = {name: value for name, value in wanted.items() if value is not None}
     if unknown := sorted(set(given) - set(known)):
@@ -97,7 +102,7 @@ def _sampling(generate: Any, ask: dict[str, Any]) -> dict[str, Any]:
 
 
 class DflashWorker:
-    """A target and a dflash draft; plain asks are answered by mlx-lm."""
+    """A target and a dflash draft; plain requests are answered by mlx-lm."""
 
     def __init__(self, package: Any, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
         self._package, self._mlx = package, import_module("gatekeeper.backends.workers.mlx_lm")
@@ -112,21 +117,23 @@ class DflashWorker:
                 package.snapshot_download = lambda folder, **_: folder
             self._draft = package.load_draft(draft)
 
-    def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request."""
         reply: dict[str, Any]
-        if ask["setting"]["draft"] is None:
+        if request["setting"]["draft"] is None:
             self._unhook()
-            reply = self._plain.answer(ask)
+            reply = self._plain.answer(request)
             return reply
         assert self._draft is not None
         model, tokenizer = self._plain.model, self._plain.tokenizer
-        block_size = ask["setting"].get("block_size") or int(self._draft.config.block_size)
-        reply = self._plain.reply(ask, Dflash(self._package, self._mlx, model, tokenizer, self._draft, ask, block_size))
+        block_size = request["setting"].get("block_size") or int(self._draft.config.block_size)
+        reply = self._plain.reply(
+            request, Dflash(self._package, self._mlx, model, tokenizer, self._draft, request, block_size)
+        )
         return reply
 
     def _unhook(self) -> None:
-        """Give the target its own layers back: dflash wraps some to read their states; plain decoding shall not pay.
+        """Give the target its own layers back: dflash wraps some to read their states, which would slow plain decoding.
 
         It wraps them anew when it finds no `_hidden_states`.
         """

@@ -38,7 +38,7 @@ def hashes(tmp_path: Path) -> files.HashCache:
     return files.HashCache(tmp_path / "hashes.json")
 
 
-def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
+def test_every_store_is_searched(home: Path, draft: Path) -> None:
     """
     Folders and files of all three tools are found under the names the tools give them; projectors and later parts of a
     split are no models.
@@ -55,7 +55,7 @@ def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
         laid_out.ollama(models, place, {"model": draft.read_bytes()})
     (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
 
-    found = {(one.name, one.shelf) for one in locate.all_models()}
+    found = {(one.name, one.store) for one in locate.all_models()}
 
     assert {
         ("org/target", "Hugging Face"),
@@ -68,7 +68,7 @@ def test_every_shelf_is_looked_at(home: Path, draft: Path) -> None:
     } == found
 
 
-def test_empty_shelves_hold_nothing(home: Path) -> None:
+def test_empty_stores_hold_nothing(home: Path) -> None:
     """
     A machine without any of the three tools has no models, and that is no error.
     """
@@ -179,7 +179,7 @@ def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: files.Hash
     assert layers.keys() == artifacts.freeze("a:1", manifest, hashes).files.keys()
 
 
-def test_damage_on_ollamas_shelf_is_found(home: Path, draft: Path, hashes: files.HashCache) -> None:
+def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: files.HashCache) -> None:
     """
     A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
     refused with the command that fetches it.
@@ -209,9 +209,9 @@ def test_damage_on_ollamas_shelf_is_found(home: Path, draft: Path, hashes: files
 
 
 @pytest.mark.parametrize("name", ["../../secret", "a/../b", "a//b", "/etc/passwd"])
-def test_names_do_not_leave_the_shelf(home: Path, name: str) -> None:
+def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
     """
-    A name is looked up below the shelf and nowhere else.
+    A name is looked up below the store and nowhere else.
     """
     (home / ".lmstudio" / "models").mkdir(parents=True)
     (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
@@ -249,7 +249,7 @@ why = "it must pay"
 """
 
 
-def test_prepare_freezes_from_the_shelf_of_the_backend(home: Path, draft: Path) -> None:
+def test_prepare_freezes_from_the_store_of_the_backend(home: Path, draft: Path) -> None:
     """
     An SLO for LM Studio or Ollama names models as the tool does, and their files are what is frozen.
     """
