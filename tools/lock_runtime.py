@@ -1,7 +1,7 @@
 """The versions a remote run is made with: every library gatekeeper and mlx-lm need, pinned, with the hash of each file.
 
-`gatekeeper remote` sends the list along with gatekeeper itself; the far pip takes nothing that is not in it. It names
-no index: the far machine's own is asked. Made anew with: python tools/lock_runtime.py (needs uv).
+`gatekeeper remote` sends the list along with gatekeeper itself, and pip on the remote host installs nothing else. It
+names no index: pip uses the remote host's own. Made anew with: python tools/lock_runtime.py (needs uv).
 """
 
 import argparse

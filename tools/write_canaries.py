@@ -64,8 +64,8 @@ def read_blocks(name: str) -> tuple[Block, ...]:
                     turns.append(("user", []))
                 turns[-1][1].append(line)
         tokens, *labels = header.split()
-        said = tuple((role, "\n".join(lines).strip()) for role, lines in turns)
-        blocks.append(Block(int(tokens), tuple(labels), said, tuple(directives)))
+        messages = tuple((role, "\n".join(lines).strip()) for role, lines in turns)
+        blocks.append(Block(int(tokens), tuple(labels), messages, tuple(directives)))
     return tuple(blocks)
 
 

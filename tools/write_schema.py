@@ -126,12 +126,12 @@ def table(name: str, made: Json) -> Json:
 
 def described(name: str, key: str, value: Json) -> Json:
     """Return a key's schema with what it means: the field's own words, else ours; a table speaks for itself."""
-    said = value.get("description") or SAYS.get(name, {}).get(key)
+    description = value.get("description") or SAYS.get(name, {}).get(key)
     if (name, key) == ("Objective", "metric"):
         # An enum would hide what each metric says; a choice of constants shows it where an editor completes the name.
         choices = [{"const": metric.name, "description": f"{metric.description} [{metric.unit}]"} for metric in ALL]
         return {"description": "what is measured; `gatekeeper metrics` lists them", "oneOf": choices}
-    return {**value, "description": said} if said else value
+    return {**value, "description": description} if description else value
 
 
 def tidy(value: Any) -> Any:

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print_error(message: str, hint: str) -> None:
-    color = False if os.environ.get("NO_COLOR") else None  # click asks the terminal alone
+    color = False if os.environ.get("NO_COLOR") else None  # click looks at the terminal alone
     click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:
         click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)

@@ -84,7 +84,7 @@ class CommandGroup(click.Group):
             raise InputError(f"no command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
         return super().resolve_command(ctx, args)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click asks with it)
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)
         """List the commands in the order they were added, not by letter."""
         return list(self.commands)
 

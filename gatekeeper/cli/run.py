@@ -29,7 +29,7 @@ def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
 
 
 def _show_finished(finished: "Finished", *, as_json: bool) -> None:
-    """Print the verdict of a run; what its collector lacks is said even where progress was not wanted."""
+    """Print the verdict of a run, and on stderr, even with --quiet, that telemetry was not delivered."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
     if finished.telemetry is not None:

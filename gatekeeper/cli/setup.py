@@ -8,9 +8,9 @@ import click
 from gatekeeper.cli.options import AS_JSON, show
 
 
-def show_versions(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+def show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
     """Print what a bug report needs and leave."""
-    if not asked or context.resilient_parsing:
+    if not requested or context.resilient_parsing:
         return
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.doctor import versions  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A canary: one frozen prompt, and what a right answer to it is."""
+"""Canary files: frozen prompts, each with what its answer is expected to be."""
 
 import json
 import re
@@ -24,7 +24,7 @@ class ToolCall(BaseModel):
 
 
 class Expect(BaseModel):
-    """What decides whether an answer passes; exactly one way."""
+    """What an answer has to be to pass; exactly one of the fields is set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,7 +62,7 @@ class Expect(BaseModel):
 
     @property
     def kind(self) -> Literal["text", "json", "tool"]:
-        """Say which pass rate this expectation belongs to."""
+        """Return which pass rate the answer counts for."""
         if self.json_schema is not None:
             return "json"
         return "text" if self.equals is not None or self.regex is not None else "tool"
@@ -70,7 +70,7 @@ class Expect(BaseModel):
 
 @lru_cache(maxsize=256)
 def _check_schema(schema: str) -> None:
-    """Raise SchemaError for what is no JSON schema; the canaries of a workload often share one, and a check is slow."""
+    """Raise SchemaError where *schema* is not one. Cached: a check is slow, and canaries often share a schema."""
     jsonschema.Draft202012Validator.check_schema(json.loads(schema))
 
 

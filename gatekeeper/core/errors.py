@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 
 
 class GatekeeperError(Exception):
-    """Something that ends the command: `message` says what and where, `hint` what to do next."""
+    """An error that ends the command: `message` says what is wrong and where, `hint` what to do next."""
 
     exit_code = ExitCode.INTERNAL_ERROR
 
@@ -37,13 +37,13 @@ class InputError(GatekeeperError):
 
 
 class UnprovableError(GatekeeperError):
-    """Arithmetic or the kind of backend excludes a promise everywhere; nothing was run."""
+    """No run could prove an objective, by arithmetic or by the kind of backend; nothing was run."""
 
     exit_code = ExitCode.BAD_INPUT
 
 
 class HostLacksError(GatekeeperError):
-    """Only this host cannot prove the promise; another could."""
+    """This host cannot prove an objective; another could."""
 
     exit_code = ExitCode.UNPROVEN
 
@@ -79,9 +79,9 @@ class Reason(StrEnum):
 
 
 class NoProofError(GatekeeperError):
-    """A stored run does not prove what was asked of it; `reason` says so in one word that a script may rely on.
+    """A stored run does not prove what a command needs; `reason` is the word that scripts rely on.
 
-    Its hint may hold `{slo}` and `{run}`, which `next` fills in.
+    The hint may hold `{slo}` and `{run}`, which `next` fills in.
     """
 
     exit_code = ExitCode.UNPROVEN
@@ -91,12 +91,12 @@ class NoProofError(GatekeeperError):
         self.reason = reason
 
     def next(self, slo: object, run: object) -> str:
-        """Return the hint with the names it speaks of."""
+        """Return the hint with the paths of the SLO and of the run filled in."""
         return self.hint.replace("{slo}", str(slo or "SLO.toml")).replace("{run}", str(run or "RUN_DIR"))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Name the nearest known word as a question, or list what is allowed."""
+    """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
     from difflib import get_close_matches  # noqa: PLC0415 (most commands name nothing wrong)
 
     names = sorted(known)

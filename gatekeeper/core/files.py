@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 UNNAMED_S = 0.5
-"""How long a lock may be held with an empty file: its holder is about to write its name, or only looks. No longer."""
+"""Seconds a lock may be held with an empty file, by a process that is about to write its name or only reads one."""
 
 
 class LockHeldError(Exception):
@@ -73,7 +73,7 @@ class FileLock:
         return left
 
     def release(self) -> None:
-        """Free the lock, and empty or remove its file: what a file still says is of a holder that was killed."""
+        """Free the lock, and empty or remove its file: only a holder that was killed leaves text in it."""
         if self._descriptor is None:
             return
         with suppress(OSError):
@@ -97,7 +97,7 @@ class FileLock:
 
 
 def _lock(descriptor: int) -> str:
-    """Lock the file and return its text; wait for a process that only looks, or has yet to write its name."""
+    """Lock the file and return its text; wait for a process that only reads, or has yet to write its name."""
     end = time.monotonic() + UNNAMED_S
     while True:
         try:

@@ -107,7 +107,7 @@ def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
 
 
 def shipped_folder(folder: str) -> Path:
-    """Return a folder of data shipped with gatekeeper: inside the wheel, or beside the package in a checkout."""
+    """Return a folder of the data that ships with gatekeeper: in the wheel, or beside the package in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "data" / folder
     return inside if inside.is_dir() else package.parent / folder

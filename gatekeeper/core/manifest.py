@@ -1,4 +1,4 @@
-"""What was frozen before the first token: everything a verdict depends on."""
+"""manifest.json: everything a verdict depends on, frozen before the first token."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ class _Frozen(BaseModel):
 
 
 class Shape(_Frozen):
-    """What config.json says of a model's attention cache, so that its size can be estimated."""
+    """The dimensions of a model's attention cache, from config.json, to estimate its size."""
 
     layers: int
     kv_heads: int
@@ -43,7 +43,7 @@ class Model(_Frozen):
     template_sha256: str | None
     architecture: str | None = None
     shape: Shape | None = None
-    """None where config.json does not say it."""
+    """None where config.json lacks it."""
 
 
 class File(_Frozen):
@@ -75,9 +75,9 @@ class Manifest(_Frozen):
     sample_interval: float = 1.0
     """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
     findings: tuple[dict[str, str], ...] = ()
-    """What the freeze stage noticed, as verdict.json writes findings."""
+    """Findings of the freeze stage, as verdict.json writes them."""
     doubts: tuple[str, ...] = ()
-    """Why this host can not prove the SLO, whatever is measured."""
+    """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str
 
     def text(self) -> str:
@@ -102,14 +102,14 @@ def seed_of(manifest_sha256: str) -> int:
 
 
 VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
-"""Facts of a host that no two runs share, even on one machine."""
+"""Facts of a host that differ between any two runs, even on one machine."""
 COMPARED_PARTS = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
 
 
 def differences(mine: Manifest, other: Manifest) -> list[str]:
-    """Name the parts in which two runs differ, so that nobody compares what is not comparable.
+    """Name the parts in which two runs differ and which make them not comparable.
 
-    A model is what its digest is and a file what its checksum is, whatever either is called.
+    Models are compared by digest and files by checksum, whatever they are called.
     """
     before, after = _parts(mine), _parts(other)
     found = []

@@ -1,4 +1,4 @@
-"""Human units at the door: "900 ms" becomes 0.9, and 1.4e9 is printed as "1.4 GB"."""
+"""Quantities with units: "900 ms" is read as 0.9, and 1.4e9 is printed as "1.4 GB"."""
 
 import math
 import re
@@ -27,7 +27,7 @@ UNITS_OF: dict[str, dict[str, float]] = {
     "W": {"W": 1.0, "mW": 1e-3},
     **{unit: {unit: 1.0} for unit in ("tok", "tok/s", "J", "rpm")},
 }
-"""What a bound may be written in, by the base unit of its metric: "10 s" of memory is a mistake."""
+"""The units that a bound may have, by the base unit of its metric: "10 s" of memory is a mistake."""
 
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*$")
 
