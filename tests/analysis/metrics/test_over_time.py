@@ -1,5 +1,7 @@
-"""The windows of a soak."""
+"""Change over a soak: the windows of acceptance, and the drift of plain decoding."""
 
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,10 +9,13 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.analysis.metrics.over_time import excessive_drift, plain_drift
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Soak
-from gatekeeper.core.verdict import Missing
-from tests.builders.slo import answer, because, counted, evidence, generation, known
+from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import SECOND, Twins, answer, because, counted, evidence, generation, known, steady, twins
 
 
 def windowed(rates: Sequence[tuple[int, int] | None], **more: Any) -> list[Generation]:
@@ -131,3 +136,145 @@ def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
     ]
 
     assert 0.9 == known(estimate("acceptance_window_min", evidence(answers))).center
+
+
+RATIOS = [metric.name for metric in ALL if metric.speed_ratio]
+
+
+def drifting(change: float, repeats: int = 4) -> Twins:
+    """Return four canaries asked *repeats* times over 600 s, plain decoding's speed changing by *change* on the way."""
+    ours, theirs = [], []
+    for repeat in range(repeats):
+        for at in range(5):
+            sent = 600 * (repeat * 5 + at) / (repeats * 5)
+            gap = 0.1 * math.exp(-change * sent / 600)
+            pair = f"{repeat}.{at}"
+            ours.append(generation(steady(gap / 2, sent_s=sent), f"c-{at}", pair=pair))
+            theirs.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+    return ours, theirs
+
+
+def test_drift_by_hand() -> None:
+    """
+    Plain decoding that loses 20 % in log speed over 600 s, and was asked for 570 s of them, lost 19 %.
+    """
+    found = known(plain_drift(evidence(*drifting(-0.2))))
+
+    assert pytest.approx((-0.19, -0.19, -0.19, 20)) == (found.lo, found.center, found.hi, found.n)
+
+
+def test_drift_is_of_decode_speed() -> None:
+    """
+    A long prefill does not water the drift down; answers that come whole have a speed all the same.
+    """
+    slow_start = [_prefilled(one) for one in drifting(-0.2)[1]]
+    whole = [replace(one, answer=replace(one.answer, arrivals=one.answer.arrivals[-1:])) for one in drifting(-0.2)[1]]
+
+    assert pytest.approx(-0.19) == known(plain_drift(evidence([], slow_start))).center
+    assert -0.19 < known(plain_drift(evidence([], whole))).center < -0.15
+
+
+def _prefilled(one: Generation) -> Generation:
+    """Return the answer as if its prompt had taken 5 s longer."""
+    late = tuple(arrival._replace(at_ns=arrival.at_ns + 5 * SECOND) for arrival in one.answer.arrivals)
+    return replace(one, answer=replace(one.answer, arrivals=late, ended_ns=one.answer.ended_ns + 5 * SECOND))
+
+
+def test_too_few_plain_answers_say_how_many_there_were() -> None:
+    """
+    Three answers to each of two canaries are six slopes, and eight are needed.
+    """
+    theirs = [one for one in drifting(-0.2)[1] if one.canary in {"c-0", "c-1"} and not one.pair.startswith("3")]
+
+    found = plain_drift(evidence([], theirs))
+
+    assert isinstance(found, Missing)
+    assert (6, True) == (found.n, "6 pairs of the same canary" in found.because)
+
+
+def drifting_in_noise(change: float, noise: float, role: Role) -> PairedAnswers:
+    """Return plain answers whose log speed moves by *change* and scatters by *noise*, late on the clock."""
+    chance, theirs = random.Random(7), []
+    for one in drifting(change)[1]:
+        shift = math.exp(chance.gauss(0.0, noise))
+        theirs.append(replace(one, role=role, answer=_stretched(one.answer, shift, 5000 * SECOND)))
+    return evidence([], theirs)
+
+
+def _stretched(one: Answer, factor: float, later_ns: int) -> Answer:
+    times = tuple(
+        arrival._replace(at_ns=one.sent_ns + later_ns + round((arrival.at_ns - one.sent_ns) * factor))
+        for arrival in one.arrivals
+    )
+    return replace(one, sent_ns=one.sent_ns + later_ns, arrivals=times, ended_ns=times[-1].at_ns)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> None:
+    """
+    A drift of 10 % within noise of several: woven twins drift together, so the excess has to be proven; blocks that
+    lie apart are spoiled by a drift that is surely none of chance's, once it looks larger than allowed.
+    """
+    woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.SENTINEL, Role.BLOCK))
+    moved = known(plain_drift(woven))
+    near, far = sorted((abs(moved.lo), abs(moved.hi)))
+    assert near < 0.05 < abs(moved.center)
+    assert moved.lo * moved.hi > 0
+
+    assert excessive_drift(woven) is None
+    assert f"{moved.center:+.1%}" in str(excessive_drift(apart))
+    assert excessive_drift(replace(woven, drift_limit=near)) is None
+    assert excessive_drift(replace(woven, drift_limit=near * 0.99)) is not None
+    assert excessive_drift(replace(apart, drift_limit=abs(moved.center))) is None
+    assert excessive_drift(replace(apart, drift_limit=far)) is None
+
+
+def test_a_drift_that_may_be_chance_spoils_nothing() -> None:
+    """
+    Where the interval holds zero, even blocks are compared.
+    """
+    noisy = drifting_in_noise(0.06, 0.1, Role.BLOCK)
+    moved = known(plain_drift(noisy))
+
+    assert moved.lo < 0 < moved.hi
+    assert excessive_drift(replace(noisy, drift_limit=0.0)) is None
+
+
+@pytest.mark.parametrize("metric", RATIOS)
+def test_drift_leaves_ratios_unproven(metric: str) -> None:
+    """
+    A host that slowed down by more than the SLO allows proves no ratio; it is not called slow.
+    """
+    ours, theirs = drifting(-0.2)
+
+    assert "drifted" in because(estimate(metric, evidence(ours, theirs)))
+    assert isinstance(estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
+
+
+def test_a_steady_host_does_not_drift() -> None:
+    """
+    The same speed throughout is no drift.
+    """
+    found = known(plain_drift(evidence(*drifting(0.0))))
+
+    assert pytest.approx(0.0, abs=1e-9) == found.center
+
+
+def test_canaries_of_different_speed_are_no_drift() -> None:
+    """
+    Each canary is compared with itself: a slow one asked late is not a slow host, and once asked tells nothing.
+    """
+    ours, theirs = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
+
+    assert "too few" in because(plain_drift(evidence(ours, theirs)))
+
+
+def test_drift_looks_at_the_last_segment_alone() -> None:
+    """
+    A resumed soak starts its clock anew; the interrupted stretch is not laid beside it.
+    """
+    _, old = drifting(-0.5)
+    _, new = drifting(0.0)
+    theirs = [*old, *(replace(one, segment=1, key=f"1{one.key}") for one in new)]
+
+    assert pytest.approx(0.0, abs=1e-9) == known(plain_drift(evidence([], theirs))).center

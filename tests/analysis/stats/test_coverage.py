@@ -14,6 +14,7 @@ import pytest
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import known
 
 LEVEL = 0.95
 Draw = Callable[[np.random.Generator, int], Estimate | Missing]
@@ -154,20 +155,21 @@ SIMULATIONS = {
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_each_bound_holds_as_often_as_promised(name: str) -> None:
     """
-    The truth lies above `lo` and below `hi` in about 95 of 100 runs each, and the interval is no wider than useful.
+    The truth lies above `lo` and below `hi` in about 95 of 100 runs each, as the estimate says, and the interval is no
+    wider than useful.
     """
     simulation = SIMULATIONS[name]
     above_lo = below_hi = useful_lo = useful_hi = 0
 
     for seed in range(simulation.runs):
-        found = simulation.draw(np.random.default_rng(seed), seed)
-        assert isinstance(found, Estimate)
+        found = known(simulation.draw(np.random.default_rng(seed), seed))
         above_lo += found.lo <= simulation.true
         below_hi += simulation.true <= found.hi
         useful_lo += found.lo > simulation.below
         useful_hi += found.hi < simulation.above
 
     least = simulation.side - 3 * math.sqrt(simulation.side * (1 - simulation.side) / simulation.runs)
+    assert LEVEL == found.confidence
     assert min(above_lo, below_hi) >= least * simulation.runs
     assert min(useful_lo, useful_hi) >= 0.8 * simulation.runs
 
