@@ -62,7 +62,6 @@ def expected_stages(prepared: Prepared) -> tuple[duration.StageForecast, ...]:
     assumed = duration.Assumptions(
         _assumed_speed(prepared.manifest),
         target.vocabulary if target is not None else None,
-        backend.shares_process,
         Sight.LOGITS in backend.sight,
     )
     return duration.forecast_stages(prepared.inputs.slo, prepared.plan, prepared.inputs.canaries, assumed)

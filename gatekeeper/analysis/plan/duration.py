@@ -11,7 +11,14 @@ from gatekeeper.analysis.metrics import first_tokens
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
 from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
-from gatekeeper.analysis.plan.soak_schedule import PLAIN_BLOCKS, WARM_REPEATS, WARMUPS, closing_requests, plain_block
+from gatekeeper.analysis.plan.soak_schedule import (
+    PLAIN_BLOCKS,
+    WARM_REPEATS,
+    WARMUPS,
+    SoakRequest,
+    closing_requests,
+    plain_block,
+)
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
@@ -37,7 +44,6 @@ class Assumptions:
     speed: float
     """Tokens a second of plain decoding."""
     vocabulary: int | None
-    shares_process: bool
     logits: bool
     """It shows the logits of its target."""
 
@@ -55,41 +61,40 @@ def forecast_stages(
     """
     default = plan.candidates[0].setting if plan.candidates else PLAIN
     settings = dict.fromkeys((one.name for one in slo.workload), plan.fixed or default)
-    sweep = [(one.canary, _most(slo, one.canary, one.trial.setting)) for one in plan.requests]
+    sweep = [(one.canary, _longest(slo, one.canary, one.trial.setting)) for one in plan.requests]
     found = (
-        _asked("sweep", sweep, assumed),
+        _stage("sweep", sweep, assumed),
         StageForecast("soak", 0, slo.soak.duration),
-        _asked("plain_blocks", _blocks(slo, settings, canaries, assumed), assumed),
-        _asked(
-            "closing", [(one.canary, _most(slo, one.canary)) for one in closing_requests(settings, canaries)], assumed
-        ),
+        _stage("plain_blocks", _whole(slo, _plain_blocks(slo, plan, settings, canaries)), assumed),
+        _stage("closing", _whole(slo, closing_requests(settings, canaries)), assumed),
         _near_ties(slo, settings, canaries, assumed),
         _warm(slo, settings, canaries, assumed),
-        _asked("first_tokens", _draws(slo, settings, canaries), assumed),
+        _stage("first_tokens", _draws(slo, settings, canaries), assumed),
     )
     return tuple(stage for stage in found if stage.seconds > 0)
 
 
-def _asked(name: str, asked: Iterable[tuple[Canary, int]], assumed: Assumptions) -> StageForecast:
-    spent = [assumed.seconds(canary, tokens) for canary, tokens in asked]
+def _stage(name: str, answers: Iterable[tuple[Canary, int]], assumed: Assumptions) -> StageForecast:
+    spent = [assumed.seconds(canary, tokens) for canary, tokens in answers]
     return StageForecast(name, len(spent), sum(spent))
 
 
-def _most(slo: Slo, canary: Canary, knobs: Setting = ()) -> int:
+def _longest(slo: Slo, canary: Canary, knobs: Setting = ()) -> int:
     return sampling_for(slo, canary, knobs, 1).max_tokens
 
 
-def _blocks(
-    slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
-) -> list[tuple[Canary, int]]:
-    """Return the plain answers before, midway and after a soak that has none woven in."""
-    if assumed.shares_process and slo.soak.concurrency == 1:
+def _whole(slo: Slo, requests: Iterable[SoakRequest]) -> list[tuple[Canary, int]]:
+    return [(one.canary, _longest(slo, one.canary)) for one in requests]
+
+
+def _plain_blocks(
+    slo: Slo, plan: SweepPlan, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]
+) -> list[SoakRequest]:
+    """Return the plain requests before, midway and after a soak that has none among its own."""
+    if plan.shares_process and slo.soak.concurrency == 1:
         return []
-    out = []
-    for number in range(PLAIN_BLOCKS):
-        turns = plain_block(settings, canaries, number)
-        out += [(one.canary, _most(slo, one.canary)) for one in (*turns[:WARMUPS], *turns)]
-    return out
+    blocks = [plain_block(settings, canaries, number) for number in range(PLAIN_BLOCKS)]
+    return [request for block in blocks for request in (*block[:WARMUPS], *block)]
 
 
 def _near_ties(
@@ -99,14 +104,14 @@ def _near_ties(
     greedy = slo.sampling.temperature == 0
     names = workloads_with(slo, settings, "token_agreement") if assumed.logits and greedy else ()
     read = [canary for name in names for canary in canaries[name]]
-    seconds = sum(assumed.seconds(one, 0) + _most(slo, one) / PREFILL / assumed.speed for one in read)
+    seconds = sum(assumed.seconds(one, 0) + _longest(slo, one) / PREFILL / assumed.speed for one in read)
     return StageForecast("near_ties", len(read), seconds)
 
 
 def _warm(
     slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
 ) -> StageForecast:
-    """Count every canary once plainly and *REPEATS* times drafting, and its second turn once in each arm.
+    """Count every canary once plainly and *WARM_REPEATS* times drafting, and its second turn once in each arm.
 
     A second turn reads the first prompt, its answer and the next prompt; that the cache spares some of it is left out.
     """
@@ -114,10 +119,10 @@ def _warm(
     for name in warm_cache_workloads(slo, settings):
         some = canaries[name]
         for first, then in zip(some, (*some[1:], *some[:1]), strict=True):
-            said = _most(slo, first)
-            before = assumed.seconds(first, 0) + said / PREFILL / assumed.speed
-            seconds += (1 + WARM_REPEATS) * assumed.seconds(first, said)
-            seconds += 2 * (before + assumed.seconds(then, _most(slo, then)))
+            tokens = _longest(slo, first)
+            before = assumed.seconds(first, 0) + tokens / PREFILL / assumed.speed
+            seconds += (1 + WARM_REPEATS) * assumed.seconds(first, tokens)
+            seconds += 2 * (before + assumed.seconds(then, _longest(slo, then)))
             answers += 1 + WARM_REPEATS + 2
     return StageForecast("warm_cache", answers, seconds)
 

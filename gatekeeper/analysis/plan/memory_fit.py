@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.plan.preflight import Complaint
+from gatekeeper.analysis.plan.preflight import Complaint, Weight
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo
@@ -159,21 +159,20 @@ def complaints(seen: MemoryFit | None) -> list[Complaint]:
     """Complain where the pair cannot fit: `never` for the host the SLO names, `not-here` for this one alone."""
     if seen is None:
         return []
-    about = "memory"
-    if seen.slo_host_bytes is not None and seen.needed > seen.slo_host_bytes:
-        message = (
-            f"by estimate the pair needs {seen.text()}, more than the {show_memory(seen.slo_host_bytes)} of [host]"
-        )
-        return [Complaint("never", about, message, _save(seen.needed - seen.slo_host_bytes))]
-    if seen.host_bytes is not None and seen.needed > seen.host_bytes:
-        message = f"by estimate the pair needs {seen.text()}, more than the {show_memory(seen.host_bytes)} of this host"
-        return [Complaint("not-here", about, message, _save(seen.needed - seen.host_bytes))]
+    needs = "by estimate the pair needs"
+    hosts: tuple[tuple[Weight, float | None, str], ...] = (
+        ("never", seen.slo_host_bytes, "[host]"),
+        ("not-here", seen.host_bytes, "this host"),
+    )
+    for weight, have, whose in hosts:
+        if have is not None and seen.needed > have:
+            message = f"{needs} {seen.text()}, more than the {show_memory(have)} of {whose}"
+            return [Complaint(weight, "memory", message, _save(seen.needed - have))]
     if seen.host_bytes is None:
-        message = f"by estimate the pair needs {seen.text()}; this host does not tell its memory"
-        return [Complaint("weak", about, message, "compare it yourself")]
+        message = f"{needs} {seen.text()}; this host does not tell its memory"
+        return [Complaint("weak", "memory", message, "compare it yourself")]
     if any(part.bytes is None for part in seen.parts):
-        message = f"by estimate the pair needs at least {seen.text()}"
-        return [Complaint("weak", about, message, "what is unknown comes on top")]
+        return [Complaint("weak", "memory", f"{needs} at least {seen.text()}", "what is unknown comes on top")]
     return []
 
 

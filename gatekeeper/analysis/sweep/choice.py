@@ -184,14 +184,10 @@ def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
-        doubt = (
-            because if any(measure_of(slo, default.trial) in finding.voids for finding in default.findings) else None
-        )
+        voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
+        doubt = because if voided else None
         return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
-    racing = [one for one in known if not one.abandoned] or known
-    best = max(racing, key=_center)
-    within = [one for one in racing if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
-    pick = min(within, key=lambda one: _cost(slo, one))
+    best, pick = _best_and_shortest(slo, plan, known)
     winner = pick.trial.setting
     why = f"{_name(pick)} is {_ratio(pick)}"
     if pick is not best:
@@ -199,7 +195,7 @@ def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, plan, known, default, pick)
         why += combined
-    beats = [one for one in racing if one.beats_plain]
+    beats = [one for one in _not_abandoned(known) if one.beats_plain]
     if not beats:
         because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(seen))
@@ -225,15 +221,25 @@ def _combine(
         along = [one for one in known if one is default or one.trial.changed == knob]
         if len(along) < 2:
             continue
-        along = [one for one in along if not one.abandoned] or along
-        best = max(along, key=_center)
-        within = [one for one in along if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
-        turned[knob] = dict(min(within, key=lambda one: _cost(slo, one)).trial.setting)[knob]
+        _, shortest = _best_and_shortest(slo, plan, along)
+        turned[knob] = dict(shortest.trial.setting)[knob]
         moved.append(knob)
     combined = tuple(sorted(turned.items()))
     if combined == pick.trial.setting or len(moved) < 2:
         return pick.trial.setting, ""
     return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
+
+
+def _best_and_shortest(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> tuple[SettingResult, SettingResult]:
+    """Return the fastest setting, and the shortest and lightest one within noise of it."""
+    left = _not_abandoned(seen)
+    best = max(left, key=_center)
+    within = [one for one in left if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+    return best, min(within, key=lambda one: _cost(slo, one))
+
+
+def _not_abandoned(seen: Sequence[SettingResult]) -> Sequence[SettingResult]:
+    return [one for one in seen if not one.abandoned] or seen
 
 
 def _center(one: SettingResult) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
@@ -72,16 +72,15 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ..
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
     """Return what cannot be true of the counters of rounds, ours or claimed."""
     answers = successful(evidence.answers)
-    tests = (_above_one, _does_not_add_up(_draft_tokens(knobs)), _frozen, _disagrees)
-    lies = [lie for test in tests if (lie := test(answers)) is not None]
-    if (free := _all_accepted_for_nothing(evidence, answers)) is not None:
-        lies.append(free)
-    return lies
-
-
-def _draft_tokens(knobs: Setting) -> int:
-    turned = dict(knobs)
-    return max((int(turned[knob]) for knob in DRAFT_LENGTHS if turned.get(knob)), default=0)
+    draft_tokens = max((int(value) for knob, value in knobs if knob in DRAFT_LENGTHS and value), default=0)
+    lies = (
+        _above_one(answers),
+        _does_not_add_up(answers, draft_tokens),
+        _frozen(answers),
+        _disagrees(answers),
+        _all_accepted_for_nothing(evidence, answers),
+    )
+    return [lie for lie in lies if lie is not None]
 
 
 def _counts(answer: Answer) -> list[tuple[str, int, int]]:
@@ -101,33 +100,26 @@ def _above_one(answers: Sequence[Generation]) -> str | None:
     return None
 
 
-def _does_not_add_up(draft_tokens: int) -> Callable[[Sequence[Generation]], str | None]:
+def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | None:
     """Each round emits what was accepted and one token of the target's; only the last may end elsewhere."""
-
-    def test(answers: Sequence[Generation]) -> str | None:
-        for one in answers:
-            claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
-            if emitted is None:
-                continue
-            pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
-            if claims.accepted is not None and claims.rounds is not None:
-                pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
-            for accepted, rounds, drafted in pairs:
-                tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
-                if drafted > 0 and abs(emitted - accepted - rounds) > tail:
-                    return f"{one.canary}: {emitted} tokens came of {rounds} rounds and {accepted} accepted ones"
-        return None
-
-    return test
+    for one in answers:
+        claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
+        pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
+        if claims.accepted is not None and claims.rounds is not None:
+            pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
+        for accepted, rounds, drafted in pairs if emitted is not None else ():
+            tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
+            if drafted > 0 and abs((emitted or 0) - accepted - rounds) > tail:
+                return f"{one.canary}: {emitted} tokens came of {rounds} rounds and {accepted} accepted ones"
+    return None
 
 
 def _frozen(answers: Sequence[Generation]) -> str | None:
-    for place, whose in enumerate(("counted", "claimed")):
+    for whose, word in (("counted", "our counters"), ("claimed", "its claims")):
         seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
         lengths = {one.answer.output_tokens for one, _ in seen}
         if len(seen) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
             _, drafted, accepted = seen[0][1]
-            word = ("our counters", "its claims")[place]
             if drafted > 0:
                 return f"{word} stood still at {accepted} of {drafted} over {len(seen)} answers of different lengths"
     return None

@@ -16,12 +16,14 @@ PROMPT = prompt_tokens(canaries(1)[0], None) / PREFILL / SPEED
 """Seconds that a prompt of `made` takes."""
 
 
-def forecast(written: Slo, *, expect: bool = False, **assumed: Any) -> dict[str, StageForecast]:
+def forecast(
+    written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any
+) -> dict[str, StageForecast]:
     """Return the stages of *written* on ten canaries whose answers are 100 tokens long at most."""
     marked: dict[str, Any] = {"expect": {"equals": "x"}} if expect else {}
     mine = {"easy": canaries(10, max_tokens=100, **marked)}
-    plan = sweep_plan(written, mine, shares_process=True, restart_knobs=("draft",), seed=1)
-    given = {"vocabulary": None, "shares_process": True, "logits": True, **assumed}
+    plan = sweep_plan(written, mine, shares_process=shares_process, restart_knobs=("draft",), seed=1)
+    given = {"vocabulary": None, "logits": True, **assumed}
     return {one.name: one for one in forecast_stages(written, plan, mine, Assumptions(SPEED, **given))}
 
 
