@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.plan import settings as plan_settings
 from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.plan import sweep_plan as stretches
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, sweep_plan
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
 from gatekeeper.core.slo import Slo
@@ -96,14 +95,14 @@ def test_more_runs_than_allowed_are_refused() -> None:
 
 def test_without_drafts_there_is_plain_decoding_alone() -> None:
     """
-    No draft, no candidate: the baseline is still measured.
+    No draft, no candidate: the baseline is still measured, and has no null arm to show its noise.
     """
     subject = {"backend": "scripted", "target": "t", "script": "s.json"}
 
     found = laid(slo(subject=subject, sweep={"repeats": 1}))
 
-    assert ["plain"] == [one.arm for one in found.trials]
-    assert 6 == sum(len(block.requests) for block in found.blocks)
+    assert [("baseline", "plain")] == [(one.name, one.arm) for one in found.trials]
+    assert 6 == len(found.requests)
 
 
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
@@ -119,6 +118,19 @@ def test_arms_are_interleaved_where_one_process_serves_both() -> None:
     assert all(1 == len({(one.canary.id, one.repeat) for one in group}) for group in groups)
     assert all(arms == len({one.trial.name for one in group}) for group in groups)
     assert len({tuple(one.trial.name for one in group) for group in groups}) > 1
+
+
+def test_the_null_arm_comes_with_the_baseline() -> None:
+    """
+    Every canary has its second plain answer in the same place of the interleaving, in a record file of its own.
+    """
+    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}))
+
+    units = [found.requests[at : at + 3] for at in range(0, len(found.requests), 3)]
+    assert "null.jsonl" in [trial.file for trial in found.trials]
+    assert all({BASELINE, NULL, "default"} == {one.trial.name for one in unit} for unit in units)
+    assert all(1 == len({(one.canary.id, one.repeat) for one in unit}) for unit in units)
+    assert 1 < len({tuple(one.trial.name for one in unit) for unit in units})
 
 
 def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
@@ -197,7 +209,7 @@ def test_budget_gives_up_repeats_before_canaries(budget: int, repeats: int, shar
     """
     written = slo(sweep={"repeats": repeats, "budget": budget})
 
-    assert share == stretches.share_of_budget(written, canaries(6))
+    assert share == planning.share_of_budget(written, canaries(6))
 
 
 def test_the_seed_decides_the_order() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench import rehearsal
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
@@ -241,3 +242,57 @@ def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> 
     seen = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
     assert draft == dict(choose(written, plan, [seen]).setting)["draft"]
+
+
+def with_null_arm(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> rehearsal.Rehearsed:
+    promised = rehearsal.slo(
+        workload=[{"name": "work", "canaries": "x", "speculation": "optional"}],
+        sweep={"repeats": repeats, "num_draft_tokens": [4]},
+        soak={"duration": 30.0, "sentinel_share": 0.5},
+        objective=[{"metric": "error_rate", "at_most": 0.0, "why": "w"}],
+    )
+    truth = {"seed": 5, "tokens": 40, "acceptance": 0.0, "ratio": ratio, "noise": {"answer": noise}, **script}
+    return rehearsal.rehearse(promised, {"work": rehearsal.canaries("work", 24)}, truth, 5)
+
+
+def result_of(ran: rehearsal.Rehearsed) -> SettingResult:
+    case = ran.case
+    return setting_results(case.sweep_answers("work"))[0]
+
+
+def test_an_effect_inside_the_noise_does_not_beat_plain() -> None:
+    """
+    The same gain of 3 % is chosen on a quiet host and is not on a noisy one, which says why.
+    """
+    quiet, noisy = with_null_arm(1.03, 0.005), with_null_arm(1.03, 0.15)
+
+    because = noisy.verdict.workloads[0].because
+    assert ("promoted", "graded_back") == tuple(one.verdict.workloads[0].outcome for one in (quiet, noisy))
+    assert "plain against plain reads" in because
+
+
+def test_a_harness_that_favours_one_side_raises_the_bar() -> None:
+    """
+    Whatever plain decoding "gains" over itself, in either direction, is no gain of a draft.
+    """
+    one = result_of(with_null_arm(1.1, 0.005))
+    assert isinstance(one.noise, Estimate)
+    assert one.beats_plain
+
+    for noise in (Estimate(1.15, 1.14, 1.16, 24), Estimate(0.87, 0.86, 0.88, 24)):
+        biased = SettingResult(one.trial, one.ratio, one.measure, one.logs, one.acceptance, noise)
+
+        assert not biased.beats_plain
+
+
+def test_the_choice_shows_the_null_run() -> None:
+    """
+    verdict.json holds what plain against plain read, beside the settings it was held against.
+    """
+    ran = with_null_arm(1.3, 0.02)
+    one = result_of(ran)
+
+    document = choose(ran.case.slo, ran.case.plan, (one,)).document()
+
+    assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
+    assert one.ratio.n == document["null"]["n"]
