@@ -1,9 +1,9 @@
 """The host: its telemetry and facts, the lock that lets one run measure at a time, and the background load."""
 
+from gatekeeper.host.background_load import background_load
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.host_lock import OWNER, hold_host, lock_holder, this_owner
-from gatekeeper.host.load import background_load
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 

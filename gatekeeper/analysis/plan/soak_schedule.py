@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import all_objectives
-from gatekeeper.analysis.plan.rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
+from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary

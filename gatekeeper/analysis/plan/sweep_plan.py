@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gatekeeper.analysis.plan.rounds import shuffled
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
@@ -14,6 +13,7 @@ from gatekeeper.analysis.plan.settings import (
     plain_of,
     process_of,
 )
+from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError

@@ -21,7 +21,7 @@ class Answerer(Protocol):
         """Answer one request; what goes wrong while generating is the answer's `fault`."""
 
 
-class Channel:
+class WorkerChannel:
     """The connection to gatekeeper: lines on what was stdout, and the page that is counted up with each token."""
 
     def __init__(self) -> None:

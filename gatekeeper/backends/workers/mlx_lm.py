@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.sample_utils import make_sampler
 
-from gatekeeper.backends.workers.loop import Channel, installed
+from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("draft", nargs="?")
     arguments = parser.parse_args()
-    channel = Channel()
+    channel = WorkerChannel()
     channel.serve(
         {
             "name": "mlx-lm",

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from gatekeeper.backends.workers.loop import Channel, installed
+from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 
 INSTALL = (
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--beam-width", type=int, default=BEAM_WIDTH)
     parser.add_argument("--dtype", choices=["bf16", "fp16", "fp32"], default="bf16")
     options = parser.parse_args()
-    channel = Channel()
+    channel = WorkerChannel()
     try:
         package = SimpleNamespace(
             **{name: import_module(f"recurrent_drafting.mlx.{name}") for name in _MODULES},

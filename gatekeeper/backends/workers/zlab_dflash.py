@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.workers.loop import Channel, installed
+from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("draft", nargs="?")
     arguments = parser.parse_args()
-    channel = Channel()
+    channel = WorkerChannel()
     try:
         package = import_module("dflash.model_mlx")
     except ImportError as error:

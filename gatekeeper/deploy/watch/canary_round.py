@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gatekeeper.analysis.plan.rounds import in_shuffled_rounds
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates, with_conditions
+from gatekeeper.analysis.plan.shuffled_rounds import in_shuffled_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.policy import WATCHED
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.deploy.watch.server import DeployedServer
+from gatekeeper.deploy.watch.deployed_server import DeployedServer
 
 
 class DutyBudget:

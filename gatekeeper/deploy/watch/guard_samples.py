@@ -130,7 +130,7 @@ BoundSeries = Callable[[Sequence[float], float], Estimate | Missing]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class GuardSeries:
     """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side.
 
     A canary set is frozen and requested in a shuffled rotation, so each answer counts as one draw from it: whole rounds
@@ -150,7 +150,7 @@ class Series:
     """Why the values are not to be trusted, or cannot be had."""
 
 
-def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> Series:
+def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
     """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
 
     The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
@@ -165,7 +165,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
         lost += gone
         ended_ns = max(one.answer.ended_ns for one in pair)
         values += [(ended_ns, math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
-    return Series(
+    return GuardSeries(
         *_split(values),
         bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
@@ -186,35 +186,35 @@ def certified_spread(certified: MeasuredValue | None) -> float:
     return half * math.sqrt(certified.n) / intervals.student_quantile(CONFIDENCE, certified.n - 1)
 
 
-def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> Series:
+def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
     seen = speed_series(evidence)
     if speed is None or ratio is None or speed.center <= 0:
         why = "no plain decoding is at hand, and the policy has no measured speed to compare with"
-        return Series((), None, seen.bounded, seen.least, missing=why)
+        return GuardSeries((), None, seen.bounded, seen.least, missing=why)
     certified = ratio.center / speed.center
     note = f"against the certified speed, no plain decoding being at hand; {slack:.0%} is allowed for what slows both"
     scaled = tuple(value * certified for value in seen.values)
-    return Series(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
+    return GuardSeries(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
 
 
-def speed_series(evidence: PairedAnswers) -> Series:
+def speed_series(evidence: PairedAnswers) -> GuardSeries:
     """Return decode tokens per second, answer by answer."""
     return _median_series(_read(evidence.answers, decode_rate))
 
 
-def acceptance_series(evidence: PairedAnswers) -> Series:
+def acceptance_series(evidence: PairedAnswers) -> GuardSeries:
     """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
     answers, claimed = counted_or_claimed(evidence.answers)
     return _median_series(_read(answers, acceptance_rate), *((CLAIMS_NOTE,) if claimed else ()))
 
 
-def counter_series(shares: Iterable[tuple[int, float]]) -> Series:
+def counter_series(shares: Iterable[tuple[int, float]]) -> GuardSeries:
     """Return acceptance by the server's own counters, round by round."""
     return _median_series(shares, "by the server's counters")
 
 
-def fault_series(evidence: PairedAnswers) -> Series:
+def fault_series(evidence: PairedAnswers) -> GuardSeries:
     """Return 1 for each answer that failed, else 0, and what failed last."""
     answers = [one.answer for one in evidence.answers]
     failed = [one for one in answers if one.fault is not None]
@@ -223,7 +223,7 @@ def fault_series(evidence: PairedAnswers) -> Series:
     return _share_series(((one.ended_ns, one.fault is not None) for one in answers), *notes)
 
 
-def pass_series(evidence: PairedAnswers, kind: str | None = None) -> Series:
+def pass_series(evidence: PairedAnswers, kind: str | None = None) -> GuardSeries:
     """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
     return _share_series((one.answer.ended_ns, right) for one, right in _graded(evidence, kind))
 
@@ -258,13 +258,13 @@ def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | No
             yield one.answer.ended_ns, value
 
 
-def _median_series(values: Iterable[tuple[int, float]], *notes: str) -> Series:
-    return Series(*_split(values), bounded=median_bounds, least=median_min_values, notes=notes)
+def _median_series(values: Iterable[tuple[int, float]], *notes: str) -> GuardSeries:
+    return GuardSeries(*_split(values), bounded=median_bounds, least=median_min_values, notes=notes)
 
 
-def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> Series:
+def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> GuardSeries:
     counted = ((at, float(value)) for at, value in values)
-    return Series(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
+    return GuardSeries(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
 
 
 def _split(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:

@@ -24,7 +24,7 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.deploy.watch.guard_samples import (
     GuardEvidence,
-    Series,
+    GuardSeries,
     acceptance_series,
     counter_series,
     fault_series,
@@ -147,7 +147,7 @@ def _over(guard: Guard, context: GuardContext) -> float:
     return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
-def crossed_or_kept(guard: Guard, series: Series, error: float, confidence: float) -> Check:
+def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence: float) -> Check:
     """Judge the latest values, then ever longer stretches: the shortest stretch that decides, decides.
 
     So a loss is not diluted by the good time before it, nor a recovery by the bad one.
@@ -240,10 +240,10 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
 
 
-def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, MeasuredRoute, float], Series]:
+def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, MeasuredRoute, float], GuardSeries]:
     """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
 
-    def read(evidence: PairedAnswers, measured: MeasuredRoute, _: float) -> Series:
+    def read(evidence: PairedAnswers, measured: MeasuredRoute, _: float) -> GuardSeries:
         certified: MeasuredValue | None = getattr(measured, rate.figure)
         series = pass_series(evidence, rate.kind)
         if certified is None:
@@ -277,7 +277,7 @@ def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, c
     return counted if counted.outcome is Outcome.PASS else check
 
 
-_SERIES: dict[str, Callable[[PairedAnswers, MeasuredRoute, float], Series]] = {
+_SERIES: dict[str, Callable[[PairedAnswers, MeasuredRoute, float], GuardSeries]] = {
     "throughput_ratio": ratio_series,
     "decode_throughput": lambda evidence, _measured, _slack: speed_series(evidence),
     "acceptance_rate": lambda evidence, _measured, _slack: acceptance_series(evidence),

@@ -22,7 +22,7 @@ _NAMELESS = frozenset({"default_model", "default", ""})
 
 
 @dataclass(frozen=True, slots=True)
-class ServerProcess:
+class ListeningProcess:
     """The process that listens where the server is reached."""
 
     pid: int
@@ -37,7 +37,7 @@ class ServerProcess:
         return self.pid, self.begun
 
 
-def find_process(url: str, known: ServerProcess | None = None) -> ServerProcess | None:
+def find_process(url: str, known: ListeningProcess | None = None) -> ListeningProcess | None:
     """Return the process behind a local *url*; None for a remote one, or where the system does not say.
 
     *known* is tried first: most of the time it still listens.
@@ -59,7 +59,7 @@ def is_local(host: str) -> bool:
     return host in {"localhost", "::1", "0.0.0.0", socket.gethostname()} or host.startswith("127.")  # noqa: S104 (read, not bound)
 
 
-def _listener(pid: int, port: int) -> ServerProcess | None:
+def _listener(pid: int, port: int) -> ListeningProcess | None:
     try:
         process = psutil.Process(pid)
         if not any(
@@ -73,10 +73,10 @@ def _listener(pid: int, port: int) -> ServerProcess | None:
         folder: Path | None = Path(process.cwd())
     except (psutil.Error, OSError):
         folder = None
-    return ServerProcess(pid, begun, argv, folder)
+    return ListeningProcess(pid, begun, argv, folder)
 
 
-def models_on_command_line(process: ServerProcess, hashes: Hashes) -> dict[str, str]:
+def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[str, str]:
     """Return the digest of every model that the command line names, by the word that names it.
 
     A folder or file that looks like a model and cannot be read as one has the digest "".
@@ -181,7 +181,7 @@ class ModelIdentity:
         """Watch what answers at *url*; *paths* are the certified models on this machine, *names* those it may give."""
         self._manifest, self._url, self._paths = manifest, url, dict(paths)
         self._names, self._hashes = names, hashes
-        self._process: ServerProcess | None = None
+        self._process: ListeningProcess | None = None
         self._models: dict[str, str] = {}
         self._due = True
         self.restarted = False

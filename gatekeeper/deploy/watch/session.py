@@ -18,6 +18,7 @@ from gatekeeper.deploy.watch import certified_run, messages
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
+from gatekeeper.deploy.watch.deployed_server import DeployedServer, attach
 from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
@@ -27,7 +28,6 @@ from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.route_state import Change
 from gatekeeper.deploy.watch.routes import Routes
-from gatekeeper.deploy.watch.server import DeployedServer, attach
 
 SLACK_S = 15.0
 """An overlay counts for two intervals, twice the last round, the commands' time, and this for a slow collector."""

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.analysis.plan.rounds import shuffled
 from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.analysis.plan.soak_schedule import WARM_REPEATS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Setting

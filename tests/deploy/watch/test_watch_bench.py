@@ -12,7 +12,7 @@ from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guard_samples import (
     MIN_SHARE_VALUES,
     BoundSeries,
-    Series,
+    GuardSeries,
     certified_spread,
     median_bounds,
     median_min_values,
@@ -50,7 +50,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
         bounded = partial(sequential.interval, least_spread=differ)
     looks = [
         crossed_or_kept(
-            guard, Series(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
+            guard, GuardSeries(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
         ).outcome
         for count in range(1, len(values) + 1)
     ]

@@ -15,7 +15,7 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
 from gatekeeper.host import background_load
-from gatekeeper.host.load import worker_jobs
+from gatekeeper.host.background_load import worker_jobs
 
 PATIENCE = 20.0
 MEGABYTE = 10**6
