@@ -55,7 +55,7 @@ def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
 
 def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
     """
-    Another chip or target is another experiment; another draft or version is what somebody wanted to try.
+    Another chip or target is another experiment; another draft or version is what may have been changed on purpose.
     """
     promised = slo()
     before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})

@@ -1,4 +1,4 @@
-"""Which stored runs a rotation keeps."""
+"""Which stored runs prune keeps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def kept(runs: Sequence[StoredRun], rules: RetentionRules) -> set[str]:
 
 def test_the_newest_stay() -> None:
     """
-    Of each family as many as were asked for, whatever the other family has.
+    Of each family as many as the rules say, whatever the other family has.
     """
     mine = [run(f"a{age}", age) for age in range(5)]
     others = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
@@ -78,7 +78,7 @@ def test_an_unfinished_run_is_no_newest_run() -> None:
 
 def test_more_may_be_asked_for() -> None:
     """
-    Young ones and promoted ones stay beside the newest where that is asked for.
+    Young ones and promoted ones stay beside the newest where the rules say so.
     """
     runs = [run("a", 0), run("b", 5), run("c", 6, outcome="promoted", valid=1), run("d", 100)]
 
@@ -89,7 +89,7 @@ def test_more_may_be_asked_for() -> None:
 
 def test_every_run_that_stays_has_a_reason() -> None:
     """
-    The reasons are told, all of them.
+    All reasons are given.
     """
     found = retain(
         [run("a", 0, passed=True, outcome="promoted")], RetentionRules(last=3, within=DAY, promoted=True), NOW
@@ -137,11 +137,11 @@ def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
 
 
 @given(folders(), rules)
-def test_the_gate_answers_as_before(runs: list[StoredRun], asked: RetentionRules) -> None:
+def test_the_gate_answers_as_before(runs: list[StoredRun], wanted: RetentionRules) -> None:
     """
     With the runs gone that may go, admit gives the same answer for every subject: never a better one, and none is lost.
     """
-    stay = kept(runs, asked)
+    stay = kept(runs, wanted)
 
     left = [one for one in runs if one.name in stay]
 
@@ -150,40 +150,40 @@ def test_the_gate_answers_as_before(runs: list[StoredRun], asked: RetentionRules
 
 
 @given(folders(), rules)
-def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], asked: RetentionRules) -> None:
+def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], wanted: RetentionRules) -> None:
     """
     Each family keeps its newest sealed runs, and no unfinished one goes before its time.
     """
-    stay = kept(runs, asked)
+    stay = kept(runs, wanted)
 
     for family in "FG":
         whole = sorted((one.at, one.name) for one in runs if one.family == family and one.finished)
-        assert {name for _, name in whole[-asked.last :]} <= stay
+        assert {name for _, name in whole[-wanted.last :]} <= stay
     for one in runs:
-        if not one.finished and (asked.unfinished is None or NOW - one.at < timedelta(seconds=asked.unfinished)):
+        if not one.finished and (wanted.unfinished is None or NOW - one.at < timedelta(seconds=wanted.unfinished)):
             assert one.name in stay
 
 
 @given(folders(), rules, st.randoms())
-def test_twice_is_once(runs: list[StoredRun], asked: RetentionRules, order: object) -> None:
+def test_twice_is_once(runs: list[StoredRun], wanted: RetentionRules, order: object) -> None:
     """
     A second rotation finds nothing to do, and the order in which a disk lists the runs decides nothing.
     """
-    stay = kept(runs, asked)
+    stay = kept(runs, wanted)
     shuffled = list(runs)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    assert stay == kept(shuffled, asked)
-    assert stay == kept([one for one in runs if one.name in stay], asked)
+    assert stay == kept(shuffled, wanted)
+    assert stay == kept([one for one in runs if one.name in stay], wanted)
 
 
 @given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))
 def test_asking_for_more_never_keeps_less(
-    runs: list[StoredRun], asked: RetentionRules, more: int, longer: float
+    runs: list[StoredRun], wanted: RetentionRules, more: int, longer: float
 ) -> None:
     """
     A higher count, a longer time and a patience without end only ever add to what stays.
     """
-    wider = RetentionRules(asked.last + more, asked.within + longer, promoted=True, unfinished=None)
+    wider = RetentionRules(wanted.last + more, wanted.within + longer, promoted=True, unfinished=None)
 
-    assert kept(runs, asked) <= kept(runs, wider)
+    assert kept(runs, wanted) <= kept(runs, wider)

@@ -43,7 +43,7 @@ def test_a_steady_cost_never_exceeds_the_duty() -> None:
     assert 0.019 < budget.share(86400 * SECOND) <= 0.02
 
 
-def test_a_turn_is_paid_for_before_it_is_asked() -> None:
+def test_a_turn_is_paid_for_before_it_is_sent() -> None:
     """
     One second of answers at two percent asks for fifty seconds, and the debt of the first for fifty more.
     """
@@ -65,7 +65,7 @@ def test_idle_time_is_no_licence_for_a_burst() -> None:
 
 def test_the_first_interval_counts_as_a_whole() -> None:
     """
-    The share is told of an interval at least: the first answer is not the whole of the time.
+    The share is of one interval at least: the first answer is not the whole of the time.
     """
     budget = DutyBudget(0.02, 50.0, begun_ns=0)
     budget.spend(1.0, SECOND)

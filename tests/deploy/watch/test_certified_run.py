@@ -28,7 +28,7 @@ from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
 )
 def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     """
-    What can not be read, or was never certified, is told once and does not count; neither does it at the start.
+    A policy that cannot be read or was never certified is refused at the start; an edit is reported and does not count.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
@@ -48,7 +48,7 @@ def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str,
 
 def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
     """
-    A policy that was deleted, or is half written, is told once; what was read before stays in force.
+    A policy that was deleted, or is half written, is reported once; what was read before stays in force.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
@@ -65,9 +65,9 @@ def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
     assert tomllib.loads(deployed.overlay)["route"][0]["speculation"] is True
 
 
-def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> None:
+def test_a_route_that_was_not_promoted_cannot_be_watched_on(tmp_path: Path) -> None:
     """
-    A policy with a route that the verdict does not carry is refused before anything is asked.
+    A policy with a route that the verdict does not carry is refused before any request.
     """
     deployed = Deployed.scripted(tmp_path)
     verdict = {"schema": 1, "workloads": [{"name": "easy", "outcome": "graded_back", "setting": {"draft": None}}]}
@@ -80,9 +80,9 @@ def test_a_route_that_was_not_promoted_can_not_be_watched_on(tmp_path: Path) -> 
     assert "may turn a route off and not on" in refused.value.hint
 
 
-def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_its_end_is_refused(tmp_path: Path) -> None:
     """
-    Nobody knows how long a certificate counts whose run lost its dates.
+    The end of a certificate cannot be determined where the run lost its dates.
     """
     deployed = Deployed.scripted(tmp_path)
     (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_tell_when_it_ended_is_refused(tmp_path: Path) -> No
 
 def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
     """
-    Where the host broke a promise the run turned every route off; turned on by hand it is refused.
+    Where the host failed its objective the run turned every route off; turned on by hand it is refused.
     """
     deployed = Deployed.scripted(tmp_path)
     verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())

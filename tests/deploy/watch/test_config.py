@@ -34,7 +34,7 @@ def test_wrong_options_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
 ) -> None:
     """
-    A wrong option ends in 2 and says what is wrong, before anything is asked or written.
+    A wrong option ends in 2 and says what is wrong, before any request or file.
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
@@ -45,9 +45,9 @@ def test_wrong_options_are_refused(
     assert not (tmp_path / "policy.live.toml").exists()
 
 
-def test_a_folder_in_the_place_of_a_policy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Who names the run itself is told which file in it is meant, and who names no run at all, how to.
+    The run itself in place of its policy, and no run at all: both errors say what to name.
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
@@ -60,9 +60,9 @@ def test_a_folder_in_the_place_of_a_policy_is_told(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
-def test_the_host_is_sampled_as_often_as_looks_ask_for(interval: float, expected: float) -> None:
+def test_the_host_is_sampled_as_often_as_the_interval_needs(interval: float, expected: float) -> None:
     """
-    Twelve samples a look, but not more than one a second, nor fewer than one in ten.
+    Twelve samples a round, but not more than one a second, nor fewer than one in ten.
     """
     assert expected == host_interval(policy(interval))
 

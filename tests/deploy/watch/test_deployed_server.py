@@ -40,7 +40,7 @@ def test_the_overlay_says_what_a_request_says(
     assert [on, off] == found
 
 
-def test_a_field_of_the_users_own_is_told_too(tmp_path: Path) -> None:
+def test_a_field_of_the_users_own_stands_there_too(tmp_path: Path) -> None:
     """
     A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that name.
     """

@@ -88,7 +88,7 @@ def test_a_recovery_is_not_diluted_by_what_was() -> None:
 
 def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
     """
-    What a single look would call broken at 95 % is left undecided: of 43,200 looks many would show it by chance.
+    What a single round would call crossed at 95 % is left undecided: of 43,200 rounds many would show it by chance.
     """
     noisy = [1.1 * math.exp(0.12 * (-1) ** number) for number in range(16)]
 
@@ -205,7 +205,7 @@ def moved(share: float, count: int = 60) -> list[CounterGain]:
 
 def test_the_servers_counters_see_prompts_that_canaries_do_not() -> None:
     """
-    Canaries are accepted as ever, but what is really asked is not: the floor is crossed, and it says by what.
+    Canaries are accepted as ever, but real prompts are not: the floor is crossed, and it says by what.
     """
     found = judged(context(ACCEPTANCE), evidence(accepting([0.9] * 40), counter_gains=moved(0.1)))
 
@@ -300,9 +300,9 @@ DELTA = guard("task_pass_delta", at_least=0.0)
     ("mine", "plain", "outcome"),
     [("ok", "ok", Outcome.PASS), ("no", "no", Outcome.PASS), ("no", "ok", Outcome.FAIL)],
 )
-def test_pass_rates_of_both_arms_are_facts_once_all_was_asked_twice(mine: str, plain: str, outcome: Outcome) -> None:
+def test_pass_rates_of_both_arms_are_facts_once_all_was_answered_twice(mine: str, plain: str, outcome: Outcome) -> None:
     """
-    One canary that only the candidate gets wrong, twice, breaks a promise of no difference.
+    One canary that only the candidate gets wrong, twice, fails an objective of no difference.
     """
     assert outcome is judged(context(DELTA, canaries=SAYS), evidence(paired(mine, plain))).outcome
 
@@ -382,7 +382,7 @@ def test_a_stretch_that_has_only_begun_keeps_nothing() -> None:
 @pytest.mark.parametrize(("grown", "outcome"), [(0.0, Outcome.PASS), (1e6, Outcome.FAIL)])
 def test_swap_is_judged_over_its_own_stretch(grown: float, outcome: Outcome) -> None:
     """
-    Growth counts over the last ten minutes, not over the last look.
+    Growth counts over the last ten minutes, not over the last round.
     """
     known = context(guard("swap_growth", at_most=256e6, over=600.0))
     samples = [one for at in range(3000, 3600) for one in sampled({"swap_used": grown * (at - 3000)}, at_s=[at])]
@@ -469,7 +469,7 @@ def test_while_plain_a_guard_of_speculation_sleeps() -> None:
 
 def test_answers_of_another_setting_are_no_evidence() -> None:
     """
-    What the certified setting showed says nothing of the rung below it.
+    What the certified setting showed says nothing of the step below it.
     """
     lower = (("draft", "heavy"), ("num_draft_tokens", 2))
 
@@ -500,7 +500,7 @@ def test_a_window_that_never_fills_is_missing_evidence() -> None:
 
 def test_the_error_of_a_look_is_a_share_of_a_whole_life() -> None:
     """
-    5 % over 43,200 looks, two guards and six stretches of each.
+    5 % over 43,200 rounds, two guards and six stretches of each.
     """
     assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(RATIO, ERRORS, HEADROOM), "easy")
 

@@ -1,4 +1,4 @@
-"""The journal: it survives crashes and full files, and never grows without bound."""
+"""The log: it survives crashes and full files, and never grows without bound."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from gatekeeper.deploy.watch.log import Log, entries
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def journal(path: Path, limit: int = 10_000, state: dict[str, Any] | None = None) -> Log:
+def log(path: Path, limit: int = 10_000, state: dict[str, Any] | None = None) -> Log:
     return Log(path, wall=lambda: NOW, state=lambda: state or {}, limit=limit)
 
 
@@ -22,7 +22,7 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
     """
     path = tmp_path / "watch.jsonl"
     for number in range(3):
-        with journal(path) as kept:
+        with log(path) as kept:
             kept.write("look", number=number)
 
     expected = [{"at": "2026-01-01T00:00:00.000000Z", "kind": "look", "number": number} for number in range(3)]
@@ -35,21 +35,21 @@ def test_a_torn_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
     A crash inside a line costs that line alone: the next session ends it and goes on.
     """
     path = tmp_path / "watch.jsonl"
-    with journal(path) as kept:
+    with log(path) as kept:
         kept.write("first")
     path.write_bytes(path.read_bytes() + torn)
-    with journal(path) as kept:
+    with log(path) as kept:
         kept.write("second")
 
     assert ["first", "second"] == [entry["kind"] for entry in entries(path)]
 
 
-def test_a_full_journal_is_put_aside_with_its_state(tmp_path: Path) -> None:
+def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
     """
     Past its limit the file begins anew with the state, one old file is kept, and both stay small.
     """
     path = tmp_path / "watch.jsonl"
-    with journal(path, limit=2000, state={"routes": {"json": "plain"}}) as kept:
+    with log(path, limit=2000, state={"routes": {"json": "plain"}}) as kept:
         for number in range(1000):
             kept.write("look", number=number)
 
@@ -65,43 +65,43 @@ def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
     Where the full file was renamed and no new one begun, the next session goes on with the full one.
     """
     path = tmp_path / "watch.jsonl"
-    with journal(path) as kept:
+    with log(path) as kept:
         kept.write("first")
     path.rename(kept.previous)
-    with journal(path):
+    with log(path):
         pass
 
     assert ["first"] == [entry["kind"] for entry in entries(path)]
 
 
-def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
+def test_no_log_is_an_empty_one(tmp_path: Path) -> None:
     """
     The first start has nothing to go on from.
     """
     assert [] == list(entries(tmp_path / "watch.jsonl"))
 
 
-def test_a_journal_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """
-    What can not be written down is not done: the error names the file.
+    What cannot be written down is not done: the error names the file.
     """
     with pytest.raises(GatekeeperError, match="nowhere"):
-        journal(tmp_path / "nowhere" / "watch.jsonl").__enter__()
+        log(tmp_path / "nowhere" / "watch.jsonl").__enter__()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     """
-    A full disk ends in an error that names the journal, not in silence.
+    A full disk ends in an error that names the log, not in silence.
     """
     path = tmp_path / "watch.jsonl"
     path.symlink_to("/dev/full")
 
-    with pytest.raises(GatekeeperError, match="No space left"), journal(path) as kept:
+    with pytest.raises(GatekeeperError, match="No space left"), log(path) as kept:
         kept.write("look")
 
 
-def test_what_is_no_file_is_no_journal(tmp_path: Path) -> None:
+def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
     """
     A device that can be read for ever, or a folder, is refused before it is read.
     """
@@ -112,10 +112,10 @@ def test_what_is_no_file_is_no_journal(tmp_path: Path) -> None:
 
 def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     """
-    NaN and infinity never reach the journal, where other readers would choke on them: they are null.
+    NaN and infinity never reach the log, where other readers would choke on them: they are null.
     """
     path = tmp_path / "watch.jsonl"
-    with journal(path) as kept:
+    with log(path) as kept:
         kept.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})
 
     assert [(None, [1.5, None])] == [(one["value"], one["guards"]["ratio"]) for one in entries(path)]

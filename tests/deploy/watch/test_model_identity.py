@@ -71,7 +71,7 @@ def test_models_on_the_command_line_are_compared(
 
 def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path) -> None:
     """
-    A folder that looks like a model and can not be read as one is a mismatch, not an error.
+    A folder that looks like a model and cannot be read as one is a mismatch, not an error.
     """
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"short")
@@ -99,7 +99,7 @@ def test_a_restart_is_another_process() -> None:
 @pytest.mark.parametrize("url", ["http://192.0.2.7:8080", "https://example.org"])
 def test_a_remote_server_has_no_process_here(url: str) -> None:
     """
-    Of another machine's processes nothing is told.
+    The processes of another machine are unknown.
     """
     assert model_identity.find_process(url) is None
 

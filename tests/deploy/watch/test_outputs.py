@@ -1,4 +1,4 @@
-"""Transition commands: they are told what happened, and can not stop the watch."""
+"""Outputs: commands on a change get what happened, and cannot stop the watch."""
 
 import json
 import os
@@ -11,33 +11,33 @@ import pytest
 
 from gatekeeper.deploy.watch import outputs
 
-TOLD = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
+CHANGE = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
 
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-S", "-c", code]
 
 
-def test_a_command_is_told_what_happened() -> None:
+def test_a_command_gets_what_happened() -> None:
     """
     The transition is in the environment, value by value, and whole on stdin; nothing of it meets a shell.
     """
     code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
     code += "print(sys.stdin.read())"
 
-    ran = outputs.run_hook(python(code), TOLD)
+    ran = outputs.run_hook(python(code), CHANGE)
 
     first, second, *_ = ran.output.splitlines()
     assert (0, None) == (ran.code, ran.fault)
-    assert f"false {TOLD['because']}" == first
-    assert json.loads(second) == TOLD
+    assert f"false {CHANGE['because']}" == first
+    assert json.loads(second) == CHANGE
 
 
 def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
     """
     However long the evidence is, a command that does not care runs like any other.
     """
-    assert None is outputs.run_hook(["true"], {**TOLD, "evidence": "x" * 1_000_000}).fault
+    assert None is outputs.run_hook(["true"], {**CHANGE, "evidence": "x" * 1_000_000}).fault
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
     """
     A code, a signal, a program that is not there or may not be run: said, never raised.
     """
-    assert fault == outputs.run_hook(argv, TOLD).fault
+    assert fault == outputs.run_hook(argv, CHANGE).fault
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
             time.sleep(0.02)
 
     monkeypatch.setattr(outputs, "_wait", too_long)
-    ran = outputs.run_hook(python(code), TOLD, limit=1.0)
+    ran = outputs.run_hook(python(code), CHANGE, limit=1.0)
 
     assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)
     assert "waiting\n" == ran.output
@@ -99,7 +99,7 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
     begun = time.monotonic()
 
-    ran = outputs.run_hook(python(code), TOLD, limit=100)
+    ran = outputs.run_hook(python(code), CHANGE, limit=100)
 
     left = psutil.Process(int(ran.output))
     assert (None, True) == (ran.fault, left.is_running())
@@ -109,9 +109,9 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
 
 def test_only_the_end_of_a_long_output_is_kept() -> None:
     """
-    Megabytes of output cost neither memory nor journal; its end, which says why, is kept.
+    Megabytes of output cost neither memory nor log; its end, which says why, is kept.
     """
-    ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), TOLD)
+    ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
 
     assert (outputs.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
 
@@ -120,6 +120,6 @@ def test_the_environment_of_the_watch_is_kept() -> None:
     """
     A command sees the PATH and the home it would see anywhere.
     """
-    ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), TOLD)
+    ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
 
     assert os.environ["PATH"] == ran.output.strip()

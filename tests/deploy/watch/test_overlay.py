@@ -1,4 +1,4 @@
-"""The overlay: written whole, read by anybody, kept by one."""
+"""The overlay: written whole, read by any program, kept by one watch."""
 
 import json
 import multiprocessing
@@ -73,7 +73,7 @@ def test_the_examples_are_as_short_as_promised() -> None:
 
 def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
     """
-    A route that speculates gives its knobs, one that does not gives none, whatever its reason looks like.
+    A route that speculates gives its knobs, one that does not gives none, whatever its reason contains.
     """
     path = tmp_path / "policy.live.toml"
     path.write_text(overlay().text())
@@ -163,7 +163,7 @@ def hold(path: Path) -> AbstractContextManager[None]:
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     """
-    Two watches can not keep one overlay; the second is told who has it, and may have it afterwards.
+    Two watches cannot keep one overlay; the second reads who has it, and may have it afterwards.
     """
     path = tmp_path / "policy.live.toml"
     with hold(path):
@@ -201,7 +201,7 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Make *folder* refuse new files, for root too: a file in the place of the folder refuses anybody."""
+    """Make *folder* refuse new files, for root too: a file in the place of the folder refuses every user."""
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("")
@@ -212,9 +212,9 @@ def read_only(folder: Path) -> Iterator[None]:
         aside.rename(folder)
 
 
-def test_a_folder_that_can_not_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     """
-    An overlay that can not be written ends the command before any server is asked, with what to do.
+    An overlay that cannot be written ends the command before any request, with what to do.
     """
     with pytest.raises(GatekeeperError, match="cannot write") as refused:
         hold(tmp_path / "nowhere" / "policy.live.toml").__enter__()
@@ -222,9 +222,9 @@ def test_a_folder_that_can_not_be_written_is_refused_at_the_start(tmp_path: Path
     assert (4, True) == (refused.value.exit_code, "--overlay" in refused.value.hint)
 
 
-def test_an_overlay_that_can_not_be_written_keeps_the_old_one(tmp_path: Path) -> None:
+def test_an_overlay_that_cannot_be_written_keeps_the_old_one(tmp_path: Path) -> None:
     """
-    A folder that goes away while watching is told, and the next overlay after it came back is written.
+    A folder that goes away while watching is reported, and the next overlay after it came back is written.
     """
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -240,9 +240,9 @@ def test_an_overlay_that_can_not_be_written_keeps_the_old_one(tmp_path: Path) ->
     assert overlay(speculation=False).text() == path.read_text()
 
 
-def test_a_journal_is_kept_by_one_watch_too(tmp_path: Path) -> None:
+def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
     """
-    A watch with an overlay of its own, but the journal of another, would be restored from what the other wrote.
+    A watch with an overlay of its own, but the log of another, would be restored from what the other wrote.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:

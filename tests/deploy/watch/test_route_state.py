@@ -39,7 +39,7 @@ def result(guard: Guard, word: str, now_ns: int) -> GuardResult:
         "kept": fact(good, 24),
         "crossed": fact(bad, 24),
         "undecided": replace(fact(guard.threshold, 24), lo=0.0, hi=9.0),
-    }.get(word, Missing("nothing was asked"))
+    }.get(word, Missing("no answers"))
     check = check_bound(guard.of, guard.bound, guard.threshold, estimate, why=guard.why)
     fresh = None if word in {"missing", "asleep"} else now_ns
     return GuardResult(guard, "easy", check, fresh, asleep=word == "asleep")
@@ -90,7 +90,7 @@ def watched() -> Watched:
 
 def test_while_all_is_kept_nothing_changes(watched: Watched) -> None:
     """
-    A day of looks at a healthy route leaves it as it was certified.
+    A day of rounds at a healthy route leaves it as it was certified.
     """
     watched.watch("kept", "kept", minutes=1440)
 
@@ -108,7 +108,7 @@ def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
 
 def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) -> None:
     """
-    Two minutes are two minutes after the first look that saw it, and one good look begins them again.
+    Two minutes are two minutes after the first round that saw it, and one good round starts them again.
     """
     watched.watch("crossed", minutes=2).watch("kept").watch("crossed", minutes=2)
     assert [] == watched.moves
@@ -126,7 +126,7 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
 
 def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
     """
-    A look without evidence is no good look: what was crossed before and after it was crossed throughout.
+    A round without evidence is no good round: a bound crossed before and after it was crossed throughout.
     """
     watched.watch("crossed").watch("missing").watch("crossed")
 
@@ -135,7 +135,7 @@ def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
 
 def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
     """
-    One rung down, and then off: the evidence of the rung above does not count against the one below.
+    One step down, and then off: the evidence of the step above does not count against the one below.
     """
     watched.watch("crossed", minutes=3)
     assert [1] == watched.steps[-1:]
@@ -148,7 +148,7 @@ def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
 
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     """
-    Beyond its limit of ten minutes nobody knows, so no rung is tried on the way: plain decoding.
+    After ten minutes without evidence no step is tried on the way: plain decoding.
     """
     watched.watch("kept", "kept", minutes=5).watch("missing", "kept", minutes=10)
     assert [] == watched.moves
@@ -156,7 +156,7 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     watched.watch("missing", "kept")
 
     assert [("off", 2)] == watched.moves
-    assert "throughput_ratio: no evidence for 11 min: nothing was asked" in watched.changes[0].because
+    assert "throughput_ratio: no evidence for 11 min: no answers" in watched.changes[0].because
 
 
 def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
@@ -184,7 +184,7 @@ def test_without_any_guard_there_is_no_evidence_either(watched: Watched) -> None
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
     """
-    After half an hour with every guard kept, one rung up; after as long again it is settled, and the next may come.
+    After half an hour with every guard kept, one step up; after as long again it is settled, and the next may come.
     """
     watched.watch("crossed", minutes=6)
     watched.watch("kept", "kept", minutes=29)
@@ -237,9 +237,9 @@ def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
     assert [30, 60, 120, 120, 120] == waits
 
 
-def test_a_server_that_can_not_be_switched_is_tried_for_real() -> None:
+def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
     """
-    While it decodes plainly its guards of speculation sleep: the rest being kept, the rung above is tried, once.
+    While it decodes plainly its guards of speculation sleep: the others are kept, so the step above is tried, once.
     """
     watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
@@ -335,23 +335,23 @@ def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
 # Whatever is seen
 
 WORDS = st.sampled_from(["kept", "crossed", "undecided", "missing"])
-LOOKS = st.lists(st.tuples(st.tuples(WORDS, WORDS), st.integers(1, 45)), max_size=20)
+ROUNDS = st.lists(st.tuples(st.tuples(WORDS, WORDS), st.integers(1, 45)), max_size=20)
 
 
-def lived(looks: Sequence[tuple[tuple[str, str], int]], *, switched: bool = True) -> Watched:
+def lived(rounds: Sequence[tuple[tuple[str, str], int]], *, switched: bool = True) -> Watched:
     watched = Watched(rules(switched=switched))
-    for words, minutes in looks:
+    for words, minutes in rounds:
         watched.watch(*words, minutes=minutes)
     return watched
 
 
 @settings(max_examples=50, deadline=None)
-@given(LOOKS)
-def test_the_state_is_what_its_log_says(looks: list[tuple[tuple[str, str], int]]) -> None:
+@given(ROUNDS)
+def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]]) -> None:
     """
     What a restart reads back, line by line, is where the route stood; changes of another route are not its own.
     """
-    watched = lived(looks)
+    watched = lived(rounds)
 
     lines = [json.dumps(one.document()) for one in watched.changes]
 
@@ -363,13 +363,13 @@ def test_the_state_is_what_its_log_says(looks: list[tuple[tuple[str, str], int]]
 
 
 @settings(max_examples=50, deadline=None)
-@given(LOOKS)
-def test_a_route_is_never_on_without_fresh_evidence(looks: list[tuple[tuple[str, str], int]]) -> None:
+@given(ROUNDS)
+def test_a_route_is_never_on_without_fresh_evidence(rounds: list[tuple[tuple[str, str], int]]) -> None:
     """
-    After every look a route that speculates has seen each of its guards within the limit, or has just begun.
+    After every round a route that speculates has seen each of its guards within the limit, or has just begun.
     """
     watched = Watched(rules())
-    for words, minutes in looks:
+    for words, minutes in rounds:
         for _ in range(minutes):
             watched.watch(*words)
             state = watched.state
@@ -379,12 +379,12 @@ def test_a_route_is_never_on_without_fresh_evidence(looks: list[tuple[tuple[str,
 
 
 @settings(max_examples=50, deadline=None)
-@given(LOOKS, st.booleans())
-def test_changes_are_bounded_by_the_quiet_time(looks: list[tuple[tuple[str, str], int]], switched: bool) -> None:
+@given(ROUNDS, st.booleans())
+def test_changes_are_bounded_by_the_quiet_time(rounds: list[tuple[tuple[str, str], int]], switched: bool) -> None:
     """
-    However the signals flap: a way up for each quiet time at most, and no more ways down than ways up and rungs.
+    However the signals flap: at most one step up each quiet time, and as many down as the ladder and those up allow.
     """
-    watched = lived(looks, switched=switched)
+    watched = lived(rounds, switched=switched)
 
     ups = sum(kind == "try" for kind, _ in watched.moves)
     downs = sum(kind in {"down", "off"} for kind, _ in watched.moves)
@@ -394,24 +394,24 @@ def test_changes_are_bounded_by_the_quiet_time(looks: list[tuple[tuple[str, str]
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["crossed", "undecided", "missing"]), st.integers(1, 60)), max_size=20))
-def test_without_a_kept_guard_it_only_goes_down(looks: list[tuple[str, int]]) -> None:
+def test_without_a_kept_guard_it_only_goes_down(rounds: list[tuple[str, int]]) -> None:
     """
     No time and no silence takes a route up.
     """
     watched = Watched(rules())
-    for word, minutes in looks:
+    for word, minutes in rounds:
         watched.watch("kept", word, minutes=minutes)
 
     assert sorted(watched.steps) == watched.steps
 
 
 @settings(max_examples=40, deadline=None)
-@given(LOOKS, st.integers(0, 30))
-def test_a_restart_never_takes_a_route_up(looks: list[tuple[tuple[str, str], int]], cut: int) -> None:
+@given(ROUNDS, st.integers(0, 30))
+def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], int]], cut: int) -> None:
     """
     Started again from its log a route stands where it stood, and its quiet time begins again.
     """
-    before = lived(looks[:cut])
+    before = lived(rounds[:cut])
     after = Watched(rules(), route_state.start(restored(before.changes), 0))
 
     after.watch("kept", "kept", minutes=29)
@@ -467,7 +467,7 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
     assert 20 < steps[1][0] < 70 < steps[2][0]
 
 
-def test_a_rung_that_was_not_soaked_is_told_as_one(watched: Watched) -> None:
+def test_a_step_that_was_not_soaked_says_so(watched: Watched) -> None:
     """
     Between the certified setting and plain decoding nothing was soaked: the reason of the step says so, down and up.
     """

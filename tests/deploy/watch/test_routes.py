@@ -35,7 +35,7 @@ def routes(*workloads: str) -> Routes:
 
 
 def restarted(before: Routes, *workloads: str) -> Routes:
-    """Return the routes of a watch that goes on from the journal of another."""
+    """Return the routes of a watch that goes on from the log of another."""
     entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
     made = routes(*workloads)
     made.restore([entry], VERDICT, NOW)
@@ -44,7 +44,7 @@ def restarted(before: Routes, *workloads: str) -> Routes:
 
 def test_a_route_that_is_taken_out_is_a_change() -> None:
     """
-    A route without its block decodes plainly, which the log and the commands are told like any other step.
+    A route without its block decodes plainly, which the log and the commands get like any other step.
     """
     kept = routes("json", "chat")
 
@@ -82,7 +82,7 @@ def test_what_bars_a_route_outlives_its_block() -> None:
     assert [] == again.watched
 
 
-def test_a_journal_of_another_certificate_tells_nothing() -> None:
+def test_a_log_of_another_certificate_says_nothing() -> None:
     """
     What was turned off under another verdict is not known here.
     """

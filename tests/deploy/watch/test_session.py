@@ -40,7 +40,7 @@ def test_a_good_draft_stays_on(tmp_path: Path) -> None:
 
 def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     """
-    Acceptance falls after ten minutes: one rung down, then plain decoding, and the log says why.
+    Acceptance falls after ten minutes: one step down, then plain decoding, and the log says why.
     """
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
 
@@ -57,7 +57,7 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
 
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     """
-    A draft that recovers is tried again, one rung at a time, and settles as certified; never before the quiet time.
+    A draft that recovers is tried again, one step at a time, and settles as certified; never before the quiet time.
     """
     back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
     deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
@@ -72,7 +72,7 @@ def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
 
 def test_flapping_signals_change_little(tmp_path: Path) -> None:
     """
-    A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a rung up is
+    A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a step up is
     tried after the quiet time alone, which a relapse doubles.
     """
     drift = []
@@ -107,7 +107,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     assert route(deployed)["speculation"] is False
 
 
-def test_state_outlives_a_rotated_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     What was turned off stays off when the lines that said so were put aside long ago.
     """
@@ -156,7 +156,7 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
 
 def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
     """
-    An overlay that says on counts no longer than the policy does, however rarely anybody looks.
+    An overlay that says on counts no longer than the policy does, however long the interval.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:00:08Z")
@@ -182,7 +182,7 @@ def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
 
 
 class Shifted(VirtualClock):
-    """A scripted subject's clock whose time of day jumps when it is told to."""
+    """A scripted subject's clock whose time of day can be shifted."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
 
 def test_an_edit_is_taken_up(tmp_path: Path) -> None:
     """
-    A guard that was loosened while watching is in force at the next look, with nothing turned on or off by it.
+    A guard that was loosened while watching is in force at the next round, with nothing turned on or off by it.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
@@ -286,7 +286,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
     assert route(deployed)["setting"] == SETTING
 
 
-def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
+def test_missing_evidence_is_reported_before_it_counts(tmp_path: Path) -> None:
     """
     Half of its time before a guard without evidence turns speculation off, people and programs read that it will.
     """
@@ -302,9 +302,9 @@ def test_missing_evidence_is_told_before_it_counts(tmp_path: Path) -> None:
     assert any("no evidence of decode_throughput" in line for line in output.messages)
 
 
-def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
+def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
     """
-    Nothing guards a route whose guards were all taken out: that it will be off is said at the first look.
+    Nothing guards a route whose guards were all taken out: the first round says that it will be off.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(guards=[])
@@ -315,7 +315,7 @@ def test_a_route_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
     assert ["off 0>2"] == output.changes
 
 
-def test_an_overlay_that_can_not_be_written_is_told_once(tmp_path: Path) -> None:
+def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     """
     Where the folder of the overlay goes away the watch goes on, says so once, and says when it is back.
     """
@@ -402,7 +402,7 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
 
 def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
     """
-    A command that does not end is ended at its time limit, which the log says, and the watch looks on.
+    A command that does not end is ended at its time limit, which the log says, and the watch goes on.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
@@ -428,9 +428,9 @@ def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pyt
     assert output.of("look")[-1]["at"] > output.of("telemetry_failed")[0]["at"]
 
 
-def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
+def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
     """
-    Every look tells what the canaries cost so far, which stays within the duty once the first is paid for.
+    Every round reports what the canaries cost so far, which stays within the duty once the first is paid for.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(watch={"duty": 0.02})
@@ -445,7 +445,7 @@ def test_the_load_is_told_and_bounded(tmp_path: Path) -> None:
 
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A thousand looks after the window is full the process holds no more objects, and the files are of bounded size.
+    A thousand rounds after the window is full the process holds no more objects, and the files are of bounded size.
     """
     limit = 50_000
     monkeypatch.setattr(log, "LOG_LIMIT", limit)
@@ -460,7 +460,7 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             _objects(output)
         late = _objects(output)
 
-    assert late < early + 500, "one object a look would be a thousand"
+    assert late < early + 500, "one object a round would be a thousand"
     assert (tmp_path / "watch.jsonl.1").exists()
     kept = ("watch.jsonl", "watch.jsonl.1", "policy.live.toml")
     assert all((tmp_path / name).stat().st_size < 2 * limit for name in kept)
@@ -476,7 +476,7 @@ def _objects(output: WatchOutput) -> int:
 
 def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
     """
-    After the last look the overlay keeps its time limit and says why nobody looks any more.
+    After the last round the overlay keeps its time limit and says why no other follows.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     before: dict[str, Any] = {}
@@ -512,9 +512,9 @@ def later(monotonic: float, wall: float) -> Instant:
         (later(110, 110), "the watch was held up for 100 s"),
     ],
 )
-def test_time_that_went_by_otherwise_is_told(now: Instant, says: str | None) -> None:
+def test_time_that_passed_otherwise_is_reported(now: Instant, says: str | None) -> None:
     """
-    More than two intervals beside what was expected, on either clock, is told; a time server's step is not.
+    More than two intervals beside what was expected, on either clock, is reported; a time server's step is not.
     """
     assert says == clock_gap(START, now, expected=10, interval=10)
 

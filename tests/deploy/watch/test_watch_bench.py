@@ -1,4 +1,4 @@
-"""The bench of the watch: what it lays over whole months is what a guard says look by look."""
+"""The bench of the watch: what it lays over whole months is what a guard says round by round."""
 
 from collections.abc import Callable
 from functools import partial
@@ -60,7 +60,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
 
 def test_a_crossing_counts_once_it_has_held() -> None:
     """
-    Two minutes are three looks of a minute; where a pair comes every ten minutes one look holds as long by itself.
+    Two minutes are three rounds of a minute; where a pair comes every ten minutes one round holds as long by itself.
     """
     guard = watch.policy(watch.CONDITIONS[0]).guard[0]
     flags = np.array([True, True, False, True, True, True])

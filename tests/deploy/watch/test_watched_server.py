@@ -45,7 +45,7 @@ def deployed(
 
 def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> None:
     """
-    A server at its address is asked as it was certified, and nothing changes.
+    A server at its address gets the requests it was certified with, and nothing changes.
     """
     code, output = deployed(tmp_path, server).watch(5)
 
@@ -74,7 +74,7 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
 
 def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
     """
-    A watch that is started before its server looks, finds nobody, and turns speculation off; that is no error of ours.
+    A watch that is started before its server finds none and turns speculation off; that is no error.
     """
     with Answering() as server:
         made = deployed(tmp_path, server)
@@ -117,7 +117,7 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
 @pytest.mark.parametrize("name", ["org/\ud800half", "org/\x00\x1b[31mred\nlines", "x" * 100_000])
 def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answering, name: str) -> None:
     """
-    A name that no file, terminal or environment can hold is another model's: off, with every command told.
+    A name that no file, terminal or environment can hold is another model's: off, and every command runs.
     """
     made, output = deployed(tmp_path, server), WatchOutput()
     with made.session(output, commands=(("true",),)) as session:
@@ -132,7 +132,7 @@ def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answe
 
 def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, server: Answering) -> None:
     """
-    Where the certified answers told a name, a server that lists another model is found out before the first answer.
+    Where the certified answers gave a name, a server that lists another model is found before the first answer.
     """
     made = deployed(tmp_path, server)
     answer = {"answer": {"claims": {"model": "org/certified"}}}
@@ -146,7 +146,7 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
 
 def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
     """
-    The acceptance a server claims is judged; when it falls, the route goes down although it can not be switched.
+    The acceptance a server claims is judged; when it falls, the route goes down although it cannot be switched.
     """
     made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
     made.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
@@ -159,9 +159,9 @@ def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> N
     assert "as the server claims" in output.of("change")[0]["because"]
 
 
-def test_a_plain_twin_is_asked_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
+def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
     """
-    With a plain_url each canary is asked of both servers, and the ratio is theirs.
+    With a plain_url each canary is sent to both servers, and the ratio is theirs.
     """
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
     made, output = deployed(tmp_path, server, ratio), WatchOutput()
@@ -232,7 +232,7 @@ def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
 
 def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> None:
     """
-    After kill -9 in the middle of a look the next watch goes on from the journal.
+    After kill -9 in the middle of a round the next watch goes on from the log.
     """
     made = deployed(tmp_path, server)
     server.status = 500
@@ -262,7 +262,7 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
     assert ("", True, False, False) == (out, *(word in err for word in ("down to", "watching", "\x1b")))
 
 
-def test_answers_that_fail_are_told_with_their_reason(tmp_path: Path, server: Answering) -> None:
+def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server: Answering) -> None:
     """
     Who watches reads at the first failed answer what is wrong, once until it is over, and in the reason of the step.
     """
@@ -281,9 +281,9 @@ def test_answers_that_fail_are_told_with_their_reason(tmp_path: Path, server: An
     ]
 
 
-def test_a_server_that_tells_no_acceptance_is_told_at_once(tmp_path: Path, server: Answering) -> None:
+def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, server: Answering) -> None:
     """
-    Long before a guard turns speculation off for want of evidence, the first look says that it will, and what to do.
+    Long before a guard turns speculation off for want of evidence, the first round says that it will, and what to do.
     """
     made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
     with made.session(output) as session:
@@ -295,9 +295,9 @@ def test_a_server_that_tells_no_acceptance_is_told_at_once(tmp_path: Path, serve
     assert "python -m gatekeeper.backends.mlx_tap" in told["because"]
 
 
-def test_a_server_that_claims_its_acceptance_is_not_told_off(tmp_path: Path, server: Answering) -> None:
+def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server: Answering) -> None:
     """
-    Claims are evidence too: nobody is sent after a tap that is not needed.
+    Claims are evidence too: no tap is recommended where none is needed.
     """
     made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
     with made.session(output) as session:
