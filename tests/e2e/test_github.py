@@ -1,37 +1,21 @@
 """The action and the workflows: valid by GitHub's own schema, least privilege, and their shell steps run."""
 
-import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
+from tests.builders.github import Runner, document, put_on_path, steps_of
+from tests.builders.night import GATEKEEPER
 from tests.builders.place import ROOT, Place
 
 ACTION = ROOT / "action.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
-
-
-def document(path: Path) -> dict[str, Any]:
-    read: dict[str, Any] = YAML(typ="safe").load(path)
-    return read
-
-
-def steps_of(path: Path) -> list[dict[str, Any]]:
-    """Return all steps of an action or of a workflow's jobs."""
-    read = document(path)
-    if "jobs" in read:
-        return [step for job in read["jobs"].values() for step in job["steps"]]
-    steps: list[dict[str, Any]] = read["runs"]["steps"]
-    return steps
 
 
 @pytest.mark.parametrize(("schema", "files"), [("actions", [ACTION]), ("workflows", WORKFLOWS)])
@@ -102,106 +86,20 @@ def test_the_deploy_waits_for_the_certificate() -> None:
     assert all(known.keys() >= one.keys() for one in used)
 
 
-@dataclass
-class Runner:
-    """Runs the action's shell steps in order, as a runner does: files for outputs, summary and PATH, an id for each."""
-
-    place: Place
-    inputs: dict[str, str]
-
-    def run(self) -> "Finished":
-        outputs: dict[str, str] = {}
-        said, code = "", 0
-        uploaded = None
-        for step in steps_of(ACTION):
-            values = self._values(outputs)
-            condition = self._condition(str(step.get("if", "true")), values)
-            if not condition or (code and "always()" not in str(step.get("if"))):
-                continue
-            if "uses" in step:
-                uploaded = filled(step["with"]["path"], values)
-                continue
-            environment = {name: filled(value, values) for name, value in step.get("env", {}).items()}
-            ran = self._bash(step["run"], environment)
-            said += ran.stdout + ran.stderr
-            code = code or ran.returncode
-            if step.get("id") == "gate":
-                outputs |= self._outputs()
-        summary = self.place.path / "summary.md"
-        return Finished(code, outputs, said, summary.read_text() if summary.exists() else "", uploaded)
-
-    def _values(self, outputs: Mapping[str, str]) -> dict[str, str]:
-        given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()} | self.inputs
-        known = {f"inputs.{name}": value for name, value in given.items()}
-        known |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
-        known |= {f"steps.gate.outputs.{name}": value for name, value in outputs.items()}
-        return known | {"runner.temp": str(self.place.path / "runner"), "github.action_path": str(ROOT)}
-
-    @staticmethod
-    def _condition(written: str, values: Mapping[str, str]) -> bool:
-        """Tell whether a condition made of `always()`, `==`, `!=` and `&&` holds."""
-        for part in written.removeprefix("${{").removesuffix("}}").split("&&"):
-            if compared := re.fullmatch(r"(\S+) (==|!=) '(.*)'", part.strip()):
-                name, sign, word = compared.groups()
-                if (values[name] == word) != (sign == "=="):
-                    return False
-            else:
-                assert part.strip() in {"always()", "true"}, part
-        return True
-
-    def _bash(self, script: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        folder = self.place.path
-        (folder / "runner").mkdir(exist_ok=True)
-        (folder / "step.sh").write_text(script)
-        files = {"GITHUB_OUTPUT": "outputs.txt", "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_PATH": "path.txt"}
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "step.sh"],
-            cwd=folder,
-            env={
-                **self.place.environment,
-                **{name: str(folder / file) for name, file in files.items()},
-                **environment,
-                "GITHUB_ACTIONS": "true",
-            },
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-
-    def _outputs(self) -> dict[str, str]:
-        lines = (self.place.path / "outputs.txt").read_text().splitlines()
-        return {name: value for name, _, value in (line.partition("=") for line in lines)}
-
-
-@dataclass
-class Finished:
-    code: int
-    outputs: dict[str, str]
-    said: str
-    summary: str
-    uploaded: str | None
-
-
-def filled(text: Any, values: Mapping[str, str]) -> str:
-    """Put values into expressions; one that is not known is a mistake of the action."""
-    return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: values[found[1]], str(text))
-
-
 @pytest.fixture
 def runner(scripted: Callable[..., Place]) -> Callable[..., Runner]:
     """Return a runner in a checkout with an SLO for a scripted subject, where `gatekeeper` is on PATH."""
 
     def write(program: str | None = None, inputs: Mapping[str, str] | None = None, **changes: Any) -> Runner:
         place = scripted(**changes)
-        folder = place.path / "bin"
-        folder.mkdir(exist_ok=True)
-        ours = f'exec "{sys.executable}" -m gatekeeper "$@"'
-        (folder / "gatekeeper").write_text(f"#!/bin/sh\n{program or ours}\n")
-        (folder / "gatekeeper").chmod(0o755)
-        path = f"{folder}{os.pathsep}{place.environment['PATH']}"
-        on_path = Place(place.path, {**place.environment, "PATH": path})
-        return Runner(on_path, {"slo": "slo.toml", "install": "false", **(inputs or {})})
+        path = put_on_path(place.path / "bin", place.environment["PATH"], gatekeeper=program or GATEKEEPER)
+        (place.path / "runner").mkdir(exist_ok=True)
+        given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()}
+        given |= {"slo": "slo.toml", "install": "false", **(inputs or {})}
+        values = {f"inputs.{name}": value for name, value in given.items()}
+        values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
+        values |= {"runner.temp": str(place.path / "runner"), "github.action_path": str(ROOT)}
+        return Runner(steps_of(ACTION), place.path, place.path, values, {**place.environment, "PATH": path})
 
     return write
 
@@ -214,12 +112,12 @@ def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
 
     done = made.run()
 
-    assert 0 == done.code, done.said
+    assert 0 == done.code, done.log
     expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
     assert expected == done.outputs
     assert "scripted" in done.summary.splitlines()[0]
     assert "a run" == done.uploaded
-    assert (made.place.path / "a run" / "SHA256SUMS").is_file()
+    assert (made.cwd / "a run" / "SHA256SUMS").is_file()
 
 
 def test_a_broken_promise_ends_the_job(runner: Callable[..., Runner]) -> None:
@@ -232,7 +130,7 @@ def test_a_broken_promise_ends_the_job(runner: Callable[..., Runner]) -> None:
     done = made.run()
 
     assert (1, "1", "graded_back") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
-    assert "::error" in done.said
+    assert "::error" in done.log
     assert "graded back" in done.summary
     assert "gatekeeper-run" == done.uploaded
 
@@ -244,12 +142,12 @@ def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) ->
     made = runner()
     assert 0 == made.run().code
     for name in ("outputs.txt", "summary.md"):
-        (made.place.path / name).unlink()
+        (made.cwd / name).unlink()
 
     again = made.run()
 
     assert (2, {"exit-code": "2"}, None) == (again.code, again.outputs, again.uploaded)
-    assert "exists" in again.said
+    assert "exists" in again.log
     assert "promoted" not in again.summary
 
 
@@ -260,7 +158,7 @@ def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
     done = runner(inputs={"slo": "slos/$(touch hacked).toml"}).run()
 
     assert (2, "2") == (done.code, done.outputs["exit-code"])
-    assert "does not exist" in done.said
+    assert "does not exist" in done.log
     assert "before the first token" in done.summary
 
 
@@ -274,7 +172,7 @@ def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
     done = made.run()
 
     assert 2 == done.code
-    assert not list(made.place.path.rglob("hacked"))
+    assert not list(made.cwd.rglob("hacked"))
 
 
 def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
@@ -282,8 +180,7 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
     Where gatekeeper itself is killed, its exit code is passed on; without a code at all the job ends with 4.
     """
     killed = runner(program="kill -9 $$").run()
-    last = steps_of(ACTION)[-1]
-    silent = runner()._bash(last["run"], {"CODE": ""})
+    silent = runner().run_step(steps_of(ACTION)[-1], CODE="")
 
     assert (137, 4) == (killed.code, silent.returncode)
     assert "outcome" not in killed.outputs
@@ -321,11 +218,12 @@ def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: st
     made = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
     assert 0 == made.run().code
     for name in ("outputs.txt", "summary.md"):
-        (made.place.path / name).unlink()
+        (made.cwd / name).unlink()
 
-    done = Runner(made.place, {**made.inputs, "mode": "admit", "grade": grade}).run()
+    made.values |= {"inputs.mode": "admit", "inputs.grade": grade}
+    done = made.run()
 
-    assert code == done.code, done.said
+    assert code == done.code, done.log
     assert {"exit-code": str(code)} == done.outputs
     assert done.summary.startswith("```\n")
 
@@ -338,7 +236,7 @@ def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None
     assert 0 == made.run().code
     deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
 
-    ran = made._bash(deploy["run"], deploy["env"])
+    ran = made.run_step(deploy)
 
     assert 0 == ran.returncode
     assert "[[route]]" in ran.stdout
@@ -351,18 +249,16 @@ def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]
     """
     made = runner(inputs={"install": "true", "python": sys.executable})
     step = steps_of(ACTION)[0]
-    values = made._values({})
 
-    ran = made._bash(step["run"], {name: filled(value, values) for name, value in step["env"].items()})
+    ran = made.run_step(step)
 
     assert 0 == ran.returncode, ran.stderr
-    folder = Path((made.place.path / "path.txt").read_text().strip())
-    bare = {name: made.place.environment[name] for name in ("PATH",)}
-    alone = {**bare, "HOME": str(made.place.path), "OLLAMA_MODELS": str(made.place.path)}
+    folder = Path((made.cwd / "path.txt").read_text().strip())
+    alone = {"PATH": made.environment["PATH"], "HOME": str(made.cwd), "OLLAMA_MODELS": str(made.cwd)}
     proposed, planned = (
         subprocess.run(
             [folder / "gatekeeper", *words],
-            cwd=made.place.path,
+            cwd=made.cwd,
             env=alone,
             capture_output=True,
             text=True,

