@@ -122,7 +122,7 @@ class Server:
         (self.root / "sshd_config").write_text("\n".join(lines) + "\n")
         self.trust(self.root / "host.pub")
         self.config.write_text(
-            f"Host far\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"Host mini\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {self.root / 'user'}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
         )
@@ -130,7 +130,7 @@ class Server:
     def prefer(self, *lines: str) -> None:
         """Put further lines before those of the client's configuration: the first value counts."""
         further = "".join(f"  {line}\n" for line in lines)
-        self.config.write_text(self.config.read_text().replace("Host far\n", f"Host far\n{further}"))
+        self.config.write_text(self.config.read_text().replace("Host mini\n", f"Host mini\n{further}"))
 
     def trust(self, public: Path | None) -> None:
         """Have the client know this host key alone; none at all for None."""

@@ -1,7 +1,7 @@
-"""Fetching a run directory: every file checked on arrival, asked for again where it is damaged, whole or not at all."""
+"""Downloading a run directory: every file checked on arrival, and the whole run judged again here."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,37 +13,42 @@ from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
 from gatekeeper.run import load, verify
-from gatekeeper.run.remote.reconnect import Say, Tether
-from gatekeeper.run.remote.ssh import Link
-from gatekeeper.run.remote.ssh_errors import LinkError
+from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
+from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.upload import ATTEMPTS
 from gatekeeper.run.stages.promote import POLICY
 
-ATTEMPTS = 4
-"""How often one file is asked for: a line that damages the same file so often will not bring it."""
+VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
+"""Exit codes a run that reached its verdict may end with."""
+LOST = {
+    "died": "gatekeeper there died without a word (killed, or out of memory)",
+    "rebooted": "the machine was restarted during the run",
+}
 
 
-def fetch(tether: Tether, run_id: str, out: Path, say: Say) -> int:
-    """Bring the run *run_id* to *out*; return how many files came. An earlier part of it there is replaced.
+def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> int:
+    """Download the run *run_id* to *out*; return the number of its files. An earlier part of it there is replaced.
 
-    It is gathered beside *out* and moved when every digest is what the far side says; what is gathered already is not
-    asked for again.
+    The files are gathered beside *out* and moved when every digest is what the remote host lists; those that were
+    gathered before are not downloaded again.
     """
-    # One folder deeper than a run lies, so that nobody takes what is gathered for one.
+    # One folder deeper than a run, so that what is gathered is never taken for one.
     part = out.with_name(f".{out.name}.part") / "run"
 
-    def act(link: Link) -> int:
-        listed = {str(one["name"]): one for one in link.stream("files", run_id=run_id)}
-        kept = {name: one for name, one in listed.items() if _belongs(name)}
-        for stale in [path for path in _files(part) if path.relative_to(part).as_posix() not in kept]:
-            stale.unlink()
-        for one in kept.values():
-            _bring(link, one, part, say)
-            tether.alive()
-        return len(kept)
+    def action(connection: Connection) -> int:
+        files = [one for one in connection.stream("files", run_id=run_id) if _belongs(str(one["name"]))]
+        names = {str(one["name"]) for one in files}
+        for path in [path for path in part.rglob("*") if path.is_file()]:
+            if path.relative_to(part).as_posix() not in names:
+                path.unlink()
+        for one in files:
+            _download_file(connection, one, part, say)
+            session.note_progress()
+        return len(files)
 
     try:
         part.mkdir(parents=True, exist_ok=True)
-        count = tether.hold(act)
+        count = session.do(action)
         if count:
             _move(part, out)
         else:  # it ended before it wrote anything
@@ -66,24 +71,20 @@ def _belongs(name: str) -> bool:
     return path.name != "lock" and not path.name.startswith(".")
 
 
-def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
+def _download_file(connection: Connection, one: Mapping[str, Any], part: Path, say: Say) -> None:
     target = part / str(one["name"])
     if target.is_file() and target.stat().st_size == one["size"] and file_sha256(target) == one["sha256"]:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with target.open("wb") as into:
-                link.get(str(one["path"]), into)
-        except LinkError as error:
-            if error.reason != "damaged":
-                raise
-        if target.is_file() and file_sha256(target) == one["sha256"]:
+        with target.open("wb") as into:
+            digest = connection.download(str(one["path"]), into)
+        if digest == one["sha256"]:
             return
         if attempt < ATTEMPTS:
             say("transfer", f"{one['name']} ({show_bytes(one['size'])}) came damaged and is asked for again")
     target.unlink(missing_ok=True)
-    # Not a broken connection, which would be mended by another: one that changes what it carries.
+    # Another connection would not help: the network changes what it carries.
     raise NoProofError(
         Reason.DAMAGED,
         f"{one['name']} came damaged {ATTEMPTS} times",
@@ -92,9 +93,9 @@ def _bring(link: Link, one: Mapping[str, Any], part: Path, say: Say) -> None:
 
 
 def _move(part: Path, out: Path) -> None:
-    """Put the run in its place; only an earlier part of the same run is replaced there."""
-    frozen = [folder / "manifest.json" for folder in (part, out)]
-    same = all(path.is_file() for path in frozen) and frozen[0].read_bytes() == frozen[1].read_bytes()
+    """Move the run to *out*; only an earlier part of the same run is replaced there."""
+    manifests = [folder / "manifest.json" for folder in (part, out)]
+    same = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
     if out.exists() and not same and (not out.is_dir() or any(out.iterdir())):
         raise InputError(
             f"{out} is not empty, and holds no part of this run",
@@ -108,129 +109,96 @@ def _move(part: Path, out: Path) -> None:
     shutil.rmtree(part.parent, ignore_errors=True)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
-"""Exit codes a run that reached its verdict may end with."""
-LOST = {
-    "died": "gatekeeper there died without a word (killed, or out of memory)",
-    "rebooted": "the machine was restarted during the run",
-}
-
-
 @dataclass(frozen=True, slots=True)
-class Homecoming:
-    """What came of a run."""
+class RemoteResult:
+    """The result of a remote run."""
 
     path: Path
-    verdict: Verdict | None
-    """By this machine's judgement; None where too little came home to judge."""
+    verdict: Verdict | None = None
+    """As judged here; None where there is too little to judge."""
     text: str = ""
     """The content of verdict.json."""
     promoted: bool = False
     exact: bool = False
     """The two verdicts agree byte for byte; False with other versions, where only the outcomes have to."""
     document: dict[str, Any] | None = None
-    """What a sweep or a probe answers; they have no verdict."""
-    trouble: GatekeeperError | None = None
-    """Why the verdict does not stand: the run did not end by itself, was changed on its way, or the judges disagree."""
+    """The result of a sweep or a probe, which have no verdict."""
+    error: GatekeeperError | None = None
+    """Why there is no valid verdict: the run did not finish, its files were changed, or the two verdicts differ."""
 
     @property
     def outcome(self) -> str:
-        """Return it in one word."""
-        if self.trouble is not None:
-            return str(getattr(self.trouble, "reason", Reason.UNPROVEN))
+        """Return the outcome as one word."""
+        if self.error is not None:
+            return str(getattr(self.error, "reason", Reason.UNPROVEN))
         return self.verdict.outcome if self.verdict is not None else "finished"
 
 
-def receive(out: Path, job: Mapping[str, Any], verb: str) -> Homecoming:
-    """Judge what lies in *out* again; *job* is what the far side says of how the run of *verb* ended."""
-    trouble = ending(job)
-    if _ended_unwatched(out, job):
-        trouble = None
-    if trouble is None:
+def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
+    """Judge the downloaded run in *out* again; *job* is what the remote host says of how the run of *verb* ended."""
+    error = ending(job)
+    # A run whose supervisor was killed may have finished without it: it writes its checksums last of all.
+    if str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file():
+        error = None
+    if error is None:
         try:
             if verb == "sweep":
-                return Homecoming(out, None, document=load.swept(out))
+                return RemoteResult(out, document=load.swept(out))
             if verb == "probe":
-                return Homecoming(out, None, document=_probed(out))
+                content = run_directory.RunDirectory(out).read("probe.json")
+                return RemoteResult(out, document=run_directory.parse_json(content, "probe.json"))
             return _verified(out, job.get("exit"), verb)
-        except NoProofError as error:
-            trouble = NoProofError(error.reason, f"{out}: {error.message}", hint=error.next(None, out))
-    return _partial(out, trouble)
+        except NoProofError as refused:
+            error = NoProofError(refused.reason, f"{out}: {refused.message}", hint=refused.next(None, out))
+    try:
+        verdict = load.judge(out)
+    except (GatekeeperError, ValueError):
+        return RemoteResult(out, error=error)
+    if verdict.exit_code == ExitCode.OK:  # records that failed a check prove nothing good
+        return RemoteResult(out, error=error)
+    return RemoteResult(out, verdict, verdict_json.render(verdict), error=error)
 
 
 def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
-    """Return why a run has no verdict of its own; None where it came to its end."""
-    state, ended = str(job.get("state")), job.get("exit") or {}
-    said = str(job.get("log") or "").strip()
-    log = f"; its last words:\n{_last(said)}" if said else ""
-    run = str(job.get("run_id"))
+    """Return why a run has no verdict of its own; None where it finished."""
+    state, ended, cancelled = str(job.get("state")), job.get("exit") or {}, job.get("cancelled")
+    lines = str(job.get("log") or "").strip().splitlines()[-12:]
+    log = "".join(["; its last words:", *(f"\n  {line}" for line in lines)]) if lines else ""
+    run = f"run {job.get('run_id')}"
     again = "what was measured came home; go on with it there by --resume, or run the same command anew"
-    if state in LOST and not (state == "died" and job.get("cancelled")):
-        since = f" (started {job.get('started')})"
-        return NoProofError(Reason(state), f"run {run}{since} is not finished: {LOST[state]}{log}", hint=again)
-    if job.get("cancelled"):
-        by = job["cancelled"]
-        told = f"run {run} was cancelled by {by.get('who') or 'somebody'} at {by.get('at')}"
-        return NoProofError(Reason.CANCELLED, told, hint=again)
+    if state in LOST and not (state == "died" and cancelled):
+        message = f"{run} (started {job.get('started')}) is not finished: {LOST[state]}{log}"
+        return NoProofError(Reason(state), message, hint=again)
+    if cancelled:
+        message = f"{run} was cancelled by {cancelled.get('who') or 'somebody'} at {cancelled.get('at')}"
+        return NoProofError(Reason.CANCELLED, message, hint=again)
     if ended.get("signal"):
-        return NoProofError(
-            Reason.KILLED, f"run {run}: gatekeeper there was killed by signal {ended['signal']}{log}", hint=again
-        )
+        message = f"{run}: gatekeeper there was killed by signal {ended['signal']}{log}"
+        return NoProofError(Reason.KILLED, message, hint=again)
     code = ended.get("code")
-    if code in VERDICTS and not (code == ExitCode.UNPROVEN and not _began(job)):
+    # A run that was refused before it wrote events ends with 3, too.
+    if code in VERDICTS and (code != ExitCode.UNPROVEN or job.get("progress_bytes")):
         return None
     if code == ExitCode.INTERRUPTED:
-        return NoProofError(Reason.INTERRUPTED, f"run {run} was interrupted there", hint=again)
-    kinds: dict[Any, type[GatekeeperError]] = {ExitCode.BAD_INPUT: InputError, ExitCode.UNPROVEN: HostLacksError}
-    told = f"gatekeeper there ended with {code}"
-    return kinds.get(code, GatekeeperError)(f"run {run}: {told}{log}", hint="its words above say what to do there")
+        return NoProofError(Reason.INTERRUPTED, f"{run} was interrupted there", hint=again)
+    kind = next((kind for kind in (InputError, HostLacksError) if kind.exit_code == code), GatekeeperError)
+    hint = "its words above say what to do there"
+    return kind(f"{run}: gatekeeper there ended with {code}{log}", hint=hint)
 
 
-def _ended_unwatched(out: Path, job: Mapping[str, Any]) -> bool:
-    """Tell whether a run whose supervisor was killed came to its end without it: it seals itself, last of all."""
-    return str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file()
-
-
-def _began(job: Mapping[str, Any]) -> bool:
-    """Tell whether a run wrote events: one that was refused before its first token ends with 3, too."""
-    return int(job.get("progress_bytes") or 0) > 0
-
-
-def _last(said: str, lines: int = 12) -> str:
-    return "\n".join(f"  {line}" for line in said.splitlines()[-lines:])
-
-
-def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> Homecoming:
-    """Check the seals, judge again, and refuse what is not, byte for byte, what the far side says."""
+def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResult:
+    """Check the checksums and judge again; refuse a verdict that differs in any byte from the remote host's."""
     directory = run_directory.RunDirectory(out)
     verify.check_sums(directory)
     run = verify.judge_again(directory, verify.read_manifest(directory))
     promoted = (out / POLICY).is_file()
     if promoted:
         verify.check_published(run)
-    # A soak alone ends with 0, whatever it saw; and nobody was there to see how an unwatched run ended.
+    # A soak alone always ends with 0, and the exit code of a run without its supervisor is unknown.
     if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(
             Reason.DISAGREEMENT,
             f"gatekeeper there ended with {ended['code']}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
-    return Homecoming(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)
-
-
-def _probed(out: Path) -> dict[str, Any]:
-    return run_directory.parse_json(run_directory.RunDirectory(out).read("probe.json"), "probe.json")
-
-
-def _partial(out: Path, trouble: GatekeeperError) -> Homecoming:
-    try:
-        verdict = load.judge(out)
-    except (GatekeeperError, ValueError):
-        return Homecoming(out, None, trouble=trouble)
-    if verdict.exit_code == ExitCode.OK:  # good news of records that do not stand is none
-        return Homecoming(out, None, trouble=trouble)
-    return Homecoming(out, verdict, verdict_json.render(verdict), promoted=False, trouble=trouble)
+    return RemoteResult(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)

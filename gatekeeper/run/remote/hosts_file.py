@@ -1,4 +1,4 @@
-"""The hosts file: names for other machines, and where they keep what a run needs."""
+"""The hosts file: names of remote hosts, and where they keep what a run needs."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from gatekeeper.core import toml_file
 from gatekeeper.core.errors import InputError
 
 PLACES = (Path("soak/hosts.toml"), Path("~/.config/gatekeeper/hosts.toml"))
-"""Where hosts are looked up where no file is named; the first that is there counts alone."""
+"""Where hosts are looked up where no file is named; only the first that exists is read."""
 
 
-class _Written(BaseModel):
+class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Host(_Written):
-    """One machine, as a person names it."""
+class Host(_Table):
+    """One remote host."""
 
     ssh: str | None = Field(default=None, min_length=1, description="what ssh calls it; default: its name here")
     home: str | None = Field(default=None, min_length=1, description="where it keeps runs; default ~/.gatekeeper")
@@ -36,7 +36,7 @@ class Host(_Written):
         return models
 
 
-class Hosts(_Written):
+class Hosts(_Table):
     """The whole file."""
 
     schema_: int = Field(default=1, alias="schema", ge=1, le=1)
@@ -44,7 +44,7 @@ class Hosts(_Written):
 
 
 def find(name: str, file: Path | None) -> tuple[str, Host]:
-    """Return what ssh calls the host *name*, and what the hosts file says of it; an unknown name is ssh's own."""
+    """Return the ssh address of host *name* and its table; a name that is not in the file is an ssh address."""
     if file is None:
         file = next((place.expanduser() for place in PLACES if place.expanduser().is_file()), None)
     if file is None:
@@ -55,10 +55,10 @@ def find(name: str, file: Path | None) -> tuple[str, Host]:
 
 
 def read(file: Path) -> Hosts:
-    """Read a hosts file; what is wrong with it is an InputError with its line."""
+    """Read a hosts file; a mistake in it is an InputError with its line."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"cannot read hosts file {file}: {said}", hint="check the path of --hosts") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"cannot read hosts file {file}: {why}", hint="check the path of --hosts") from error
     return toml_file.parse(text, str(file), Hosts)

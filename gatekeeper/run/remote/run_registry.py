@@ -1,9 +1,9 @@
-"""The ledger: which runs this machine has under way on others, one small file each, written before they begin."""
+"""The run registry: the runs this machine started on remote hosts, one small file each, written before they begin."""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -13,26 +13,27 @@ from typing import Any
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
 
+RUNS = Path("runs")
 SUFFIX = ".remote.json"
 OPEN, CLOSED = "open", "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One run on another machine."""
+    """One run on a remote host; the fields are the keys of its file."""
 
     run_id: str
     host: str
     """As it was given to --on."""
     command: tuple[str, ...]
-    """What is done there: certify, or soak with its knobs."""
+    """What runs there: certify, or soak with its knobs."""
     slo: str
-    """The path of the SLO file here."""
+    """The path of the local SLO file."""
     slo_name: str
     parcel_sha256: str
-    """Of all that travelled: the same command with other inputs is another run."""
+    """Of everything uploaded: the same command with other inputs is another run."""
     out: str
-    """The run directory here."""
+    """The local run directory."""
     started: str
     state: str = OPEN
     outcome: str = ""
@@ -40,13 +41,29 @@ class Entry:
     installed: tuple[str, ...] = ()
     """`name==version` of every package it runs with there."""
 
-    def is_of(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
+    @classmethod
+    def of_job(cls, job: Mapping[str, Any], host: str, out: Path | None = None, slo: str = "") -> "Entry":
+        """Return the entry of a job that *host* lists."""
+        label, run_id = job.get("label") or {}, str(job["run_id"])
+        return cls(
+            run_id=run_id,
+            host=host,
+            command=tuple(label.get("command") or job["argv"][:1]),
+            slo=slo,
+            slo_name=str(label.get("slo") or ""),
+            parcel_sha256=str(label.get("parcel") or ""),
+            out=str(out or RUNS / run_id),
+            started=str(job["started"]),
+            installed=tuple(label.get("installed") or ()),
+        )
+
+    def matches(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
         """Tell whether the same command was given."""
         same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
         return same and (out is None or Path(self.out) == out)
 
 
-class Ledger:
+class RunRegistry:
     """The entries in one folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,17 +79,17 @@ class Ledger:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"schema": 1, **asdict(entry)}, indent=1, ensure_ascii=False) + "\n"
-            write_atomically(path, text, sync=True)  # the far run begins next, and is lost without it
+            write_atomically(path, text, sync=True)  # the remote run begins next, and is lost without it
         except OSError as error:
             raise _unwritable(path, error) from error
 
     def close(self, entry: Entry, outcome: str) -> None:
-        """Note that a run came home."""
+        """Note that a run was downloaded."""
         self.write(replace(entry, state=CLOSED, outcome=outcome))
 
     @contextmanager
-    def holding(self, entry: Entry) -> Iterator[None]:
-        """Let no other process here follow the same run: two would bring it to the same place."""
+    def locked(self, entry: Entry) -> Iterator[None]:
+        """Let no other local process follow the same run: two would download it to the same place."""
         lock = FileLock(self.folder / f".{entry.run_id}.lock", remove=True)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -93,12 +110,12 @@ class Ledger:
     def _read(self) -> Iterator[Entry]:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
-                said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-                said.pop("schema")
-                said |= {"command": tuple(said["command"]), "installed": tuple(said.get("installed", ()))}
-                yield Entry(**said)
+                document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                document.pop("schema")
+                document |= {name: tuple(document.get(name, ())) for name in ("command", "installed")}
+                yield Entry(**document)
             except (OSError, ValueError, TypeError, KeyError):
-                continue  # the far side knows its runs, too
+                continue  # the remote host lists its runs, too
 
 
 def _unwritable(path: Path, error: OSError) -> GatekeeperError:
@@ -108,7 +125,7 @@ def _unwritable(path: Path, error: OSError) -> GatekeeperError:
 
 
 def _followed(entry: Entry, pid: str) -> HostLacksError:
-    """Say who follows a run: nothing is wrong with the command, it only came while another is at it."""
+    """Name the process that follows a run: the command is right, and only came while another runs."""
     return HostLacksError(
         f"another gatekeeper on this machine{f' (process {pid})' if pid else ''} follows {entry.run_id} already",
         hint="watch that one; or end it and give the same command again, which attaches: the run does not mind",

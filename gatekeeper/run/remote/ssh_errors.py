@@ -1,4 +1,4 @@
-"""Trouble on the way: what ssh said when it could not connect, in one word, one sentence and one next step."""
+"""Errors of a remote host: what ssh wrote when it could not connect, and what the agent there denies."""
 
 import re
 from dataclasses import dataclass
@@ -7,12 +7,24 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.text import printable
 
-DISK_FULL = "disk_full"
 SILENT = "silent"
 """Connected, and nothing comes."""
+HINTS = {
+    "disk_full": "make room there: gatekeeper remote list shows its runs, and ~/.gatekeeper holds them",
+    "denied": "check the owner and permissions of the folder there",
+    "busy": "wait for it, or: gatekeeper remote attach, gatekeeper remote cancel",
+    "start": "what it said is above; is its environment whole? Remove ~/.gatekeeper/envs there to have it made anew",
+    "exists": "attach to it: gatekeeper remote attach",
+    "missing": "gatekeeper remote list shows what lies there",
+    "environment": "let gatekeeper install its own: leave `environment` out of hosts.toml",
+    "python": "install one (brew install python, apt-get install python3-venv), or name it in hosts.toml: python",
+    "install": "the lines above are pip's own; is the machine connected to the package index?",
+    "damaged": "try again; if it happens again, its disk or memory is bad",
+}
+"""What to do next, by the agent's word for why it denied a request."""
 
 
-class LinkError(GatekeeperError):
+class SshError(GatekeeperError):
     """There is no connection, or it broke: nothing is proven. `reason` is one word that a script may rely on."""
 
     exit_code = ExitCode.UNPROVEN
@@ -22,16 +34,16 @@ class LinkError(GatekeeperError):
         self.reason = reason
 
 
-class FarError(GatekeeperError):
-    """The far side will not or can not do what it was asked; `kind` is the agent's word for why."""
+class AgentError(GatekeeperError):
+    """The agent denies a request or fails at it; `kind` is its word for why, `more` what else it sent."""
 
     exit_code = ExitCode.UNPROVEN
 
-    def __init__(self, kind: str, message: str, *, hint: str, more: dict[str, Any] | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, kind: str, message: str, more: dict[str, Any] | None = None) -> None:
+        super().__init__(message, hint=HINTS.get(kind, "please report it"))
         self.kind = kind
         self.more = more or {}
-        if kind in {DISK_FULL, "denied", "os", "bug"}:
+        if kind in {"disk_full", "denied", "os", "bug"}:
             self.exit_code = ExitCode.INTERNAL_ERROR
 
 
@@ -44,13 +56,7 @@ class Sign:
     message: str
     hint: str
     quotes: str = ""
-    """The line that says most, where it is not the one that was looked for."""
-
-    def quote(self, stderr: str) -> str:
-        """Return the line a person would quote: the last ones only say that the rest did not work either."""
-        lines = _lines(stderr)
-        found = (line for sought in (self.quotes, self.pattern) if sought for line in lines if re.search(sought, line))
-        return next(found, "")
+    """The line that says most, where it is not the one that matches."""
 
 
 SIGNS = (
@@ -116,36 +122,31 @@ SIGNS = (
         "is it going down, or is its sshd full (MaxStartups, MaxSessions)? Try again in a minute",
     ),
 )
-"""In the order they are looked for: a changed host key is also one whose verification failed."""
+"""In the order they are tried: a changed host key is also one whose verification failed."""
 SSH_FAILED = 255
 JUMPED = "UNKNOWN port 65535"
 """What ssh calls the machine at the other end where there is a jump host in between."""
 NO_PYTHON = "gatekeeper: no python3"
-"""What the constant command line of the far side says where it finds none."""
+"""What the constant command line on the remote host writes where it finds none."""
 
 
-def trouble(host: str, code: int | None, stderr: str) -> LinkError:
+def explain(host: str, code: int | None, stderr: str) -> SshError:
     """Return what happened to a connection that ended with *code* after ssh wrote *stderr*.
 
-    Only 255 is ssh's own; any other code is that of the command there, whatever words its login files wrote.
+    Only 255 is ssh's own; any other code is that of the command there, whatever its login files wrote.
     """
     if NO_PYTHON in stderr:
-        return LinkError(
-            "no_python",
-            f"{host} has no Python 3 that starts",
-            hint="gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python",
-        )
+        hint = "gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python"
+        return SshError("no_python", f"{host} has no Python 3 that starts", hint=hint)
+    lines = [printable(line, instead="").strip()[:300] for line in stderr.splitlines()]
+    lines = [line for line in lines if line]
     for sign in SIGNS if code in {SSH_FAILED, None} else ():
         if re.search(sign.pattern, stderr):
-            whom = f"{host}, or a jump host before it," if JUMPED in stderr else host
-            told = f"{sign.message.format(host=whom).rstrip(',')} (ssh: {sign.quote(stderr).removeprefix('ssh: ')})"
-            return LinkError(sign.reason, told, hint=sign.hint.replace("{host}", host))
-    said = next(iter(_lines(stderr)[::-1]), "")
+            named = f"{host}, or a jump host before it," if JUMPED in stderr else host
+            # The last lines only say that the rest did not work either.
+            patterns = [pattern for pattern in (sign.quotes, sign.pattern) if pattern]
+            quote = next((line for one in patterns for line in lines if re.search(one, line)), "")
+            message = f"{sign.message.format(host=named).rstrip(',')} (ssh: {quote.removeprefix('ssh: ')})"
+            return SshError(sign.reason, message, hint=sign.hint.replace("{host}", host))
     ended = "the connection ended" if code is None else f"ssh ended with {code}"
-    return LinkError("ended", f"{host}: {ended}{f': {said}' if said else ''}", hint=f"try by hand: ssh {host} true")
-
-
-def _lines(stderr: str) -> list[str]:
-    """Return the lines that say something, without control characters."""
-    lines = (printable(line, instead="").strip() for line in stderr.splitlines())
-    return [line[:300] for line in lines if line]
+    return SshError("ended", ": ".join([host, ended, *lines[-1:]]), hint=f"try by hand: ssh {host} true")

@@ -1,4 +1,4 @@
-"""The parcel: all that a run is made from, laid out so that every path in the SLO means the same on another machine."""
+"""Uploading the inputs of a run, laid out so that every path in the SLO means the same on the remote host."""
 
 import os
 import posixpath
@@ -9,143 +9,154 @@ from pathlib import Path
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import files, inputs, toml_file
+from gatekeeper.core import inputs, toml_file
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.files import HashCache, user_hash_cache
 from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Model, digest_of, sha256
+from gatekeeper.core.subject import Subject
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.remote.reconnect import Say
-from gatekeeper.run.remote.ssh import Link
-from gatekeeper.run.remote.ssh_errors import FarError
+from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.ssh_errors import AgentError
 
 ROOT = "inputs"
-"""The folder of a job that everything lies in."""
+"""The folder of a job that holds the inputs."""
+ATTEMPTS = 4
+"""How often one file is sent or requested: a connection that damages it so often will not bring it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One model of the SLO, as far as this machine knows it."""
+class LocalModel:
+    """One model of the SLO, as this machine has it."""
 
     name: str
     place: str | None
-    """Where the SLO looks for it in the job's folder; None where it is no relative path."""
-    here: Model | None
+    """Where the SLO looks for it in the job's folder; None where it is not named by a relative path."""
+    model: Model | None
     """None: this machine does not have it."""
     path: Path | None = None
+    mapped: str | None = None
+    """Where the hosts file says that the remote host has it."""
+    shippable: bool = False
+    """It is here, and the remote host can only have it from here."""
 
     def contents(self) -> Iterator[tuple[str, str, Path]]:
-        """Yield the name, digest and path of each of its files here."""
-        if self.here is None or self.path is None:
-            return
-        folder = self.path if self.path.is_dir() else self.path.parent
-        for name, digest in sorted(self.here.files.items()):
-            yield name, digest, folder / name
+        """Yield the name, digest and path of each of its files."""
+        if self.model is not None and self.path is not None:
+            folder = self.path if self.path.is_dir() else self.path.parent
+            for name, digest in sorted(self.model.files.items()):
+                yield name, digest, folder / name
+
+    @property
+    def remote_folder(self) -> str:
+        """Return the folder it is uploaded to."""
+        return f"models/{self.model.digest if self.model is not None else ''}"
+
+    @property
+    def complete(self) -> str:
+        """Return the file that is written when all of it is uploaded."""
+        return f"{self.remote_folder}.complete"
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """What travels."""
+class Bundle:
+    """Everything a run is made from."""
 
     given: Inputs
     slo: str
     """Where the SLO file lies in the job's folder."""
     files: Mapping[str, bytes]
     """By their place in the job's folder."""
-    models: tuple[Wanted, ...]
+    models: tuple[LocalModel, ...]
     programs: frozenset[str] = frozenset()
     """Which of the files may be executed."""
 
     @property
     def sha256(self) -> str:
-        """Return one digest for all that travels; models travel by their own."""
+        """Return one digest of all files; models have their own."""
         return digest_of({name: sha256(content) for name, content in self.files.items()})
 
-    def place(self, name: str) -> str:
-        """Return where a path of the SLO lies in the job's folder."""
-        return posixpath.normpath(posixpath.join(posixpath.dirname(self.slo), name))
 
+def pack(slo_path: Path, mapped: Mapping[str, str] | None = None) -> Bundle:
+    """Read an SLO file and all files it names; a mistake in them, or a path that cannot be uploaded, is an InputError.
 
-def pack(slo_path: Path) -> Parcel:
-    """Read an SLO file and everything it names; what is wrong with it, or can not travel, is an InputError."""
+    *mapped* is where the hosts file says that models lie, by their names in the SLO.
+    """
     given = inputs.read(slo_path)
-    wanted = dict(_named(given, slo_path))
+    named = dict(_named_files(given, slo_path))
     subject = given.slo.subject
-    models = [name for name in (subject.target, *subject.drafts) if not name.startswith(("/", "~"))]
-    depth = max(_ups(name) for name in (*wanted, *models, ""))
+    models = [name for name in (subject.target, *subject.drafts) if not _is_whole(name)]
+    depth = max(posixpath.normpath(name).split("/").count("..") for name in (*named, *models, ""))
     folders = given.base.resolve().parts[1:]
     if depth > len(folders):
         raise InputError(f"{slo_path}: a path leads out of the file system", hint="take a `..` out of it")
     # The folders keep their names, so that ../models/x and ../../project/models/x stay one place.
     base = posixpath.join(ROOT, *folders[len(folders) - depth :])
     slo = posixpath.join(base, slo_path.name)
-    files = {slo: _read(slo_path, slo_path)}
-    for name, content in wanted.items():
+    files, programs = {slo: _read(slo_path, slo_path)}, set()
+    for name, content in named.items():
         place = posixpath.normpath(posixpath.join(base, name))
-        if files.get(place, content) != content:
+        if files.setdefault(place, content) != content:
             raise InputError(f"{slo_path}: two files would lie at {place}", hint="give one of them another name")
-        files[place] = content
-    places = {posixpath.normpath(posixpath.join(base, name)): given.base / name for name in wanted}
-    programs = frozenset(place for place, path in places.items() if os.access(path, os.X_OK))
-    return Parcel(given, slo, files, tuple(_models(given, base)), programs)
+        if os.access(given.base / name, os.X_OK):
+            programs.add(place)
+    return Bundle(given, slo, files, tuple(_local_models(given, base, mapped or {})), frozenset(programs))
 
 
-def _named(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each file that travels beside the SLO, by its path relative to it."""
+def _named_files(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield each file that is uploaded beside the SLO, by its path relative to it."""
     slo, text = given.slo, given.texts[inputs.SLO_NAME]
+
+    def relative(name: str, *key: str | int) -> str:
+        if _is_whole(name):
+            where = f"{slo_path}: line {toml_file.line_of(text, key)}"
+            hint = "write it relative to the SLO file; it travels"
+            raise InputError(f"{where}: '{name}' is a whole path of this machine", hint=hint)
+        return name
+
     for number, workload in enumerate(slo.workload):
-        _relative(workload.canaries, f"{slo_path}: line {toml_file.line_of(text, ('workload', number, 'canaries'))}")
-        yield workload.canaries, _read(given.base / workload.canaries, slo_path)
+        name = relative(workload.canaries, "workload", number, "canaries")
+        yield name, _read(given.base / name, slo_path)
     profile = slo.soak.profile
-    source = inputs.find_profile(profile, given.base, slo_path)
-    if profile.endswith(".toml"):
-        _relative(profile, f"{slo_path}: line {toml_file.line_of(text, ('soak', 'profile'))}")
-    else:
-        # The first place a profile is looked for: there it is this one, whatever is shipped over there.
-        profile = f"profiles/{profile}.toml"
-    yield profile, _read(source, slo_path)
+    # The first place a profile is looked for: there it is this one, whatever gatekeeper ships.
+    place = relative(profile, "soak", "profile") if profile.endswith(".toml") else f"profiles/{profile}.toml"
+    yield place, _read(inputs.find_profile(profile, given.base, slo_path), slo_path)
     subject = slo.subject
     if subject.script is not None:
-        _relative(subject.script, f"{slo_path}: line {toml_file.line_of(text, ('subject', 'script'))}")
-        yield subject.script, _read(given.base / subject.script, slo_path)
-    if subject.backend == "worker":  # its words are run in the SLO's folder, and may name files there
+        name = relative(subject.script, "subject", "script")
+        yield name, _read(given.base / name, slo_path)
+    if subject.backend == "worker":  # its command runs in the SLO's folder, and may name files there
         for word in (*(subject.command or ()), *(subject.plain_command or ()), *subject.args):
             path = given.base / word
             if "{" not in word and not Path(word).is_absolute() and path.is_file():
                 yield word, _read(path, slo_path)
 
 
-def _models(given: Inputs, base: str) -> Iterator[Wanted]:
-    subject = given.slo.subject
+def model_names(subject: Subject) -> list[str]:
+    """Return the names of the models that have files: the target and the drafts that are not part of it."""
     if subject.backend == "scripted":
-        return
-    hashes = files.HashCache(files.user_hash_cache())
-    drafts = (name for name in subject.drafts if name not in own_drafts(subject.backend))
-    for name in (subject.target, *drafts):
-        whole = name.startswith(("/", "~"))
-        place = None if whole else posixpath.normpath(posixpath.join(base, name))
+        return []
+    return [subject.target, *(name for name in subject.drafts if name not in own_drafts(subject.backend))]
+
+
+def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[LocalModel]:
+    hashes = HashCache(user_hash_cache())
+    for name in model_names(given.slo.subject):
+        place = None if _is_whole(name) else posixpath.normpath(posixpath.join(base, name))
+        elsewhere = mapped.get(name)
         try:
-            path = artifacts.find(name, given.base, subject.backend)
+            path = artifacts.find(name, given.base, given.slo.subject.backend)
         except InputError:
-            yield Wanted(name, place, None)
+            yield LocalModel(name, place, None, mapped=elsewhere)
         else:
-            yield Wanted(name, place, artifacts.freeze(name, path, hashes), path)
+            by_path = (given.base / name).expanduser().exists() or name.startswith((".", "/", "~"))
+            shippable = place is not None and elsewhere is None and by_path
+            yield LocalModel(name, place, artifacts.freeze(name, path, hashes), path, elsewhere, shippable)
 
 
-def is_path(wanted: Wanted, base: Path) -> bool:
-    """Tell whether the SLO names a model by its path: it has to be brought, or be mapped in the hosts file."""
-    return (base / wanted.name).expanduser().exists() or wanted.name.startswith((".", "/", "~"))
-
-
-def _relative(name: str, where: str) -> None:
-    if name.startswith(("/", "~")):
-        raise InputError(
-            f"{where}: '{name}' is a whole path of this machine", hint="write it relative to the SLO file; it travels"
-        )
-
-
-def _ups(name: str) -> int:
-    """Return how many folders a relative path climbs."""
-    return sum(part == ".." for part in posixpath.normpath(name).split("/"))
+def _is_whole(name: str) -> bool:
+    return name.startswith(("/", "~"))
 
 
 def _read(path: Path, slo_path: Path) -> bytes:
@@ -155,84 +166,59 @@ def _read(path: Path, slo_path: Path) -> bytes:
         raise InputError(f"{slo_path}: cannot read {path}: {error.strerror}", hint="check the path") from error
 
 
-ATTEMPTS = 4
-"""How often one file is sent: a line that damages the same file so often will not bring it."""
-
-
 def folder(run_id: str) -> str:
-    """Return the folder of a job below the far home."""
+    """Return the folder of a job below the state folder."""
     return f"jobs/{run_id}"
 
 
-def missing(link: Link, parcel: Parcel, mapped: Mapping[str, str]) -> list[Wanted]:
-    """Return the models by path that this machine has and the other one was never sent."""
-    return [
-        one
-        for one in parcel.models
-        if _travels(one, parcel, mapped) and not link.ask("held", path=_stamp(one)).get("sha256")
-    ]
+def missing_models(connection: Connection, bundle: Bundle) -> list[LocalModel]:
+    """Return the models that the remote host can only have from here and does not have yet."""
+    return [one for one in bundle.models if one.shippable and connection.digest(one.complete) is None]
 
 
-def size(models: Sequence[Wanted]) -> int:
-    """Return how many bytes would be sent."""
+def size(models: Sequence[LocalModel]) -> int:
+    """Return how many bytes the models have."""
     return sum(path.stat().st_size for one in models for _, _, path in one.contents())
 
 
-def send_models(link: Link, models: Sequence[Wanted], say: Say) -> None:
-    """Send models, each file once, by the digest of the whole; a stamp is written when all of it is there."""
+def upload_models(connection: Connection, models: Sequence[LocalModel], say: Say) -> None:
+    """Upload models, each file once, by the digest of the whole."""
     for one in models:
         say(f"model {one.name}", f"sending {show_bytes(size([one]))}")
         for name, digest, path in one.contents():
-            place = f"{_shelf(one)}/{name}"
-            if link.ask("held", path=place).get("sha256") != digest:
-                _put(link, place, path, digest)
+            upload_file(connection, f"{one.remote_folder}/{name}", path, digest)
         stamp = one.name.encode()
-        _put(link, _stamp(one), stamp, sha256(stamp))
+        upload_file(connection, one.complete, stamp, sha256(stamp))
 
 
-def deliver(link: Link, parcel: Parcel, run_id: str, mapped: Mapping[str, str]) -> None:
-    """Lay the parcel into the job's folder, with links to the models that lie on the other machine already."""
-    for place, content in parcel.files.items():
-        digest = sha256(content)
-        at = f"{folder(run_id)}/{place}"
-        if link.ask("held", path=at).get("sha256") != digest:
-            _put(link, at, content, digest, mode=0o755 if place in parcel.programs else 0o644)
-    for one in parcel.models:
-        if one.name in mapped and one.place is not None:
-            link.ask("link", path=f"{folder(run_id)}/{one.place}", to=mapped[one.name])
-        elif _travels(one, parcel, mapped) and link.ask("held", path=_stamp(one)).get("sha256"):
-            _lay(link, one, run_id)
+def upload_inputs(connection: Connection, bundle: Bundle, run_id: str) -> None:
+    """Upload the bundle into the job's folder, and link to the models that the remote host has already."""
+    for place, content in bundle.files.items():
+        mode = 0o755 if place in bundle.programs else 0o644
+        upload_file(connection, f"{folder(run_id)}/{place}", content, sha256(content), mode=mode)
+    for one in bundle.models:
+        at = f"{folder(run_id)}/{one.place}"
+        if one.mapped is not None and one.place is not None:
+            connection.request("link", path=at, to=one.mapped)
+        elif one.shippable and connection.digest(one.complete):
+            if one.path is not None and one.path.is_dir():
+                connection.request("link", path=at, to=one.remote_folder)
+            else:  # a GGUF file, or all parts of a split one
+                for name, _, _ in one.contents():
+                    beside = posixpath.join(posixpath.dirname(at), name)
+                    connection.request("link", path=beside, to=f"{one.remote_folder}/{name}")
 
 
-def _put(link: Link, place: str, content: bytes | Path, digest: str, *, mode: int = 0o644) -> None:
-    """Send a file; one that arrives damaged is sent again."""
+def upload_file(connection: Connection, place: str, content: bytes | Path, digest: str, *, mode: int = 0o644) -> None:
+    """Upload a file unless it is there already; one that arrives damaged is sent again."""
+    if connection.digest(place) == digest:
+        return
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with content.open("rb") if isinstance(content, Path) else BytesIO(content) as source:
-                link.put(place, source, sha256=digest, mode=mode)
-        except FarError as error:
+                connection.upload(place, source, sha256=digest, mode=mode)
+        except AgentError as error:
             if error.kind != "damaged" or attempt == ATTEMPTS:
                 raise
         else:
             return
-
-
-def _lay(link: Link, one: Wanted, run_id: str) -> None:
-    at = f"{folder(run_id)}/{one.place}"
-    if one.path is not None and one.path.is_dir():
-        link.ask("link", path=at, to=_shelf(one))
-        return
-    for name, _, _ in one.contents():  # a GGUF file, or all parts of a split one
-        link.ask("link", path=posixpath.join(posixpath.dirname(at), name), to=f"{_shelf(one)}/{name}")
-
-
-def _travels(one: Wanted, parcel: Parcel, mapped: Mapping[str, str]) -> bool:
-    return one.here is not None and one.place is not None and one.name not in mapped and is_path(one, parcel.given.base)
-
-
-def _shelf(one: Wanted) -> str:
-    return f"models/{one.here.digest if one.here is not None else ''}"
-
-
-def _stamp(one: Wanted) -> str:
-    return f"{_shelf(one)}.complete"

@@ -1,20 +1,21 @@
-"""Servers for the tests of remote runs; where there is no sshd they are skipped, and say so."""
+"""Servers and runs for the tests of remote hosts; where there is no sshd they are skipped, and say so."""
 
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tomli_w
 
-from gatekeeper.run.remote.environment import Environment, wheel
-from gatekeeper.run.remote.environment import environment as prepared
-from gatekeeper.run.remote.ssh import Link
-from gatekeeper.run.remote.ssh_errors import FarError, LinkError
+from gatekeeper.run.remote.environment import Environment, build_wheel, prepare_environment
+from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.place import Done, Place
 from tests.builders.ssh_server import Server, program, python_with
 from tests.e2e.conftest import ended, place, scripted, until
@@ -23,6 +24,15 @@ __all__ = ["ended", "place", "scripted", "until"]
 
 Serve = Callable[..., Server]
 Make = Callable[..., "Pair"]
+Until = Callable[[Callable[[], bool]], None]
+Ended = Callable[[subprocess.Popen[str]], Done]
+
+ON = ("--on", "mini")
+CERTIFY = ("remote", "certify", "slo.toml", *ON)
+REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
+UNHURRIED = {"duration": "3 s", "sentinel_drift": 0.9}
+ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
+"""The test ends it."""
 
 
 def need_sshd() -> None:
@@ -32,7 +42,7 @@ def need_sshd() -> None:
 
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Start servers, each with a home of its own; the client speaks to the last one as `far`."""
+    """Start servers, each with a home of its own; the client knows the last one as `mini`."""
     need_sshd()
     started: list[Server] = []
 
@@ -50,73 +60,73 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment that holds this gatekeeper, as on a host where somebody installed it already."""
-    return python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=wheel().content)
+    """Return an environment that holds this gatekeeper, as on a host where the user installed it."""
+    return python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A far side where gatekeeper and mlx-lm were installed through the link, for real."""
+    """A remote host where gatekeeper and mlx-lm were installed through a connection, for real."""
 
     server: Server
     environment: Environment
-    said: tuple[str, ...]
-    half_made: str
+    output: tuple[str, ...]
+    half_made: Path
     """The environment of a first attempt, which was cut."""
 
 
 LEFT = "left-behind"
 
 
-def _cut_attempt(server: Server) -> str:
-    """Cut the connection as soon as pip says something; return what was half made."""
+def _cut_attempt(server: Server) -> Path:
+    """Cut the connection at the first output of pip; return the half-made environment."""
 
     def cut(_line: str) -> None:
         server.cut()
 
-    with Link("far") as link, pytest.raises(LinkError):
-        prepared(link, say=cut)
+    with Connection("mini") as connection, pytest.raises(SshError):
+        prepare_environment(connection, say=cut)
     (half,) = [path for path in (server.state / "envs").iterdir() if path.is_dir()]
     (half / LEFT).touch()
-    return half.name
+    return half
 
 
 @pytest.fixture(scope="session")
 def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Install everything once for the whole session: a minute, and half a gigabyte that pip has in its cache or not."""
+    """Install everything once for the whole session: a minute, and half a gigabyte that pip may have in its cache."""
     need_sshd()
     ours = {name: value for name, value in os.environ.items() if re.match("PIP_|SSL_|.*_PROXY$|.*_proxy$", name)}
     cache = {"PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip"))}
-    server = Server(tmp_path_factory.mktemp("installed-far"), cache | ours)
+    server = Server(tmp_path_factory.mktemp("installed-remote"), cache | ours)
     server.start()
-    said: list[str] = []
+    output: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GATEKEEPER_SSH", server.words)
         try:
             half = _cut_attempt(server)
-            with Link("far") as link:
-                made = prepared(link, say=said.append)
-        except FarError as error:
+            with Connection("mini") as connection:
+                made = prepare_environment(connection, say=output.append)
+        except AgentError as error:
             server.close()
             if error.kind == "install" and re.search(
                 "No matching distribution|Could not find|onnection", error.message
             ):
                 pytest.skip(f"the packages can not be had here: {error.message.splitlines()[-1]}")
             raise
-    yield Installed(server, made, tuple(said), half)
+    yield Installed(server, made, tuple(output), half)
     server.close()
 
 
 @pytest.fixture
 def installed(installed_once: Installed, monkeypatch: pytest.MonkeyPatch) -> Installed:
-    """Speak to the far side where everything is installed, as `far`."""
+    """Let the client know the host where everything is installed as `mini`."""
     monkeypatch.setenv("GATEKEEPER_SSH", installed_once.server.words)
     return installed_once
 
 
 @dataclass(frozen=True)
 class Pair:
-    """This machine, with an SLO in a folder, and the other one, which has gatekeeper already."""
+    """This machine, with an SLO in a folder, and a remote host that has gatekeeper already."""
 
     place: Place
     server: Server
@@ -130,26 +140,46 @@ class Pair:
         (folder,) = self.jobs.iterdir()
         return folder
 
-    def home(self, done: Done, run: str = "run") -> dict[str, Any]:
-        """Return the verdict of a run that came home whole; which one it is, is this busy machine's affair."""
+    def pid(self, name: str = "gatekeeper") -> int:
+        found: int = json.loads((self.job() / "pids.json").read_text())[name]
+        return found
+
+    def process(self) -> psutil.Process:
+        """Return the gatekeeper there."""
+        return psutil.Process(self.pid())
+
+    def measuring(self) -> bool:
+        """Tell whether a run there has begun to measure."""
+        return any(self.jobs.glob("*/run/baseline.jsonl"))
+
+    def soaking(self) -> bool:
+        """Tell whether the soak there has recorded some answers."""
+        return any(len(path.read_text().splitlines()) > 5 for path in self.jobs.glob("*/run/soak-1.jsonl"))
+
+    def verdict(self, done: Done, run: str = "run") -> dict[str, Any]:
+        """Return the verdict of a run that was downloaded whole; which it is depends on how busy this machine is."""
         verdict = self.place.verdict(run)
         assert "judged again here: the same verdict, byte for byte" in done.err, done.err
         assert done.code == verdict["exit_code"]
         return verdict
 
-    def ledger(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted((self.place.path / "runs").glob("*.remote.json"))]
+    def registry(self, folder: str = "runs") -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.place.path / folder).glob("*.remote.json"))]
+
+    def with_environment(self, **variables: str) -> "Pair":
+        return Pair(Place(self.place.path, {**self.place.environment, **variables}), self.server)
 
 
 @pytest.fixture
-def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Callable[..., Pair]:
-    """Write a scripted SLO here and start the other machine; *truth* and *changes* as of `scripted`."""
+def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Make:
+    """Write a scripted SLO here and start the remote host; *truth* and *changes* as of `scripted`."""
 
-    def make(truth: Mapping[str, Any] | None = None, far: Mapping[str, str] | None = None, **changes: Any) -> Pair:
-        server = serve(**(far or {}))
+    def make(truth: Mapping[str, Any] | None = None, remote: Mapping[str, str] | None = None, **changes: Any) -> Pair:
+        server = serve(**(remote or {}))
         place = scripted(truth, **changes)
         (place.path / "soak").mkdir(exist_ok=True)
-        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps({"host": {"far": {"environment": str(environment)}}}))
-        return Pair(Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words}), server)
+        hosts = {"host": {"mini": {"environment": str(environment)}}}
+        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps(hosts))
+        return Pair(place, server).with_environment(GATEKEEPER_SSH=server.words)
 
     return make

@@ -1,32 +1,15 @@
-"""The commands of `gatekeeper remote`: each does there what it does here, and nothing travels that was not named."""
+"""The commands of `gatekeeper remote`: each does there what it does here, and only named variables are sent."""
 
 import json
 import shutil
-import subprocess
 import tomllib
-from collections.abc import Callable
 
-import psutil
 import pytest
 
 from gatekeeper import __version__
-from tests.builders.place import ROOT, Done, Place
+from tests.builders.place import ROOT
 from tests.builders.ssh_server import free_port
-from tests.run.remote.conftest import Make, Pair
-
-Until = Callable[[Callable[[], bool]], None]
-Ended = Callable[[subprocess.Popen[str]], Done]
-
-REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
-LONG = {"duration": "600 s", "sentinel_drift": 0.9}
-ON = ("--on", "far")
-
-
-def begun(made: Pair, until: Until, *words: str) -> subprocess.Popen[str]:
-    """Start a certify that lasts for minutes, and wait until it measures over there."""
-    process = made.place.start("remote", "certify", "slo.toml", *ON, *words)
-    until(lambda: any(made.jobs.glob("*/run/baseline.jsonl")))
-    return process
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
 
 
 def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
@@ -36,31 +19,33 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     made = pair()
     soak = ("soak", "slo.toml", "--set", "num_draft_tokens=2", "--json")
 
-    far = [
-        made.place.run("remote", *soak, *ON, "--out", "far-soak", code=0),
-        made.place.run("remote", "sweep", "slo.toml", *ON, "--out", "far-sweep", "--json", code=0),
+    there = [
+        made.place.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
+        made.place.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
         made.place.run("remote", "probe", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
     ]
-    near = [
+    here = [
         made.place.run(*soak, code=0),
         made.place.run("sweep", "slo.toml", "--json", code=0),
         made.place.run("probe", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
-    outcomes = [[one["outcome"] for one in done.document["workloads"]] for done in (far[0], near[0])]
+    outcomes = [[one["outcome"] for one in done.document["workloads"]] for done in (there[0], here[0])]
     assert outcomes[0] == outcomes[1]
-    assert "far-sweep" == far[1].document["run"]
-    choices = [{name: one["setting"] for name, one in done.document["workloads"].items()} for done in (far[1], near[1])]
+    assert "remote-sweep" == there[1].document["run"]
+    choices = [
+        {name: one["setting"] for name, one in done.document["workloads"].items()} for done in (there[1], here[1])
+    ]
     assert choices[0] == choices[1]
-    assert near[2].document.keys() == far[2].document.keys()
+    assert here[2].document.keys() == there[2].document.keys()
     assert not [one for one in (made.place.path / "runs").iterdir() if one.is_dir() and (one / "probe.json").exists()]
 
 
-def test_host_and_doctor_speak_from_over_there(pair: Make) -> None:
+def test_host_and_doctor_run_there(pair: Make) -> None:
     """
     Their own options are passed on, their lines come as they are, and so does the exit code.
     """
-    made = pair(far={"GATEKEEPER_HOST_AS": "macos"})
+    made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
 
     host = made.place.run("remote", "host", *ON, "--samples", "2", "--interval", "0.05", "--json", code=0)
     doctor = made.place.run("remote", "doctor", *ON, "--json", code=0)
@@ -72,41 +57,15 @@ def test_host_and_doctor_speak_from_over_there(pair: Make) -> None:
     assert "--sample" in wrong.err
 
 
-def test_a_run_is_listed_fetched_and_no_longer_waited_for(pair: Make, until: Until, ended: Ended) -> None:
-    """
-    A run that nobody followed to its end is listed as not fetched; fetch brings it, and then nothing waits.
-    """
-    made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
-    process = begun(made, until)
-    early = made.place.run("remote", "fetch", json.loads((made.job() / "job.json").read_text())["run_id"], *ON, code=3)
-    process.kill()
-    ended(process)
-    until((made.job() / "exit.json").exists)
-
-    listed = made.place.run("remote", "list", *ON, code=0)
-    fetched = made.place.run("remote", "fetch", *ON, "--json")
-    nothing = made.place.run("remote", "fetch", *ON, code=2)
-    unknown = made.place.run("remote", "fetch", made.job().name[:-1], *ON, code=2)
-    again = made.place.run("remote", "fetch", made.job().name, *ON, "--out", "copy")
-
-    assert "still under way" in early.err
-    assert f"exit {fetched.code}, not fetched" in listed.out
-    assert fetched.document == made.home(fetched, f"runs/{made.job().name}")
-    assert "no run waits to be fetched" in nothing.err
-    assert f"did you mean '{made.job().name}'?" in unknown.err
-    assert "run: copy" in again.out
-
-
-def test_only_named_variables_travel_and_none_is_written(pair: Make, until: Until, ended: Ended) -> None:
+def test_only_named_variables_are_sent_and_none_is_written(pair: Make, until: Until, ended: Ended) -> None:
     """
     A named variable is in the environment of the job and nowhere on that disk; one that is not named stays here.
     """
-    made = pair(REAL_TIME, soak=LONG)
-    secrets = {"MY_KEY": "s3cr3t-4711", "OTHER_KEY": "s3cr3t-0815"}
-    made = Pair(Place(made.place.path, {**made.place.environment, **secrets}), made.server)
+    made = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-4711", OTHER_KEY="s3cr3t-0815")
 
-    process = begun(made, until, "--send-env", "MY_KEY")
-    there = psutil.Process(json.loads((made.job() / "pids.json").read_text())["gatekeeper"]).environ()
+    process = made.place.start(*CERTIFY, "--send-env", "MY_KEY")
+    until(made.measuring)
+    there = made.process().environ()
     written = [path for path in made.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
     made.place.run("remote", "cancel", *ON, code=0)
     ended(process)
@@ -131,12 +90,11 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     assert "--send-env MY_KEY" in done.err
 
 
-def test_a_key_that_is_named_is_there_when_that_machine_is_looked_at(pair: Make) -> None:
+def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     """
-    A run with a named key comes as far as its server, which is down here: looking around does not miss the key.
+    A run with a named key comes as mini as its server, which is down here: looking around does not miss the key.
     """
-    made = pair()
-    made = Pair(Place(made.place.path, {**made.place.environment, "MY_KEY": "s3cr3t-4711"}), made.server)
+    made = pair().with_environment(MY_KEY="s3cr3t-4711")
     down = f"http://127.0.0.1:{free_port()}/v1"
     for name in ("t", "d"):
         shutil.copytree(ROOT / "models/little-draft-lite", made.place.path / name)
@@ -153,9 +111,9 @@ def test_a_key_that_is_named_is_there_when_that_machine_is_looked_at(pair: Make)
     assert down.removesuffix("/v1") in done.err
 
 
-def test_names_with_a_meaning_to_a_shell_mean_nothing(pair: Make) -> None:
+def test_no_shell_reads_a_name(pair: Make) -> None:
     """
-    Quotes, spaces, dollars and semicolons in the SLO's path, the run directory and the far home are only characters.
+    Quotes, spaces, dollars and semicolons in the SLO's path, the run directory and the remote home are only characters.
     """
     made = pair()
     odd = "a 'b\" ; touch pwned; $(touch pwned) `touch pwned` *"
@@ -177,34 +135,34 @@ def test_names_with_a_meaning_to_a_shell_mean_nothing(pair: Make) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("certify", "none.toml", "--on", "far"), 2, "does not exist"),
+        (("certify", "none.toml", "--on", "mini"), 2, "does not exist"),
         (("certify", "slo.toml"), 2, "--on"),
         (("certify", "slo.toml", "--on", "-oProxyCommand=x"), 2, "is no host"),
-        (("certify", "slo.toml", "--on", "far", "--hosts", "none.toml"), 2, "cannot read hosts file"),
-        (("certify", "slo.toml", "--on", "far", "--patience", "soon"), 2, "--patience"),
-        (("certify", "slo.toml", "--on", "far", "--out", "."), 2, "is not empty"),
-        (("certify", "slo.toml", "--on", "far", "--resume"), 2, "no unfinished run of this command"),
-        (("attach", "--on", "far"), 2, "no run is under way"),
-        (("cancel", "--on", "far"), 2, "no run is under way"),
-        (("sertify", "slo.toml", "--on", "far"), 2, "did you mean 'certify'?"),
+        (("certify", "slo.toml", "--on", "mini", "--hosts", "none.toml"), 2, "cannot read hosts file"),
+        (("certify", "slo.toml", "--on", "mini", "--patience", "soon"), 2, "--patience"),
+        (("certify", "slo.toml", "--on", "mini", "--out", "."), 2, "is not empty"),
+        (("certify", "slo.toml", "--on", "mini", "--resume"), 2, "no unfinished run of this command"),
+        (("attach", "--on", "mini"), 2, "no run is under way"),
+        (("cancel", "--on", "mini"), 2, "no run is under way"),
+        (("sertify", "slo.toml", "--on", "mini"), 2, "did you mean 'certify'?"),
         (("certify", "slo.toml", "--on", "nowhere.invalid"), 3, "nowhere.invalid"),
     ],
 )
-def test_what_is_wrong_with_a_command_is_said(pair: Make, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, said: str) -> None:
     """
-    A wrong command line is 2, a machine that can not be reached 3; each says what and what to do.
+    A wrong command line is 2, a host that cannot be reached 3; each says what and what to do.
     """
     made = pair()
 
     done = made.place.run("remote", *words)
 
     assert (code, True) == (done.code, said in done.err), done.err
-    assert [] == made.ledger()
+    assert [] == made.registry()
 
 
-def test_what_gatekeeper_there_refuses_is_refused_here(pair: Make) -> None:
+def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
     """
-    A promise no run could prove ends with 2 and the words of the gatekeeper over there; no run directory is made up.
+    An objective no run could prove ends with 2 and the words of the gatekeeper there; no run directory is made.
     """
     made = pair(
         objective=[{"metric": "ttft", "at_most": "1 s", "why": "p99", "scope": "population"}],
@@ -218,40 +176,3 @@ def test_what_gatekeeper_there_refuses_is_refused_here(pair: Make) -> None:
     assert here.code in {2, 3}
     assert here.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
     assert not (made.place.path / "there").exists()
-
-
-def test_nobody_waits_for_ever(pair: Make, until: Until, ended: Ended) -> None:
-    """
-    With the other machine gone for longer than --patience: exit 3, and what to do; it comes back, and so does the run.
-    """
-    made = pair(REAL_TIME, soak={"duration": "3 s", "sentinel_drift": 0.9})
-    process = begun(made, until, "--patience", "1 s", "--out", "run")
-
-    made.server.stop()
-    gone = ended(process)
-    made.server.start()
-    done = made.place.run("remote", "certify", "slo.toml", *ON, "--out", "run")
-
-    assert 3 == gone.code
-    assert "the run goes on there; the same command attaches to it" in gone.err
-    assert "attached to " in done.err
-    made.home(done)
-
-
-def test_somebody_else_s_run_is_ended_by_its_name_alone(pair: Make, until: Until, ended: Ended) -> None:
-    """
-    Cancel without a name ends no run of another owner: it says whose it is, and how to end it all the same.
-    """
-    made = pair(REAL_TIME, soak=LONG)
-    process = begun(made, until)
-    bob = Place(made.place.path, {**made.place.environment, "GATEKEEPER_OWNER": "bob@desk"})
-
-    unnamed = bob.run("remote", "cancel", *ON, code=2)
-    goes_on = process.poll() is None
-    named = bob.run("remote", "cancel", made.job().name, *ON, code=0)
-    done = ended(process)
-
-    assert f"gatekeeper remote cancel {made.job().name} --on far" in unnamed.err
-    assert goes_on
-    assert "ended by itself" in named.out
-    assert "was cancelled by bob@desk" in done.err

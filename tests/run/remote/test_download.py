@@ -1,7 +1,9 @@
-"""Bringing a run home: nothing that lies there already is lost, and no name leads out of the folder."""
+"""Downloading a run: damage, full disks and names that lead out; and what became of a run that did not finish."""
 
 import hashlib
-from collections.abc import Iterator
+import shlex
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from unittest.mock import Mock
@@ -10,18 +12,21 @@ import pytest
 
 from gatekeeper.core import run_directory
 from gatekeeper.core.errors import InputError, NoProofError
-from gatekeeper.run.remote.download import fetch
-from gatekeeper.run.remote.reconnect import Tether
+from gatekeeper.core.manifest import sha256
+from gatekeeper.run.remote.download import download, ending
+from gatekeeper.run.remote.reconnect import ReconnectingSession
+from tests.builders.place import Place
+from tests.run.remote.conftest import CERTIFY, REAL_TIME, Ended, Make, Pair, Until
 
 FILES = {"manifest.json": b"{1}", "soak-1.jsonl": b"records", "inputs/slo.toml": b"schema = 1", "lock": b"7", ".x": b""}
 
 
-class Shelf:
-    """The far end of a link, as far as fetching asks it: files by name."""
+class Files:
+    """A connection that only has files to download."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def stream(self, verb: str, **_: Any) -> Iterator[dict[str, Any]]:
         assert "files" == verb
@@ -29,46 +34,46 @@ class Shelf:
             digest = hashlib.sha256(content).hexdigest()
             yield {"name": name, "path": f"jobs/one/run/{name}", "size": len(content), "sha256": digest}
 
-    def get(self, path: str, into: BinaryIO) -> str:
+    def download(self, path: str, into: BinaryIO) -> str:
         name = path.removeprefix("jobs/one/run/")
-        self.asked.append(name)
+        self.requested.append(name)
         into.write(self.files[name])
-        return ""
+        return hashlib.sha256(self.files[name]).hexdigest()
 
     def close(self) -> None:
         pass
 
 
-def bring(shelf: Shelf, out: Path) -> int:
-    with Tether(Mock(return_value=shelf), patience_s=0) as tether:
-        return fetch(tether, "one", out, lambda *_: None)
+def downloaded(remote: Files, out: Path) -> int:
+    with ReconnectingSession(Mock(return_value=remote), patience_s=0) as session:
+        return download(session, "one", out, lambda *_: None)
 
 
 def test_all_but_locks_and_hidden_files_comes(tmp_path: Path) -> None:
     """
     The folder is as it was, without what belongs to processes over there.
     """
-    came = bring(Shelf(FILES), tmp_path / "run")
+    came = downloaded(Files(FILES), tmp_path / "run")
 
     found = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert (3, {"manifest.json", "soak-1.jsonl", "inputs/slo.toml"}) == (came, found)
     assert ["run"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_what_came_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_whole_files_are_not_downloaded_again(tmp_path: Path) -> None:
     """
-    What an interrupted fetch gathered stays, if it is whole; what is stale or cut is not kept.
+    Whole files of an interrupted download stay; stale and cut ones do not.
     """
     part = tmp_path / ".run.part/run"
     part.mkdir(parents=True)
     (part / "soak-1.jsonl").write_bytes(b"records")
     (part / "manifest.json").write_bytes(b"{")
     (part / "stale.jsonl").write_bytes(b"")
-    shelf = Shelf(FILES)
+    remote = Files(FILES)
 
-    bring(shelf, tmp_path / "run")
+    downloaded(remote, tmp_path / "run")
 
-    assert ["manifest.json", "inputs/slo.toml"] == shelf.asked
+    assert ["manifest.json", "inputs/slo.toml"] == remote.requested
     assert not (tmp_path / "run/stale.jsonl").exists()
 
 
@@ -76,15 +81,15 @@ def test_a_later_part_of_the_same_run_takes_its_place(tmp_path: Path) -> None:
     """
     A run that was fetched unfinished and went on replaces what was fetched; the manifest tells that it is the same.
     """
-    bring(Shelf(FILES), tmp_path / "run")
-    bring(Shelf({**FILES, "verdict.json": b"{}"}), tmp_path / "run")
+    downloaded(Files(FILES), tmp_path / "run")
+    downloaded(Files({**FILES, "verdict.json": b"{}"}), tmp_path / "run")
 
     assert (tmp_path / "run/verdict.json").is_file()
     assert ["run"] == [path.name for path in tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("lies", [{"manifest.json": b"{2}"}, {"thesis.txt": b"years"}])
-def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, lies: dict[str, bytes]) -> None:
+def test_another_folder_is_never_replaced(tmp_path: Path, lies: dict[str, bytes]) -> None:
     """
     Another run, or anything else, in the place of this one is exit 2; it stays as it is, and so does what came.
     """
@@ -94,7 +99,7 @@ def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, lies: dict[str,
         (out / name).write_bytes(content)
 
     with pytest.raises(InputError, match="holds no part of this run"):
-        bring(Shelf(FILES), out)
+        downloaded(Files(FILES), out)
 
     assert lies == {path.name: path.read_bytes() for path in out.iterdir()}
     assert (tmp_path / ".run.part/run/soak-1.jsonl").is_file()
@@ -104,10 +109,10 @@ def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, lies: dict[str,
 @pytest.mark.parametrize("name", ["../out.txt", "/etc/passwd", "a/../../out.txt", ""])
 def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     """
-    A far side that lists such a name is not believed, and nothing of it is written.
+    A list with such a name is refused, and nothing of it is written.
     """
     with pytest.raises(NoProofError, match="lists a file"):
-        bring(Shelf({name: b"x"}), tmp_path / "run")
+        downloaded(Files({name: b"x"}), tmp_path / "run")
 
     assert [] == [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -116,5 +121,132 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
     """
     Refused before it began: there is nothing to call a run directory.
     """
-    assert 0 == bring(Shelf({}), tmp_path / "run")
+    assert 0 == downloaded(Files({}), tmp_path / "run")
     assert [] == list(tmp_path.iterdir())
+
+
+CERTIFY_RUN = (*CERTIFY, "--out", "run")
+
+
+def over_a_bad_line(pair: Pair, mark: Path, times: int) -> Place:
+    words = shlex.join([sys.executable, str(Path(__file__).with_name("damaging_ssh.py")), str(mark), str(times)])
+    return pair.with_environment(GATEKEEPER_SSH=f"{words} {pair.server.words}").place
+
+
+def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
+    """
+    One byte of a record file is changed on its way: that is noticed, said, downloaded again, and the verdict stands.
+    """
+    made = pair()
+
+    done = over_a_bad_line(made, tmp_path / "mark", 1).run(*CERTIFY_RUN, code=0)
+
+    assert b"." == (tmp_path / "mark").read_bytes()
+    assert 1 == done.err.count("came damaged and is asked for again")
+    assert "promoted" == made.place.verdict()["outcome"]
+
+
+def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: Path) -> None:
+    """
+    A file that never arrives whole is exit 3 and there is no run; a better network downloads it all.
+    """
+    made = pair()
+
+    bad = over_a_bad_line(made, tmp_path / "mark", 1000).run(*CERTIFY_RUN, code=3)
+    came = (made.place.path / "run").exists()
+    good = made.place.run(*CERTIFY_RUN, code=0)
+
+    assert "came damaged 4 times" in bad.err
+    assert not came
+    assert "attached to " in good.err
+    assert 1 == len(list(made.jobs.iterdir()))
+
+
+def finished_there(made: Pair, until: Until, ended: Ended) -> Path:
+    """Let a run end there without a client; return its directory there."""
+    process = made.place.start(*CERTIFY_RUN)
+    until(made.measuring)
+    process.kill()
+    ended(process)
+    until((made.job() / "exit.json").exists)
+    return made.job() / "run"
+
+
+def _spoil_a_record(run: Path) -> None:
+    text = (run / "soak-1.jsonl").read_text()
+    (run / "soak-1.jsonl").write_text(text.replace('"fault":null', '"fault":"gone"', 1))
+
+
+def _improve_the_verdict(run: Path) -> None:
+    verdict = run / "verdict.json"
+    verdict.write_text(verdict.read_text().replace('"n": ', '"n": 1'))
+    sums = (run / "SHA256SUMS").read_text().splitlines()
+    kept = [line for line in sums if not line.endswith("  verdict.json")]
+    (run / "SHA256SUMS").write_text("\n".join([*kept, f"{sha256(verdict.read_bytes())}  verdict.json"]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_spoil_a_record, "not what SHA256SUMS says: soak-1.jsonl"),
+        (_improve_the_verdict, "verdict.json is not what the records give"),
+    ],
+)
+def test_a_run_that_was_changed_there_has_no_verdict(
+    pair: Make, until: Until, ended: Ended, damage: Callable[[Path], None], said: str
+) -> None:
+    """
+    A record changed before it was fetched, or a verdict changed and sealed again: exit 3 that names it, and no 0.
+    """
+    made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    damage(finished_there(made, until, ended))
+
+    done = made.place.run(*CERTIFY_RUN, "--json")
+
+    (entry,) = made.registry(".")
+    assert 3 == done.code
+    assert not done.out or 3 == done.document["exit_code"]
+    assert said in done.err
+    assert ("closed", "tampered") == (entry["state"], entry["outcome"])
+
+
+def job(state: str = "finished", code: int | None = 0, **more: Any) -> dict[str, Any]:
+    ended = {"code": code, "signal": more.pop("signal", None)}
+    facts = {"run_id": "one", "started": "2026-11-21T00:00:00Z", "progress_bytes": 1, "log": "", "cancelled": None}
+    return facts | {"state": state, "exit": ended if state == "finished" else None} | more
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
+    """
+    Promoted, failed and unproven are verdicts; they are judged again here.
+    """
+    assert ending(job(code=code)) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "said"),
+    [
+        (job(code=2, log="gatekeeper: slo.toml: unknown key"), 2, "slo.toml: unknown key"),
+        (job(code=3, progress_bytes=0, log="gatekeeper: no sensor"), 3, "no sensor"),
+        (job(code=4, log="gatekeeper: cannot write x"), 4, "cannot write x"),
+        (job(code=130), 3, "was interrupted there"),
+        (job(code=None, signal=9), 3, "killed by signal 9"),
+        (job(code=130, cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
+        (job(state="died", cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
+        (job(state="rebooted", cancelled={"who": "anna@laptop", "at": "T"}), 3, "was restarted during the run"),
+        (job(state="died"), 3, "died without a word"),
+        (job(state="rebooted"), 3, "was restarted during the run"),
+        (job(state="finished", code=77), 4, "ended with 77"),
+        ({"run_id": "one", "state": "finished"}, 4, "ended with None"),
+    ],
+)
+def test_every_other_end_is_an_error(ended: dict[str, Any], code: int, said: str) -> None:
+    """
+    Killed, cancelled, restarted, refused or unknown: an error with its own message, and what to do next.
+    """
+    error = ending(ended)
+
+    assert error is not None
+    assert (code, True) == (error.exit_code, said in error.message)
+    assert error.hint

@@ -1,28 +1,32 @@
-"""The far environment: the same gatekeeper, pinned libraries, and no other taken for it."""
+"""The environment on a remote host: the same gatekeeper, pinned libraries, and the wheel it is installed from."""
 
 import fcntl
+import hashlib
 import io
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+import gatekeeper
 from gatekeeper.core.errors import HostLacksError
+from gatekeeper.run.remote import environment, preflight, remote_run
 from gatekeeper.run.remote import environment as installation
-from gatekeeper.run.remote import preflight
-from gatekeeper.run.remote import remote_run as visits
 from gatekeeper.run.remote.agent.environments import Environments
+from gatekeeper.run.remote.agent.files import State
 from gatekeeper.run.remote.agent.frames import Channel
-from gatekeeper.run.remote.agent.state import State
-from gatekeeper.run.remote.environment import wheel
-from gatekeeper.run.remote.remote_run import Far
-from gatekeeper.run.remote.ssh import Link
-from gatekeeper.run.remote.ssh_errors import FarError
+from gatekeeper.run.remote.environment import build_wheel
+from gatekeeper.run.remote.remote_run import RemoteHost
+from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.ssh_errors import AgentError
 from tests.builders.place import ROOT
 from tests.builders.ssh_server import stand_in
 from tests.run.remote.conftest import LEFT, Installed, Serve
@@ -36,20 +40,21 @@ def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) 
     """
     pins = dict(re.findall(r"^([a-z0-9-]+)==([^ \n]+)", installation.lock().decode(), re.MULTILINE))
     versions = dict(one.split("==") for one in installed.environment.installed if "==" in one)
+    repeated: list[str] = []
 
-    with Link("far") as link:
-        again = installation.environment(link)
-        told = list(link.stream("run", argv=["--version"], **again.words()))
+    with Connection("mini") as connection:
+        again = installation.prepare_environment(connection, say=repeated.append)
+        items = list(connection.stream("run", argv=["--version"], environment=again.path))
 
-    assert (True, False) == (installed.environment.fresh, again.fresh)
-    assert installed.environment.installed == again.installed
+    assert installed.environment == again
+    assert (True, []) == (any("pip" in one or "Collecting" in one for one in installed.output), repeated)
     assert pins["mlx-lm"] == versions["mlx-lm"]
     ours = {name: version for name, version in versions.items() if name in pins and name != "numpy"}
     assert {name: pins[name] for name in ours} == ours
     assert 20 < len(ours)
-    assert 0 == told[-1]["code"]
-    assert b"gatekeeper" in b"".join(item.get("content", b"") for item in told)
-    assert (installed.server.state / "envs" / again.key / "installed.txt").is_file()
+    assert 0 == items[-1]["code"]
+    assert b"gatekeeper" in b"".join(item.get("content", b"") for item in items)
+    assert (Path(again.path) / "installed.txt").is_file()
 
 
 def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Path) -> None:
@@ -58,24 +63,27 @@ def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Pa
     """
     serve()
 
-    with Link("far") as link:
-        found = installation.environment(link, path=str(environment))
+    with Connection("mini") as connection:
+        found = installation.prepare_environment(connection, path=str(environment))
 
-    assert (str(environment), wheel().sha256) == (found.path, found.wheel_sha256)
+    assert str(environment) == found.path
     assert f"numpy=={version('numpy')}" in found.installed
 
 
 def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
     """
-    One changed byte in one file of the far package is named, and the environment is not used.
+    One changed byte in one file of the remote package is named, and the environment is not used.
     """
     serve()
-    changed = next((environment / "lib").glob("*/site-packages/gatekeeper/verdict/judge.py"))
+    changed = next((environment / "lib").glob("*/site-packages/gatekeeper/analysis/verdict/checks.py"))
     before = changed.read_bytes()
     try:
         changed.write_bytes(before + b"#")
-        with Link("far") as link, pytest.raises(HostLacksError, match=r"verdict/judge\.py differ"):
-            installation.environment(link, path=str(environment))
+        with (
+            Connection("mini") as connection,
+            pytest.raises(HostLacksError, match=r"analysis/verdict/checks\.py differ"),
+        ):
+            installation.prepare_environment(connection, path=str(environment))
     finally:
         changed.write_bytes(before)
 
@@ -85,8 +93,8 @@ def test_an_installation_that_was_cut_is_made_anew(installed: Installed) -> None
     """
     A half-made environment is never used: the same command makes it again, and what pip left behind is gone.
     """
-    assert (installed.environment.key, True) == (installed.half_made, installed.environment.fresh)
-    assert not (installed.server.state / "envs" / installed.half_made / LEFT).exists()
+    assert str(installed.half_made) == installed.environment.path
+    assert not (installed.half_made / LEFT).exists()
 
 
 def test_old_environments_make_room(tmp_path: Path) -> None:
@@ -131,53 +139,54 @@ def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
     assert not re.search("://|--index|--find-links|--extra", text)
 
 
-def test_a_library_without_a_hash_is_never_installed(serve: Serve) -> None:
+def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The far pip takes nothing that is not pinned by hash; what it says is passed on, and nothing is ready.
+    The remote pip takes nothing that is not pinned by hash; what it says is passed on, and nothing is ready.
     """
-    server, made = serve(), wheel()
+    server, made = serve(), build_wheel()
     there = server.state / "parcels" / made.sha256 / made.name
+    monkeypatch.setattr(installation, "lock", f"gatekeeper @ {there.as_uri()}\n".encode)
 
-    with Link("far") as link, pytest.raises(FarError) as refused:
-        installation.environment(link, pinned=f"gatekeeper @ {there.as_uri()}\n".encode())
+    with Connection("mini") as connection, pytest.raises(AgentError) as refused:
+        installation.prepare_environment(connection)
 
     assert ("install", 3) == (refused.value.kind, refused.value.exit_code)
     assert "Hashes are required" in refused.value.message
     assert [] == list((server.state / "envs").glob("*/ready"))
 
 
-def test_who_waits_for_another_installation_hears_that_it_lives(serve: Serve) -> None:
+def test_waiting_for_another_installation_has_a_heartbeat(serve: Serve) -> None:
     """
-    While somebody else makes the same environment the stream is not silent; then it is ready, and nothing is installed.
+    While another agent makes the same environment the stream has a heartbeat; then nothing is installed.
     """
     envs = serve().state / "envs"
     (envs / "one").mkdir(parents=True)
-    with (envs / "one.lock").open("wb") as theirs, Link("far") as link:
+    with (envs / "one.lock").open("wb") as theirs, Connection("mini") as connection:
         fcntl.flock(theirs, fcntl.LOCK_EX)
-        told = link.stream("install", key="one", wheel="none", lock="none")
-        waiting = [next(told), next(told)]
+        items = connection.stream("install", key="one", wheel="none", lock="none")
+        waiting = [next(items), next(items)]
         (envs / "one" / "ready").write_text(json.dumps({"python": "3.11.7", "installed": []}))
         fcntl.flock(theirs, fcntl.LOCK_UN)
-        *_, last = told
+        *_, last = items
 
     assert [{"line": ""}, {"line": ""}] == waiting
-    assert (True, False) == (last["ready"], last["fresh"])
+    assert {"path": str(envs / "one"), "installed": []} == last
 
 
-def test_a_visit_says_that_it_installs(
+def test_a_first_command_says_that_it_installs(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Whoever asks a new machine something is told what the minutes are for; a disk too small for it ends the command.
+    A first command says what the minutes are for; a disk too small for the installation ends it.
     """
     serve()
-    monkeypatch.setattr(visits, "environment", Mock(side_effect=HostLacksError("no further")))
+    monkeypatch.setattr(remote_run, "prepare_environment", Mock(side_effect=HostLacksError("no further")))
 
     with pytest.raises(HostLacksError, match="no further"):
-        visits.visit(Far("mini", "far"), ["doctor"])
+        remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
     monkeypatch.setattr(preflight, "ENVIRONMENT_BYTES", 1e18)
     with pytest.raises(HostLacksError, match=r"mini: disk: .* are free there"):
-        visits.visit(Far("mini", "far"), ["doctor"])
+        remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
 
     assert ("", "installing gatekeeper and its libraries on mini, this once: it takes minutes\n") == capsys.readouterr()
 
@@ -188,12 +197,65 @@ def test_nothing_is_installed_beside_a_run(serve: Serve, tmp_path: Path) -> None
     """
     server = serve()
     waits = str(stand_in(tmp_path / "waits", "import time\ntime.sleep(1000)"))
-    with Link("far") as link:
-        link.ask("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
+    with Connection("mini") as connection:
+        connection.request("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
 
         with pytest.raises(HostLacksError, match="occupied by anna@desk, run one") as refused:
-            visits.visit(Far("mini", "far"), ["doctor"])
-        list(link.stream("cancel", run_id="one"))
+            remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
+        list(connection.stream("cancel", run_id="one"))
 
     assert "gatekeeper remote cancel one --on mini" in refused.value.hint
     assert not (server.state / "envs").exists()
+
+
+def test_the_same_files_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    Neither when nor where nor in which order files are read changes the wheel; one byte of one file does.
+    """
+    first = build_wheel()
+    copy = tmp_path / "elsewhere" / "gatekeeper"
+    with zipfile.ZipFile(io.BytesIO(first.content)) as archive:
+        archive.extractall(copy.parent)
+    os.utime(copy / "__main__.py", (1, 1))
+    monkeypatch.setattr(environment, "PACKAGE", copy)
+    installed = build_wheel()
+    (copy / "__main__.py").write_bytes((copy / "__main__.py").read_bytes() + b"\n")
+
+    assert first == installed
+    assert first.sha256 == hashlib.sha256(first.content).hexdigest()
+    assert first.sha256 != build_wheel().sha256
+
+
+def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
+    """
+    A pip installs it, checking its record; the installed package is complete, its data included.
+    """
+    made = build_wheel()
+    (tmp_path / made.name).write_bytes(made.content)
+    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
+    subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
+    ask = "import gatekeeper.core.inputs as i; print(i.shipped('slos')); import gatekeeper.cli.main"
+
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", ask],
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert str(tmp_path / "site" / "gatekeeper" / "data" / "slos") == ran.stdout.strip()
+    assert (tmp_path / "site" / "gatekeeper" / "data" / "soak" / "profiles" / "steady.toml").is_file()
+    assert (tmp_path / "site" / f"gatekeeper-{gatekeeper.__version__}.dist-info" / "entry_points.txt").is_file()
+
+
+def test_nothing_but_the_package_travels() -> None:
+    """
+    No cache, no hidden file and no file from outside the package is in it.
+    """
+    with zipfile.ZipFile(io.BytesIO(build_wheel().content)) as archive:
+        names = archive.namelist()
+
+    assert [] == [name for name in names if "__pycache__" in name or "/." in name or ".." in name]
+    assert {"gatekeeper", f"gatekeeper-{gatekeeper.__version__}.dist-info"} == {name.split("/")[0] for name in names}

@@ -34,7 +34,7 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     same verdict by the same bytes, of models that are the same by digest.
     """
     server = installed.server
-    near = Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words})
+    local = Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words})
     (place.path / "slos").mkdir()
     text = (ROOT / "slos/quickstart.toml").read_text()
     for before, after in changes.items():
@@ -44,8 +44,8 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     for name in ("models", "canaries"):
         (place.path / name).symlink_to(ROOT / name)
     earlier = set(server.state.glob("jobs/*"))
-    process = near.start(
-        "remote", "certify", "slos/quickstart.toml", "--on", "far", "--ship-models", "--out", "run", "--json"
+    process = local.start(
+        "remote", "certify", "slos/quickstart.toml", "--on", "mini", "--ship-models", "--out", "run", "--json"
     )
 
     def begun() -> set[Path]:
@@ -55,16 +55,16 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
 
     cut = server.cut()
     done, err = process.communicate(timeout=900)
-    judged = near.run("judge", "run", "--json")
+    judged = local.run("judge", "run", "--json")
 
     (there,) = (job / "run/verdict.json" for job in begun())
-    manifest = json.loads((near.path / "run/manifest.json").read_text())
+    manifest = json.loads((local.path / "run/manifest.json").read_text())
     sums = (ROOT / "models/SHA256SUMS").read_text()
     assert cut > 0
     assert process.returncode in {0, 1, 3}, err  # this machine may be too busy to prove it
     assert "connected again" in err
     assert done == judged.out == there.read_text()
     assert process.returncode == judged.code
-    assert "certificate.intoto.json" in {one.name for one in (near.path / "run").iterdir()} or process.returncode == 3
+    assert "certificate.intoto.json" in {one.name for one in (local.path / "run").iterdir()} or process.returncode == 3
     assert manifest["target"]["files"]["model.safetensors"] in sums
     assert f"mlx-lm=={manifest['versions']['mlx-lm']}" in installed.environment.installed

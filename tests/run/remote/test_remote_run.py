@@ -1,48 +1,23 @@
-"""A certify on another machine, over a real ssh connection: as if it were here, whatever happens on the way."""
+"""A certify on a remote host, over a real ssh connection: as good as a local one, whatever happens meanwhile."""
 
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-import psutil
-
-from tests.builders.place import Done, Place
-from tests.run.remote.conftest import Pair
-
-Make = Callable[..., Pair]
-Until = Callable[[Callable[[], bool]], None]
-Ended = Callable[[subprocess.Popen[str]], Done]
-
-REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
-UNHURRIED = {"duration": "3 s", "sentinel_drift": 0.9}
-ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
-"""As long as somebody has to be there; it is ended by the test."""
-CERTIFY = ("remote", "certify", "slo.toml", "--on", "far")
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make, Until
 
 
-def answers(pair: Pair) -> int:
-    """Count the answers that were recorded over there."""
-    found = list(pair.jobs.glob("*/run/soak-1.jsonl"))
-    return sum(len(path.read_text().splitlines()) for path in found)
-
-
-def gatekeeper_there(pair: Pair) -> psutil.Process:
-    return psutil.Process(json.loads((pair.job() / "pids.json").read_text())["gatekeeper"])
-
-
-def test_a_run_elsewhere_comes_home_and_is_judged_again(pair: Make) -> None:
+def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     """
-    Certified there, sealed, brought here whole, and judged here to the same bytes; the ledger is closed.
+    Certified and sealed there, downloaded whole, and judged here to the same bytes; its entry is closed.
     """
     made = pair()
 
     done = made.place.run(*CERTIFY, "--out", "run", "--json", code=0)
     judged = made.place.run("judge", "run", "--json", code=0)
-    again = made.place.run("remote", "list", "--on", "far", "--json", code=0).document["runs"]
+    listed = made.place.run("remote", "list", *ON, "--json", code=0).document["runs"]
 
     there = made.job() / "run/verdict.json"
     assert there.read_text() == done.out == judged.out == (made.place.path / "run/verdict.json").read_text()
@@ -50,25 +25,25 @@ def test_a_run_elsewhere_comes_home_and_is_judged_again(pair: Make) -> None:
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.place.path / "run").iterdir()}
     assert not (made.place.path / ".run.part").exists()
-    assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in again]
-    (entry,) = [json.loads(path.read_text()) for path in made.place.path.glob("*.remote.json")]
+    assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in listed]
+    (entry,) = made.registry(".")
     assert ("closed", "promoted") == (entry["state"], entry["outcome"])
     assert f"numpy=={version('numpy')}" in entry["installed"]
 
 
 def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Every session is killed in the middle of the soak: the near side says so once, connects again, and ends with the
-    verdict of a run that nobody disturbed.
+    Every session is killed in the middle of the soak: that is said once, the client connects again, and the verdict is
+    that of an undisturbed run.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
 
     assert made.server.cut() > 0
     done = ended(process)
 
-    made.home(done)
+    made.verdict(done)
     assert 1 == done.err.count("connection: lost: ")
     assert "connected again" in done.err
     assert 1 == len(list(made.jobs.iterdir()))
@@ -76,49 +51,48 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
 
 def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Nothing passes any more and nobody says so: ssh asks, finds out, and the run is followed over a new connection.
+    Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     often = f"{made.server.words} -o ServerAliveInterval=2 -o ServerAliveCountMax=3"
-    near = Place(made.place.path, {**made.place.environment, "GATEKEEPER_SSH": often})
-    process = near.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    process = made.with_environment(GATEKEEPER_SSH=often).place.start(*CERTIFY, "--out", "run")
+    until(made.soaking)
 
     assert made.server.freeze() > 0
     done = ended(process)
 
-    made.home(done)
-    assert "connection: lost: far does not answer" in done.err
+    made.verdict(done)
+    assert "connection: lost: mini does not answer" in done.err
     assert "connected again" in done.err
 
 
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on this side in the soak: the run goes on there, and the same command attaches to it, by its run id.
+    Kill -9 on the client in the soak: the run continues there, and the same command attaches to it, by its run id.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY)
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
     process.kill()
     ended(process)
-    (before,) = made.ledger()
+    (before,) = made.registry()
 
     done = made.place.run(*CERTIFY)
 
-    (after,) = made.ledger()
-    made.home(done, after["out"])
+    (after,) = made.registry()
+    made.verdict(done, after["out"])
     assert ("open", "closed") == (before["state"], after["state"])
     assert before["run_id"] == after["run_id"] == made.job().name
     assert f"attached to {before['run_id']}" in done.err
 
 
-def test_a_lost_ledger_is_made_good_by_the_far_side(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_is_found_without_the_registry(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Without its ledger this machine still finds the run that is its own there, and brings it home.
+    With its registry deleted this machine still finds its own run in the remote list, and downloads it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY)
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
     process.kill()
     ended(process)
     for path in (made.place.path / "runs").glob("*.remote.json"):
@@ -126,56 +100,61 @@ def test_a_lost_ledger_is_made_good_by_the_far_side(pair: Make, until: Until, en
 
     done = made.place.run(*CERTIFY)
 
-    (entry,) = made.ledger()
-    made.home(done, entry["out"])
+    (entry,) = made.registry()
+    made.verdict(done, entry["out"])
     assert made.job().name == entry["run_id"]
 
 
 def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Ctrl-C here is 130 and ends nothing there; attach brings the run home.
+    Ctrl-C here is 130 and ends nothing there; attach downloads the run.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY)
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
 
     process.send_signal(signal.SIGINT)
-    left = ended(process)
-    running = gatekeeper_there(made).is_running()
-    attached = made.place.run("remote", "attach", "--on", "far", "--json")
+    detached = ended(process)
+    running = made.process().is_running()
+    attached = made.place.run("remote", "attach", *ON, "--json")
 
-    assert (130, True) == (left.code, running)
-    assert "the same command attaches" in left.err
-    assert "gatekeeper remote cancel" in left.err
-    assert attached.document == made.home(attached, f"runs/{made.job().name}")
+    assert (130, True) == (detached.code, running)
+    assert "the same command attaches" in detached.err
+    assert "gatekeeper remote cancel" in detached.err
+    assert attached.document == made.verdict(attached, f"runs/{made.job().name}")
 
 
-def test_a_second_client_is_locked_out(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, until: Until, ended: Ended) -> None:
     """
-    While a run measures there, another order is refused with its owner and age: from here, and by a run over there.
+    While a run measures there, another command is refused with its owner, and the same one with its follower. Cancel
+    has gatekeeper there end by itself; whoever follows ends with 3 and the name of who cancelled.
     """
     made = pair(REAL_TIME, soak=ENDLESS)
-    process = made.place.start(*CERTIFY)
-    until(lambda: answers(made) > 5)
+    process = made.place.start(*CERTIFY, "--out", "runs/run")
+    until(made.soaking)
 
-    second = made.place.run("remote", "soak", "slo.toml", "--on", "far", code=3)
-    same = made.place.run(*CERTIFY, code=3)
-    made.place.run("remote", "cancel", "--on", "far", code=0)
-    ended(process)
+    second = made.place.run("remote", "soak", "slo.toml", *ON, code=3)
+    same = made.place.run(*CERTIFY, "--out", "runs/run", code=3)
+    cancelled = made.place.run("remote", "cancel", *ON, "--json", code=0).document
+    done = ended(process)
 
-    assert f"far is occupied by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
+    assert f"mini is occupied by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
     assert f"(process {process.pid}) follows {made.job().name} already" in same.err
     assert "attached" not in same.err
     assert 1 == len(list(made.jobs.iterdir()))
+    assert ("graceful", "finished") == (cancelled["how"], cancelled["state"])
+    assert 3 == done.code
+    assert "was cancelled by " in done.err
+    assert (made.place.path / "runs/run/soak-1.jsonl").is_file()
 
 
 def test_a_local_run_over_there_locks_out_as_well(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Who measures on that machine itself is found before anything is started, and named.
+    A run that was started on that machine itself is found before anything is started, and its owner named.
     """
     made = pair(REAL_TIME, soak=ENDLESS)
     theirs = {"GATEKEEPER_HOST_LOCK": str(made.server.root / "host.lock"), "GATEKEEPER_OWNER": "anna@desk"}
-    local = Place(made.place.path, {**made.place.environment, **theirs}).start("certify", "slo.toml", "--out", "hers")
+    local = made.with_environment(**theirs).place.start("certify", "slo.toml", "--out", "hers")
     until((made.place.path / "hers/plan.json").exists)
 
     refused = made.place.run(*CERTIFY, code=3)
@@ -184,19 +163,19 @@ def test_a_local_run_over_there_locks_out_as_well(pair: Make, until: Until, ende
     local.terminate()
     ended(local)
     assert "occupied by anna@desk, run hers" in refused.err
-    assert [] == made.ledger()
+    assert [] == made.registry()
     assert [] == list(made.jobs.iterdir())
 
 
-def test_a_killed_gatekeeper_there_is_told_with_what_it_left(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on the far gatekeeper: exit 3 that says so, its partial run home and unproven; --resume goes on with it.
+    Kill -9 on the remote gatekeeper: exit 3 that says so, its partial run downloaded and unproven; --resume continues.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
 
-    gatekeeper_there(made).kill()
+    made.process().kill()
     done = ended(process)
     partial = (made.place.path / "run/soak-1.jsonl").read_text()
     judged = made.place.run("judge", "run", code=3)
@@ -208,39 +187,39 @@ def test_a_killed_gatekeeper_there_is_told_with_what_it_left(pair: Make, until: 
     assert "soak-1.jsonl" in judged.out
     assert len(partial.splitlines()) > 5
     assert (made.place.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
-    made.home(resumed)
+    made.verdict(resumed)
     assert 1 == len(list(made.jobs.iterdir()))
 
 
-def test_a_run_whose_supervisor_is_killed_goes_on(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on what watches over the run: the run ends by itself, seals itself, and its verdict stands; that is said.
+    Kill -9 on the supervisor: the run finishes and seals itself, and its verdict stands; that is said.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
 
-    os.kill(json.loads((made.job() / "pids.json").read_text())["supervisor"], signal.SIGKILL)
+    os.kill(made.pid("supervisor"), signal.SIGKILL)
     done = ended(process)
 
-    made.home(done)
+    made.verdict(done)
     assert "it came to its end by itself" in done.err
     assert not (made.job() / "exit.json").exists()
 
 
 def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ended, tmp_path: Path) -> None:
     """
-    Everything there dies and the machine comes up with another boot id: exit 3 that says restarted, never silence.
+    Everything there dies and the machine boots with another boot id: exit 3 that says restarted, never silence.
     """
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
-    made = pair(REAL_TIME, far={"GATEKEEPER_BOOT_ID_FILE": str(boot)}, soak=UNHURRIED)
+    made = pair(REAL_TIME, remote={"GATEKEEPER_BOOT_ID_FILE": str(boot)}, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    until(made.soaking)
 
-    supervisor = json.loads((made.job() / "pids.json").read_text())["supervisor"]
-    os.kill(supervisor, signal.SIGSTOP)  # a power cut leaves nobody to write down how it ended
-    gatekeeper_there(made).kill()
+    supervisor = made.pid("supervisor")
+    os.kill(supervisor, signal.SIGSTOP)  # after a power cut no process is left to write down how the run ended
+    made.process().kill()
     os.kill(supervisor, signal.SIGKILL)
     boot.write_text("second\n")
     made.server.cut()
@@ -249,25 +228,23 @@ def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ende
     assert 3 == done.code
     assert "the machine was restarted during the run" in done.err
     assert (made.place.path / "run/events.jsonl").is_file()
-    assert ("closed", "rebooted") == tuple(
-        json.loads(path.read_text())[key]
-        for path in made.place.path.glob("*.remote.json")
-        for key in ("state", "outcome")
-    )
+    assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
 
-def test_cancel_ends_a_run_and_its_follower_is_told(pair: Make, until: Until, ended: Ended) -> None:
+def test_waiting_ends_with_patience(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Cancel asks gatekeeper there to end, which it does by itself; whoever follows ends with 3 and the name of who asked.
+    With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.
     """
-    made = pair(REAL_TIME, soak=ENDLESS)
-    process = made.place.start(*CERTIFY, "--out", "run")
-    until(lambda: answers(made) > 5)
+    made = pair(REAL_TIME, soak=UNHURRIED)
+    process = made.place.start(*CERTIFY, "--patience", "1 s", "--out", "run")
+    until(made.soaking)
 
-    cancelled = made.place.run("remote", "cancel", "--on", "far", "--json", code=0).document
-    done = ended(process)
+    made.server.stop()
+    gone = ended(process)
+    made.server.start()
+    done = made.place.run(*CERTIFY, "--out", "run")
 
-    assert ("graceful", "finished") == (cancelled["how"], cancelled["state"])
-    assert 3 == done.code
-    assert "was cancelled by " in done.err
-    assert (made.place.path / "run/soak-1.jsonl").is_file()
+    assert 3 == gone.code
+    assert "the run goes on there; the same command attaches to it" in gone.err
+    assert "attached to " in done.err
+    made.verdict(done)

@@ -1,4 +1,4 @@
-"""The ledger: what is under way elsewhere, written whole, held by one follower at a time."""
+"""The run registry: entries are written whole, and one process at a time follows a run."""
 
 import fcntl
 import os
@@ -9,11 +9,11 @@ from typing import IO
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.run.remote.run_registry import CLOSED, Entry, Ledger
+from gatekeeper.run.remote.run_registry import CLOSED, Entry, RunRegistry
 
 ENTRY = Entry(
     "one",
-    "far",
+    "mini",
     ("certify",),
     "slo.toml",
     "s",
@@ -26,59 +26,59 @@ ENTRY = Entry(
 
 def test_an_entry_is_the_run_of_the_same_command_alone(tmp_path: Path) -> None:
     """
-    Another host, command, parcel or place is another run; no place at all is any.
+    Another host, command, bundle or place is another run; no place at all is any.
     """
-    ledger = Ledger(tmp_path / "runs")
-    ledger.write(ENTRY)
-    (read,) = ledger.entries()
+    registry = RunRegistry(tmp_path / "runs")
+    registry.write(ENTRY)
+    (read,) = registry.entries()
 
-    assert ENTRY == read == ledger.find("one")
-    assert read.is_of("far", ["certify"], "0" * 64, None)
-    assert read.is_of("far", ["certify"], "0" * 64, Path("runs/one"))
-    assert not read.is_of("near", ["certify"], "0" * 64, None)
-    assert not read.is_of("far", ["soak"], "0" * 64, None)
-    assert not read.is_of("far", ["certify"], "1" * 64, None)
-    assert not read.is_of("far", ["certify"], "0" * 64, Path("elsewhere"))
+    assert ENTRY == read == registry.find("one")
+    assert read.matches("mini", ["certify"], "0" * 64, None)
+    assert read.matches("mini", ["certify"], "0" * 64, Path("runs/one"))
+    assert not read.matches("studio", ["certify"], "0" * 64, None)
+    assert not read.matches("mini", ["soak"], "0" * 64, None)
+    assert not read.matches("mini", ["certify"], "1" * 64, None)
+    assert not read.matches("mini", ["certify"], "0" * 64, Path("elsewhere"))
 
 
 def test_entries_come_in_the_order_they_began(tmp_path: Path) -> None:
     """
     The newest is last, whatever it is called; a damaged one is passed over.
     """
-    ledger = Ledger(tmp_path)
-    ledger.write(replace(ENTRY, run_id="z", started="2026-01-01T00:00:00.000000Z"))
-    ledger.write(ENTRY)
+    registry = RunRegistry(tmp_path)
+    registry.write(replace(ENTRY, run_id="z", started="2026-01-01T00:00:00.000000Z"))
+    registry.write(ENTRY)
     (tmp_path / "bad.remote.json").write_text('{"schema": 1, "run_id"')
     (tmp_path / "strange.remote.json").write_text('{"schema": 1, "nothing": 1}')
 
-    ledger.close(ENTRY, "promoted")
+    registry.close(ENTRY, "promoted")
 
     assert [("z", "open", ""), ("one", CLOSED, "promoted")] == [
-        (entry.run_id, entry.state, entry.outcome) for entry in ledger.entries()
+        (entry.run_id, entry.state, entry.outcome) for entry in registry.entries()
     ]
 
 
 def test_one_process_follows_a_run(tmp_path: Path) -> None:
     """
-    A second follower is told who is the first, exit 3: its command is not wrong. When the first has ended, it may.
+    A second follower ends with 3, which names the first: its command is not wrong. When the first has ended, it may.
     """
-    ledger = Ledger(tmp_path)
+    registry = RunRegistry(tmp_path)
     first = f"process {os.getpid()}.* follows one already"
 
-    with ledger.holding(ENTRY), pytest.raises(HostLacksError, match=first) as refused, ledger.holding(ENTRY):
+    with registry.locked(ENTRY), pytest.raises(HostLacksError, match=first) as refused, registry.locked(ENTRY):
         pass
-    with ledger.holding(ENTRY):
+    with registry.locked(ENTRY):
         pass
 
     assert (3, []) == (refused.value.exit_code, list(tmp_path.iterdir()))
 
 
-def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_lock_file_is_not_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The first follower ends, and takes its file away, between a second one's look and its lock: the second locks the
     file that a third would look at.
     """
-    ledger, lock = Ledger(tmp_path), tmp_path / ".one.lock"
+    registry, lock = RunRegistry(tmp_path), tmp_path / ".one.lock"
     locked: list[int] = []
 
     def flock(file: IO[str], how: int) -> None:
@@ -90,19 +90,19 @@ def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path, monkeypatch: pyte
     real = fcntl.flock
     monkeypatch.setattr(fcntl, "flock", flock)
 
-    with ledger.holding(ENTRY), pytest.raises(HostLacksError, match="follows one already"), ledger.holding(ENTRY):
+    with registry.locked(ENTRY), pytest.raises(HostLacksError, match="follows one already"), registry.locked(ENTRY):
         pass
 
     assert 3 == len(locked)
 
 
-def test_a_ledger_that_can_not_be_written_stops_before_the_run(tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_written_stops_before_the_run(tmp_path: Path) -> None:
     """
-    Exit 4 that names the file: a run nobody wrote down would be lost.
+    Exit 4 that names the file: an unregistered run would be lost.
     """
     (tmp_path / "runs").write_text("a file")
 
     with pytest.raises(GatekeeperError, match="cannot write") as refused:
-        Ledger(tmp_path / "runs").write(ENTRY)
+        RunRegistry(tmp_path / "runs").write(ENTRY)
 
     assert 4 == refused.value.exit_code

@@ -1,4 +1,4 @@
-"""Trouble on the way: every way a connection fails, caused for real, is one reason and one next step."""
+"""Every way a connection fails, caused for real, is one reason and one next step."""
 
 import os
 import pty
@@ -19,20 +19,19 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.run.remote import ssh as links
-from gatekeeper.run.remote.agent_program import program as agent_program
-from gatekeeper.run.remote.ssh import COMMAND, Link
-from gatekeeper.run.remote.ssh_errors import LinkError
+from gatekeeper.run.remote import ssh as ssh_module
+from gatekeeper.run.remote.ssh import COMMAND, Connection, agent_program
+from gatekeeper.run.remote.ssh_errors import SshError
 from tests.builders.ssh_server import Server, free_port, key
 from tests.run.remote.conftest import Serve
 
 MOST_S = 60.0
 
 
-def refusal(host: str = "far", *, connect_timeout: float = 10.0) -> LinkError:
-    """Return why there is no link."""
-    with pytest.raises(LinkError) as refused:
-        Link(host, connect_timeout=connect_timeout)
+def refusal(host: str = "mini", *, connect_timeout: float = 10.0) -> SshError:
+    """Return why there is no connection."""
+    with pytest.raises(SshError) as refused:
+        Connection(host, connect_timeout=connect_timeout)
     assert 3 == refused.value.exit_code
     assert refused.value.hint
     assert "{" not in refused.value.message + refused.value.hint
@@ -48,9 +47,9 @@ def test_refused(serve: Serve) -> None:
     assert "refused" == refusal().reason
 
 
-def test_a_name_nobody_knows(serve: Serve) -> None:
+def test_an_unknown_name(serve: Serve) -> None:
     """
-    A misspelt name is told from a machine that is down.
+    A misspelt name has another reason than a machine that is down.
     """
     serve().prefer("HostName no-such-mac.invalid")
 
@@ -59,7 +58,7 @@ def test_a_name_nobody_knows(serve: Serve) -> None:
 
 def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Where there is no network at all, that is what is said: ssh runs in a network namespace of its own.
+    Without any network the reason says so: ssh runs in a network namespace of its own.
     """
     alone = ["unshare", "--user", "--map-root-user", "--net"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
@@ -83,19 +82,19 @@ def test_a_machine_that_hangs(serve: Serve) -> None:
 
 def test_an_unknown_host_key(serve: Serve) -> None:
     """
-    A host that was never met is not trusted, and nobody is asked.
+    An unknown host is not trusted, without any question.
     """
     serve().trust(None)
 
     refused = refusal()
 
     assert "host_key_unknown" == refused.reason
-    assert "ssh far" in refused.hint
+    assert "ssh mini" in refused.hint
 
 
 def test_a_changed_host_key(serve: Serve) -> None:
     """
-    A host that shows another key than before is told from one that was never met.
+    A host that shows another key than before has another reason than an unknown one.
     """
     server = serve()
     key(server.root / "other")
@@ -109,46 +108,46 @@ def test_a_changed_host_key(serve: Serve) -> None:
 
 @pytest.fixture
 def behind(serve: Serve) -> tuple[Server, Server]:
-    """Put one server behind another: the client reaches `far` through `hop` alone."""
+    """Put one server behind another: the client reaches `mini` through `hop` alone."""
     hop = serve()
-    through = hop.config.read_text().replace("Host far\n", "Host hop\n")
-    far = serve()
-    far.prefer("ProxyJump hop")
-    far.config.write_text(far.config.read_text() + through)
-    return hop, far
+    through = hop.config.read_text().replace("Host mini\n", "Host hop\n")
+    mini = serve()
+    mini.prefer("ProxyJump hop")
+    mini.config.write_text(mini.config.read_text() + through)
+    return hop, mini
 
 
 def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
     """
     The user's own ssh knows the way: both machines see a connection, and the agent speaks from the second.
     """
-    hop, far = behind
+    hop, mini = behind
 
-    with Link("far") as link:
-        home = link.hello["home"]
-        sessions = [server.freeze() for server in (hop, far)]  # not cut: the other would be gone, too
+    with Connection("mini") as connection:
+        home = connection.hello["home"]
+        sessions = [server.freeze() for server in (hop, mini)]  # not cut: the other would be gone, too
 
-    assert str(far.state) == home
+    assert str(mini.state) == home
     assert all(sessions)
 
 
-@pytest.mark.parametrize("gone", ["hop", "far"])
+@pytest.mark.parametrize("gone", ["hop", "mini"])
 def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], gone: str) -> None:
     """
-    Whichever of the two is down, ssh's own first words about it are quoted, and the jump host is thought of.
+    Whichever of the two is down, ssh's own first line about it is quoted, and the jump host is mentioned.
     """
-    behind[gone == "far"].stop()
+    behind[gone == "mini"].stop()
 
     refused = refusal()
 
     assert "refused" == refused.reason
-    assert refused.message.startswith("far, or a jump host before it, refuses ssh connections (ssh: c")
+    assert refused.message.startswith("mini, or a jump host before it, refuses ssh connections (ssh: c")
     assert "Connection refused" in refused.message
 
 
-def test_a_jump_host_nobody_met(behind: tuple[Server, Server]) -> None:
+def test_an_unknown_jump_host(behind: tuple[Server, Server]) -> None:
     """
-    A jump host's key is as little trusted unseen as any other.
+    An unknown key of a jump host is not trusted either.
     """
     behind[0].trust(None)
 
@@ -157,7 +156,7 @@ def test_a_jump_host_nobody_met(behind: tuple[Server, Server]) -> None:
 
 def test_a_key_it_does_not_accept(serve: Serve) -> None:
     """
-    A user whose key is not on the list is told so.
+    A key the host does not accept is reported, with what to do.
     """
     server = serve()
     key(server.root / "stranger")
@@ -168,30 +167,30 @@ def test_a_key_it_does_not_accept(serve: Serve) -> None:
     refused = refusal()
 
     assert "permission_denied" == refused.reason
-    assert "ssh-copy-id far" in refused.hint
+    assert "ssh-copy-id mini" in refused.hint
 
 
 def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A server that wants a password gets none and nobody waits: on a terminal, behind a jump host, and even where
-    ssh was told to ask.
+    A server that wants a password gets none and ssh does not wait: on a terminal, behind a jump host, and even where
+    BatchMode is off.
     """
     server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
     before = server.config.read_text()
-    jump = f"Host behind\n  HostName 127.0.0.1\n  ProxyJump far\n  UserKnownHostsFile {server.known_hosts}\n"
+    jump = f"Host behind\n  HostName 127.0.0.1\n  ProxyJump mini\n  UserKnownHostsFile {server.known_hosts}\n"
     server.config.write_text(f"{jump}{before}")
-    script = "import sys\nfrom gatekeeper.run.remote.ssh import Link\nLink(sys.argv[1])"
+    script = "import sys\nfrom gatekeeper.run.remote.ssh import Connection\nConnection(sys.argv[1])"
 
-    for host, option in (("far", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("far", "BatchMode=no")):
+    for host, option in (("mini", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("mini", "BatchMode=no")):
         monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
         shown = on_a_terminal([sys.executable, "-c", script, host])
 
-        assert "LinkError" in shown
+        assert "SshError" in shown
         assert not re.search(r"password:|passphrase", shown, re.IGNORECASE)
 
 
 def on_a_terminal(argv: list[str]) -> str:
-    """Run *argv* with a terminal of its own, at which nobody types; return all that appears there."""
+    """Run *argv* with a terminal of its own, without input; return all that appears there."""
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover
         os.execv(argv[0], argv)  # noqa: S606
@@ -214,12 +213,12 @@ def on_a_terminal(argv: list[str]) -> str:
 
 def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without an ssh program the command line is wrong, not the far machine.
+    Without an ssh program the command line is wrong, not the remote machine.
     """
     monkeypatch.setenv("GATEKEEPER_SSH", "/nowhere/ssh -v")
 
     with pytest.raises(InputError, match="/nowhere/ssh") as refused:
-        Link("far")
+        Connection("mini")
 
     assert 2 == refused.value.exit_code
 
@@ -231,8 +230,8 @@ def test_noise_from_login_files_is_read_over(serve: Serve, noise: str) -> None:
     """
     serve(f'ForceCommand {noise}; eval "$SSH_ORIGINAL_COMMAND"')
 
-    with Link("far") as link:
-        assert 1 == link.hello["agent"]
+    with Connection("mini") as connection:
+        assert 1 == connection.hello["agent"]
 
 
 def test_noise_without_end_is_given_up(serve: Serve) -> None:
@@ -249,14 +248,14 @@ def test_login_files_that_wait_are_given_up(serve: Serve, monkeypatch: pytest.Mo
     A shell that never starts the command is connected and silent.
     """
     serve("ForceCommand sleep 600")
-    monkeypatch.setattr(links, "GREETING_S", 1.0)
+    monkeypatch.setattr(ssh_module, "GREETING_S", 1.0)
 
     assert "silent" == refusal(connect_timeout=1).reason
 
 
 def test_no_python_there(serve: Serve) -> None:
     """
-    A machine without Python is told so, in a sentence.
+    A machine without Python is reported in a sentence.
     """
     if any(Path(folder, "python3").exists() for folder in ("/opt/homebrew/bin", "/usr/local/bin")):
         pytest.skip("this machine's Python stands where it is always found")
@@ -277,15 +276,15 @@ def test_a_python_that_is_broken_is_passed_over(serve: Serve, tmp_path: Path) ->
     (tmp_path / "python").symlink_to(sys.executable)
     serve(PATH=str(tmp_path))
 
-    with Link("far") as link:
-        assert 1 == link.hello["agent"]
+    with Connection("mini") as connection:
+        assert 1 == connection.hello["agent"]
 
 
 @contextmanager
-def stopped_reading(link: Link) -> Iterator[None]:
+def stopped_reading(connection: Connection) -> Iterator[None]:
     yield
-    with pytest.raises(LinkError):
-        link.ask("clock")
+    with pytest.raises(SshError):
+        connection.request("clock")
 
 
 def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
@@ -294,10 +293,10 @@ def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
     """
     server = serve()
 
-    with Link("far") as link, stopped_reading(link):
+    with Connection("mini") as connection, stopped_reading(connection):
         assert 0 < server.cut()
-        with pytest.raises(LinkError) as cut:
-            link.ask("clock")
+        with pytest.raises(SshError) as cut:
+            connection.request("clock")
 
     assert cut.value.reason in {"closed", "ended"}
 
@@ -305,7 +304,7 @@ def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
 def test_any_login_shell_reads_the_command(shell: str) -> None:
     """
-    The one constant text a far shell reads means the same to every shell.
+    The one constant text a remote shell reads means the same to every shell.
     """
     found = shutil.which(shell)
     if found is None:
@@ -329,27 +328,27 @@ def test_what_login_files_complain_of_is_not_why_a_link_broke(serve: Serve) -> N
     """
     server = serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
 
-    with Link("far") as link:
+    with Connection("mini") as connection:
         server.cut()
-        with pytest.raises(LinkError) as cut:
-            link.ask("clock")
+        with pytest.raises(SshError) as cut:
+            connection.request("clock")
 
     assert "permission_denied" != cut.value.reason
 
 
 def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A far process that hangs while the connection lives ends the link, and says so.
+    A remote process that hangs while the connection lives ends the connection, and says so.
     """
     server = serve()
-    monkeypatch.setattr(links, "SILENCE_S", 0.5)
+    monkeypatch.setattr(ssh_module, "SILENCE_S", 0.5)
 
-    with Link("far") as link:
+    with Connection("mini") as connection:
         agents = [pid for pid, words in server.commands().items() if "sys.stdin.buffer" in words]
         for agent in agents:
             os.kill(agent, signal.SIGSTOP)
-        with pytest.raises(LinkError) as silent:
-            link.ask("clock")
+        with pytest.raises(SshError) as silent:
+            connection.request("clock")
         for agent in agents:
             os.kill(agent, signal.SIGCONT)
 
@@ -361,22 +360,22 @@ def test_a_link_alone_does_not_go_over_a_shared_connection_that_hangs(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The connection that the user's commands share hangs, as after a closed laptop: a link over it is silent, and one
-    alone is not.
+    The connection that the user's commands share hangs, as after a closed laptop: a connection over it is
+    silent, and one alone is not.
     """
     server = serve()
     # A short path: it becomes the name of a socket.
     with tempfile.TemporaryDirectory(prefix="gk") as folder:
         server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
         ssh = shlex.split(server.words)
-        subprocess.run([*ssh, "far", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
-        said = subprocess.run([*ssh, "-O", "check", "far"], check=True, timeout=MOST_S, capture_output=True, text=True)
+        subprocess.run([*ssh, "mini", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
+        said = subprocess.run([*ssh, "-O", "check", "mini"], check=True, timeout=MOST_S, capture_output=True, text=True)
         master = int(re.findall(r"pid=(\d+)", said.stderr + said.stdout)[0])
         os.kill(master, signal.SIGSTOP)
         try:
-            with Link("far", alone=True) as link:
-                assert link.ask("clock")
-            monkeypatch.setattr(links, "GREETING_S", 0.5)
+            with Connection("mini", alone=True) as connection:
+                assert connection.request("clock")
+            monkeypatch.setattr(ssh_module, "GREETING_S", 0.5)
             assert "silent" == refusal(connect_timeout=1).reason
         finally:
             os.kill(master, signal.SIGKILL)

@@ -1,6 +1,8 @@
-"""The parcel: what travels, and that every path in the SLO means the same where it arrives."""
+"""Uploading inputs and models: every path of the SLO means the same on the remote host."""
 
 import json
+import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import tomli_w
 
 from gatekeeper.core import inputs
 from gatekeeper.core.errors import InputError
-from gatekeeper.run.remote.upload import Parcel, pack
+from gatekeeper.run.remote.upload import Bundle, pack
 from tests.builders.place import ROOT, canary_lines
+from tests.run.remote.conftest import ON, Make, Pair
 
 
 def slo(**subject: Any) -> dict[str, Any]:
@@ -39,31 +42,31 @@ def written(folder: Path, document: dict[str, Any], text: str = "") -> Path:
     return path
 
 
-def laid_out(parcel: Parcel, root: Path) -> Path:
-    for name, content in parcel.files.items():
+def laid_out(bundle: Bundle, root: Path) -> Path:
+    for name, content in bundle.files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-    return root / parcel.slo
+    return root / bundle.slo
 
 
-def test_the_same_inputs_are_read_where_the_parcel_arrives(folder: Path, tmp_path: Path) -> None:
+def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Path) -> None:
     """
-    Laid out elsewhere the SLO reads the same files with the same digests, line ends and all; the profile travels, too.
+    Laid out elsewhere the SLO reads the same files with the same digests, line ends and all; the profile is sent, too.
     """
     path = written(folder, {}, tomli_w.dumps(slo()).replace("\n", "\r\n"))
 
-    parcel = pack(path)
-    there = laid_out(parcel, tmp_path / "there")
+    bundle = pack(path)
+    there = laid_out(bundle, tmp_path / "there")
 
     assert inputs.read(path).files == inputs.read(there).files
     assert path.read_bytes() == there.read_bytes()
-    assert "inputs/a 'project'; $HOME/slos/made.toml".endswith(parcel.slo.removeprefix("inputs/"))
-    assert {"made.toml", "easy.jsonl", "steady.toml", "truth.json"} == {Path(name).name for name in parcel.files}
+    assert "inputs/a 'project'; $HOME/slos/made.toml".endswith(bundle.slo.removeprefix("inputs/"))
+    assert {"made.toml", "easy.jsonl", "steady.toml", "truth.json"} == {Path(name).name for name in bundle.files}
 
 
-def test_a_changed_canary_is_another_parcel(folder: Path) -> None:
+def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
     """
-    The parcel's digest is that of everything in it.
+    The bundle's digest is that of everything in it.
     """
     path = written(folder, slo())
     before = pack(path).sha256
@@ -74,29 +77,29 @@ def test_a_changed_canary_is_another_parcel(folder: Path) -> None:
     assert before != pack(path).sha256
 
 
-def test_models_by_path_are_told_with_their_digests() -> None:
+def test_models_by_path_have_digests() -> None:
     """
-    The quickstart's models have a place among the inputs, and digests; nothing of them is in the parcel itself.
+    The quickstart's models have a place among the inputs, and digests; nothing of them is in the bundle itself.
     """
-    parcel = pack(ROOT / "slos/quickstart.toml")
+    bundle = pack(ROOT / "slos/quickstart.toml")
 
-    assert "inputs/slos/quickstart.toml" == parcel.slo
-    assert {"inputs/models/little-target", "inputs/models/little-draft"} <= {one.place for one in parcel.models}
-    assert all(one.here is not None and len(one.here.digest) == 64 for one in parcel.models)
-    assert not any("safetensors" in name for name in parcel.files)
-    assert "model.safetensors" in {name for name, _, path in parcel.models[0].contents() if path.is_file()}
+    assert "inputs/slos/quickstart.toml" == bundle.slo
+    assert {"inputs/models/little-target", "inputs/models/little-draft"} <= {one.place for one in bundle.models}
+    assert all(one.model is not None and len(one.model.digest) == 64 for one in bundle.models)
+    assert not any("safetensors" in name for name in bundle.files)
+    assert "model.safetensors" in {name for name, _, path in bundle.models[0].contents() if path.is_file()}
 
 
 def test_a_model_that_is_not_here_is_only_named(folder: Path) -> None:
     """
-    Who runs elsewhere need not have the models here.
+    A remote run does not need the models here.
     """
     document = slo(backend="mlx", target="mlx-community/none-8B", drafts=["../models/none"])
     del document["subject"]["script"]
 
     models = pack(written(folder, document)).models
 
-    assert [("mlx-community/none-8B", None), ("../models/none", None)] == [(one.name, one.here) for one in models]
+    assert [("mlx-community/none-8B", None), ("../models/none", None)] == [(one.name, one.model) for one in models]
     assert "inputs/models/none" == models[1].place
 
 
@@ -121,7 +124,7 @@ def test_a_whole_path_does_not_travel(folder: Path, name: str) -> None:
     assert "made.toml: line " in refused.value.message
 
 
-def test_what_is_wrong_with_an_slo_is_said_here(folder: Path) -> None:
+def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
     """
     A missing canary file is exit 2 before anything is connected to.
     """
@@ -129,3 +132,118 @@ def test_what_is_wrong_with_an_slo_is_said_here(folder: Path) -> None:
 
     with pytest.raises(InputError, match="does not exist"):
         pack(written(folder, slo()))
+
+
+@pytest.fixture
+def echo(pair: Make) -> Pair:
+    """The manual's worker with a target and a draft that lie beside the SLO here; the other machine has neither."""
+    made = pair()
+    path = made.place.path
+    shutil.copy(ROOT / "tests/backends/example_worker.py", path / "my_worker.py")
+    for name, source in (("target", "little-draft"), ("draft", "little-draft-lite")):
+        shutil.copytree(ROOT / "models" / source, path / "models" / name)
+    canaries = [json.loads(line) for line in canary_lines("line", 8).splitlines()]
+    for canary in canaries:
+        canary["messages"][0]["content"] = canary["expect"]["equals"]
+    (path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
+    made.place.write_slo(
+        {
+            "schema": 1,
+            "name": "echo",
+            "subject": {
+                "backend": "worker",
+                "target": "models/target",
+                "drafts": ["models/draft"],
+                "command": ["python3", "my_worker.py", "{target}", "{draft}"],
+            },
+            "workload": [{"name": "lines", "canaries": "lines.jsonl"}],
+            "sweep": {"repeats": 1, "budget": 6, "num_draft_tokens": [1, 2]},
+            "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
+        }
+    )
+    return made
+
+
+def say_where(made: Pair, **models: str) -> None:
+    """Write into the hosts file where models lie over there."""
+    path = made.place.path / "soak/hosts.toml"
+    document: dict[str, Any] = tomllib.loads(path.read_text())
+    document["host"]["mini"]["models"] = {f"models/{name}": place for name, place in models.items()}
+    path.write_text(tomli_w.dumps(document))
+
+
+SWEEP = ("remote", "sweep", "slo.toml", *ON)
+
+
+def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> None:
+    """
+    Exit 3 with each missing model and how it gets there; nothing is left behind.
+    """
+    done = echo.place.run(*SWEEP, code=3)
+
+    assert "model models/target: it is not there" in done.err
+    assert "model models/draft: it is not there" in done.err
+    assert "--ship-models" in done.err
+    assert [] == list(echo.jobs.iterdir())
+    assert [] == echo.registry()
+
+
+def test_models_are_shipped_once(echo: Pair) -> None:
+    """
+    --ship-models copies each file by its digest; the next run finds them there and needs to send nothing.
+    """
+    first = echo.place.run(*SWEEP, "--ship-models", "--json", code=0)
+    second = echo.place.run(*SWEEP, "--json", code=0)
+
+    shelves = [one for one in (echo.server.state / "models").iterdir() if one.is_dir()]
+    weights = echo.place.path / "models/target/model.safetensors"
+    assert 2 == len(shelves)
+    assert weights.read_bytes() in [(one / "model.safetensors").read_bytes() for one in shelves]
+    assert "sending" in first.err
+    assert "sending" not in second.err
+    assert {"lines"} == set(first.document["workloads"])
+    assert "draft" in json.dumps(second.document["workloads"]["lines"]["setting"])
+
+
+def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_path: Path) -> None:
+    """
+    A laptop that cannot hold the models certifies them where they are; a later run says that one was exchanged.
+    """
+    for name in ("target", "draft"):
+        shutil.move(echo.place.path / "models" / name, tmp_path / name)
+    say_where(echo, target=str(tmp_path / "target"), draft=str(tmp_path / "draft"))
+
+    first = echo.place.run(*SWEEP, code=0)
+    config = tmp_path / "draft/config.json"
+    config.write_text(config.read_text() + "\n")
+    second = echo.place.run(*SWEEP, code=0)
+
+    assert "not as in the run of" not in first.err
+    assert "model models/draft: it was " in second.err
+    assert "drafts" in second.err
+
+
+def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -> None:
+    """
+    The same name with other bytes over there is exit 3: the verdict would be about something else.
+    """
+    shutil.copytree(echo.place.path / "models/draft", tmp_path / "draft")
+    config = tmp_path / "draft/config.json"
+    config.write_text(config.read_text() + "\n")
+    say_where(echo, target=str(echo.place.path / "models/target"), draft=str(tmp_path / "draft"))
+
+    done = echo.place.run(*SWEEP, code=3)
+
+    assert "model models/draft: it is another one there" in done.err
+
+
+def test_a_place_that_is_not_there_is_said(echo: Pair, tmp_path: Path) -> None:
+    """
+    A hosts file that names a missing folder is an error with that folder.
+    """
+    say_where(echo, target=str(tmp_path / "none"), draft=str(tmp_path / "none"))
+
+    done = echo.place.run(*SWEEP)
+
+    assert 3 == done.code
+    assert f"there is no {tmp_path / 'none'}" in done.err

@@ -1,8 +1,8 @@
-"""The agent: the far end of a link. It is sent through ssh's stdin and needs a Python alone.
+"""The agent: answers requests on the remote host. It is sent through ssh's stdin and needs only a Python.
 
-It answers `hello` on any Python from 3.6 on, so that an old one is told and not met as a syntax error. Everything it
-is told (paths, names, words of commands) arrives as JSON in frames of known length; it starts programs with lists of
-words, never a shell. The same program, kept as a file, supervises a detached job: `PROGRAM supervise FOLDER`.
+It answers `hello` on any Python from 3.6 on, so that an old one is reported rather than met as a syntax error. All
+input (paths, names, argument lists) arrives as JSON in frames of known length; it starts programs from argument lists,
+never through a shell. The same program, kept as a file, supervises a detached job: `PROGRAM supervise FOLDER`.
 """
 
 import contextlib
@@ -10,43 +10,39 @@ import errno
 import getpass
 import os
 import platform
-import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from gatekeeper.run.remote.agent.environments import Environments
-from gatekeeper.run.remote.agent.files import Parcels
-from gatekeeper.run.remote.agent.frames import Channel, Gone, Header, Refusal
-from gatekeeper.run.remote.agent.jobs import Jobs
-from gatekeeper.run.remote.agent.machine import boot_id, probe, pythons
-from gatekeeper.run.remote.agent.state import State
-from gatekeeper.run.remote.agent.supervisor import supervise
+from gatekeeper.run.remote.agent.environments import Environments, probe, pythons
+from gatekeeper.run.remote.agent.files import Files, State
+from gatekeeper.run.remote.agent.frames import Channel, Disconnected, Header, Refusal
+from gatekeeper.run.remote.agent.jobs import Jobs, supervise
 
 VERSION = 1
 OLDEST_PYTHON = (3, 11)
 
 
 class Agent:
-    """Answers one near side; its state lies in one folder."""
+    """Answers one client; its state lies in one folder."""
 
     def __init__(self, channel: Channel, program: bytes) -> None:
         self._channel, self._state = channel, State()
         self._environments = Environments(self._state, channel)
-        jobs = Jobs(self._state, channel, self._environments, program)
-        self._parts = (self, Parcels(self._state, channel), self._environments, jobs)
+        jobs = Jobs(self._state, channel, program)
+        self._parts = (self, Files(self._state, channel), self._environments, jobs)
 
     def serve(self) -> None:
-        """Answer until the near side goes away."""
-        with contextlib.suppress(Gone):
+        """Answer until the client disconnects."""
+        with contextlib.suppress(Disconnected):
             while True:
-                asked, _ = self._channel.receive()
-                self._answer(str(asked.get("verb")), asked.get("arguments") or {})
+                request, _ = self._channel.receive()
+                self._answer(str(request.get("verb")), request.get("arguments") or {})
 
     def _answer(self, verb: str, arguments: Header) -> None:
         try:
-            reply = self._verb(verb)(**arguments)
+            reply = self._method(verb)(**arguments)
             if isinstance(reply, dict):
                 self._channel.send({"reply": reply})
                 return
@@ -54,68 +50,57 @@ class Agent:
                 self._channel.send({"item": header}, content)
             self._channel.send({"end": True})
         except Refusal as refusal:
-            self._fault(refusal.kind, refusal.message, refusal.hint, refusal.more)
+            self._send_error(refusal.kind, refusal.message, **refusal.more)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-            self._fault("disk_full" if full else "denied" if denied else "os", str(error), "", {"errno": error.errno})
+            self._send_error("disk_full" if full else "denied" if denied else "os", str(error))
         except (TypeError, ValueError, KeyError) as error:
-            self._fault("bug", type(error).__name__ + ": " + str(error), "", {})
+            self._send_error("bug", type(error).__name__ + ": " + str(error))
 
-    def _verb(self, verb: str) -> "Callable[..., Any]":
+    def _method(self, verb: str) -> "Callable[..., Any]":
         for part in self._parts:
-            call: Optional[Callable[..., Any]] = getattr(part, "do_" + verb, None)
-            if call is not None:
-                return call
+            method: Optional[Callable[..., Any]] = getattr(part, "do_" + verb, None)
+            if method is not None:
+                return method
         raise Refusal("verb", "the agent does not know how to " + repr(verb))
 
-    def _fault(self, kind: str, message: str, hint: str, more: Header) -> None:
-        self._channel.send({"fault": dict(more, kind=kind, message=message, hint=hint)})
+    def _send_error(self, kind: str, message: str, **more: Any) -> None:
+        self._channel.send({"error": dict(more, kind=kind, message=message)})
 
     def do_hello(self, home: "Optional[str]" = None, python: "Optional[str]" = None) -> Header:
-        """Say what this machine is; *home* is where everything is kept, *python* what environments are made with."""
+        """Describe this machine; *home* is where everything is kept, *python* what environments are made with."""
         self._state.settle(home)
-        tried: Dict[str, str] = {}
-        capable = None
-        lacking = []
+        versions: Dict[str, str] = {}
+        without_venv: List[str] = []
         for path in [os.path.expanduser(python)] if python else pythons():
             version, has_venv = probe(path)
-            if version is None:
-                continue
-            tried[path] = version
-            if tuple(int(part) for part in version.split(".")) >= OLDEST_PYTHON:
-                if has_venv:
-                    capable = path
-                    break
-                lacking.append(path)
-        self._environments.python = capable
+            if version is not None:
+                versions[path] = version
+                if tuple(int(part) for part in version.split(".")) >= OLDEST_PYTHON:
+                    if has_venv:
+                        self._environments.python = path
+                        break
+                    without_venv.append(path)
         return {
             "agent": VERSION,
             "python": ".".join(str(part) for part in sys.version_info[:3]),
-            "executable": sys.executable,
-            "platform": "darwin"
-            if sys.platform == "darwin"
-            else "linux"
-            if sys.platform.startswith("linux")
-            else sys.platform,
             "machine": platform.machine(),
             "user": getpass.getuser(),
-            "hostname": socket.gethostname(),
             "home": str(self._state.home),
-            "boot_id": boot_id(),
             "free_bytes": self._state.free(),
-            "capable_python": capable,
-            "pythons": tried,
-            "without_venv": lacking,
+            "capable_python": self._environments.python,
+            "pythons": versions,
+            "without_venv": without_venv,
         }
 
     def do_clock(self) -> Header:
-        """Say what time it is here."""
+        """Return the time of this machine."""
         return {"time_ns": int(time.time() * 1e9)}
 
 
 def main(program: bytes, nonce: str) -> None:
-    """Speak frames on stdin and stdout, or supervise; what anything else prints goes to stderr."""
+    """Answer requests on stdin and stdout, or supervise a job; other output goes to stderr."""
     if sys.argv[1:2] == ["supervise"]:
         supervise(Path(sys.argv[2]))
         return

@@ -1,7 +1,4 @@
-"""The channel: frames in and out of the far side, and the two ways a conversation ends early.
-
-A frame is two big-endian 32-bit lengths, then that many bytes of JSON, then that many bytes of content.
-"""
+"""Frames on stdin and stdout: two big-endian 32-bit lengths, then that much JSON, then that much content."""
 
 import json
 import select
@@ -9,45 +6,45 @@ import struct
 from typing import Any, BinaryIO, Dict, Iterator, Tuple
 
 CHUNK = 1 << 18
-HEADER_MOST = 1 << 26
-BEAT_S = 5.0
-"""A stream with nothing to say says so this often, so that a lost reader is noticed by both sides."""
+FRAME_MOST = 1 << 26
+HEARTBEAT_S = 5.0
+"""A stream without news sends an empty item this often, so that both ends notice a lost connection."""
 POLL_S = 0.1
 
 Header = Dict[str, Any]
 Items = Iterator[Tuple[Header, bytes]]
 
 
-class Refusal(Exception):  # noqa: N818 (it is no error of the agent's)
-    """What the agent will not or can not do; `kind` is one word the near side may rely on."""
+class Refusal(Exception):  # noqa: N818 (the agent works as intended)
+    """A request the agent denies; `kind` is one word that the client may rely on."""
 
-    def __init__(self, kind: str, message: str, hint: str = "", **more: Any) -> None:
+    def __init__(self, kind: str, message: str, **more: Any) -> None:
         super().__init__(message)
-        self.kind, self.message, self.hint, self.more = kind, message, hint, more
+        self.kind, self.message, self.more = kind, message, more
 
 
-class Gone(Exception):  # noqa: N818 (the usual end)
-    """The near side went away."""
+class Disconnected(Exception):  # noqa: N818 (the usual end)
+    """The client closed the connection."""
 
 
 class Channel:
-    """Frames in and out."""
+    """Sends and receives frames."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink = source, sink
 
     def receive(self) -> "Tuple[Header, bytes]":
-        """Return the next frame; Gone at the end."""
+        """Return the next frame; Disconnected at the end."""
         header_size, content_size = struct.unpack("!II", self._exactly(8))
-        if header_size > HEADER_MOST or content_size > HEADER_MOST:
-            raise Gone
+        if max(header_size, content_size) > FRAME_MOST:
+            raise Disconnected
         return json.loads(self._exactly(header_size).decode()), self._exactly(content_size)
 
     def _exactly(self, size: int) -> bytes:
-        got = self._source.read(size)
-        if len(got) != size:
-            raise Gone
-        return got
+        content = self._source.read(size)
+        if len(content) != size:
+            raise Disconnected
+        return content
 
     def send(self, header: Header, content: bytes = b"") -> None:
         """Send one frame."""
@@ -56,9 +53,9 @@ class Channel:
             self._sink.write(struct.pack("!II", len(text), len(content)) + text + content)
             self._sink.flush()
         except (OSError, ValueError):
-            raise Gone from None
+            raise Disconnected from None
 
     def check(self, wait_s: float = 0.0) -> None:
-        """Wait so long; Gone as soon as the near side has closed its end, for it says nothing during a reply."""
+        """Wait so long; Disconnected as soon as the client closes its end: it sends nothing during a response."""
         if select.select([self._source], [], [], wait_s)[0]:
-            raise Gone
+            raise Disconnected

@@ -1,6 +1,7 @@
-"""Processes of the far side: what belongs to one, what it writes, and the environment it is given."""
+"""Processes of the remote host: trees of them, their output and their environment; and which boot this is."""
 
 import contextlib
+import functools
 import os
 import select
 import subprocess
@@ -8,41 +9,51 @@ import time
 from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
-from gatekeeper.run.remote.agent.frames import BEAT_S, Channel
+from gatekeeper.run.remote.agent.frames import HEARTBEAT_S, Channel
 
-PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin")
-"""Where programs stand that the short PATH of an ssh command leaves out."""
+FOLDERS = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin")
+"""Where programs are that the short PATH of an ssh command leaves out."""
 
 
-def family(root: int) -> "Dict[int, str]":
-    """Return *root*, what it started and what shares a session with them, each with the moment it was started.
+@functools.lru_cache(maxsize=None)
+def boot_id() -> str:
+    """Return what changes with every boot of this machine; empty where that cannot be read.
 
-    A number alone may belong to another process by the time it is killed.
+    Read once: on macOS it costs a process, and a job that is being measured is asked for ten times a second.
     """
-    table = _processes()
-    family = {root}
-    grown = True
-    while grown:
-        grown = False
-        for pid, (parent, session, _) in table.items():
-            if pid not in family and (parent in family or session in family):
-                family.add(pid)
-                grown = True
-    return {pid: table[pid][2] for pid in family if pid in table}
+    named = os.environ.get("GATEKEEPER_BOOT_ID_FILE")
+    with contextlib.suppress(OSError):
+        return Path(named or "/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        sysctl = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(sysctl, stdout=subprocess.PIPE, check=True, timeout=10).stdout.decode().strip()
+    return ""
 
 
-def alive(family: "Dict[int, str]") -> "List[int]":
-    """Return those that still live."""
+def tree(root: int) -> "Dict[int, str]":
+    """Return *root*, its descendants and what shares a session with them, each with its start time.
+
+    A process id alone may belong to another process by the time it is killed.
+    """
+    table, found, before = _processes(), {root}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {pid for pid, (parent, session, _) in table.items() if parent in found or session in found}
+    return {pid: table[pid][2] for pid in found if pid in table}
+
+
+def alive(processes: "Dict[int, str]") -> "List[int]":
+    """Return those that are still alive."""
     table = _processes()
-    return [pid for pid, started in family.items() if pid in table and table[pid][2] == started]
+    return [pid for pid, started in processes.items() if pid in table and table[pid][2] == started]
 
 
 def _processes() -> "Dict[int, Tuple[int, int, str]]":
-    """Return parent, session and start of every process that is no zombie."""
-    return _by_files() if os.path.exists("/proc/self/stat") else _by_ps()
+    """Return parent, session and start of every process that is not a zombie."""
+    return _by_proc() if os.path.exists("/proc/self/stat") else _by_ps()
 
 
-def _by_files() -> "Dict[int, Tuple[int, int, str]]":
+def _by_proc() -> "Dict[int, Tuple[int, int, str]]":
     table: Dict[int, Tuple[int, int, str]] = {}
     for at in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -54,66 +65,47 @@ def _by_files() -> "Dict[int, Tuple[int, int, str]]":
 
 def _by_ps() -> "Dict[int, Tuple[int, int, str]]":
     table: Dict[int, Tuple[int, int, str]] = {}
-    # One -o each: elsewhere than on Linux a comma belongs to the heading that follows an equals sign.
-    asked = ["/bin/ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "lstart="]
-    listed = subprocess.run(asked, stdout=subprocess.PIPE, check=True, env=dict(os.environ, LC_ALL="C")).stdout
+    # One -o each: outside Linux a comma belongs to the heading that follows an equals sign.
+    ps = ["/bin/ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "lstart="]
+    listed = subprocess.run(ps, stdout=subprocess.PIPE, check=True, env=dict(os.environ, LC_ALL="C")).stdout
     for line in listed.decode(errors="replace").splitlines():
         pid, parent, state, started = line.split(None, 3)
-        if not state.startswith("Z"):
-            table[int(pid)] = (int(parent), _session(int(pid)), started.strip())
+        with contextlib.suppress(OSError):
+            if not state.startswith("Z"):
+                table[int(pid)] = (int(parent), os.getsid(int(pid)), started.strip())
     return table
 
 
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-def clean() -> "Dict[str, str]":
-    """Return this environment without what bends a Python."""
+def clean_environment() -> "Dict[str, str]":
+    """Return this environment without variables that change how Python starts."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON") and key != "VIRTUAL_ENV"}
 
 
 def job_environment(place: Path) -> "Dict[str, str]":
-    """Return the environment of a job: servers installed beside it are found, and what a short ssh PATH leaves out."""
+    """Return the environment of a job: its PATH finds servers beside its Python, and what ssh's short PATH omits."""
     path = [str(place / "bin"), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    path += [os.path.expanduser(one) for one in (*PLACES, "/usr/sbin", "/sbin") if os.path.expanduser(one) not in path]
-    return dict(clean(), PATH=os.pathsep.join(path), PYTHONUNBUFFERED="1")
+    path += [os.path.expanduser(one) for one in (*FOLDERS, "/usr/sbin", "/sbin") if os.path.expanduser(one) not in path]
+    return dict(clean_environment(), PATH=os.pathsep.join(path), PYTHONUNBUFFERED="1")
 
 
 def gatekeeper(place: Path, argv: "List[str]") -> "List[str]":
-    """Return the words that start `gatekeeper ARGV`."""
+    """Return the command line of `gatekeeper ARGV`."""
     return [str(place / "bin" / "python"), "-P", "-m", "gatekeeper", *argv]
 
 
 def outputs(child: "subprocess.Popen[bytes]", channel: Channel) -> "Iterator[Tuple[str, bytes]]":
-    """Yield what a child writes as it comes; an empty piece now and then while it is silent."""
+    """Yield what a child writes as it comes; empty content as a heartbeat while it writes nothing."""
     pipes = {pipe: name for name, pipe in (("stdout", child.stdout), ("stderr", child.stderr)) if pipe is not None}
-    said = time.monotonic()
+    sent = time.monotonic()
     while pipes:
         channel.check()
         for pipe in select.select(list(pipes), [], [], 0.2)[0]:
             content = os.read(pipe.fileno(), 1 << 16)
             if content:
-                said = time.monotonic()
+                sent = time.monotonic()
                 yield pipes[pipe], content
             else:
                 del pipes[pipe]
-        if time.monotonic() - said > BEAT_S:
-            said = time.monotonic()
+        if time.monotonic() - sent > HEARTBEAT_S:
+            sent = time.monotonic()
             yield "stdout", b""
-
-
-def lines(child: "subprocess.Popen[bytes]", channel: Channel) -> "Iterator[str]":
-    """Yield the lines a child writes; an empty one now and then while it is silent."""
-    rest = b""
-    for _, content in outputs(child, channel):
-        *whole, rest = (rest + content).split(b"\n")
-        if not content:
-            yield ""
-        for line in whole:
-            yield line.decode(errors="replace").rstrip()
-    if rest:
-        yield rest.decode(errors="replace").rstrip()

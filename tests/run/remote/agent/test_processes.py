@@ -1,4 +1,4 @@
-"""Processes of the far side: both ways of listing them see the same, and a family is whole."""
+"""Processes of the remote host: both ways of listing them see the same, and a family is whole."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ def test_files_and_ps_see_the_same_process() -> None:
     if not (Path("/proc/self/stat").exists() and os.access("/bin/ps", os.X_OK)):
         pytest.skip("this machine lacks one of the two")
 
-    by_files, by_ps = processes._by_files()[os.getpid()], processes._by_ps()[os.getpid()]
+    by_files, by_ps = processes._by_proc()[os.getpid()], processes._by_ps()[os.getpid()]
 
     assert (os.getppid(), os.getsid(0)) == by_files[:2] == by_ps[:2]
     assert by_ps[2]
@@ -36,8 +36,8 @@ def test_a_family_reaches_into_other_sessions() -> None:
     ) as server:
         assert server.stdout is not None
         server.stdout.readline()
-        family = processes.family(os.getpid())
-        of_server = processes.family(server.pid)
+        family = processes.tree(os.getpid())
+        of_server = processes.tree(server.pid)
         server.communicate(b"\n")
 
     assert set(of_server) < set(family)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.run.remote.ssh import Link, checked
-from gatekeeper.run.remote.ssh_errors import FarError, LinkError
+from gatekeeper.run.remote.ssh import Connection, checked
+from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.ssh_server import stand_in
 from tests.run.remote.conftest import Serve
 
@@ -58,14 +58,14 @@ def executed(*roots: Path) -> list[Path]:
 
 
 @pytest.fixture
-def echo(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    """Return a link to a machine whose gatekeeper says what it was given."""
+def echo(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Return a connection to a machine whose gatekeeper says what it was given."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     serve()
     stand_in(tmp_path / "echo", ECHO)
-    with Link("far") as link:
-        yield link
+    with Connection("mini") as connection:
+        yield connection
     assert [] == executed(tmp_path)
 
 
@@ -73,7 +73,7 @@ def echo(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 @given(words=st.lists(TEXT, max_size=4), value=TEXT)
 @example(words=list(HOSTILE), value=f"$(touch {MARK})")
 def test_words_and_secrets_arrive_as_they_were_written(
-    echo: Link, tmp_path: Path, words: list[str], value: str
+    echo: Connection, tmp_path: Path, words: list[str], value: str
 ) -> None:
     """
     Whatever the words of a command and the values of its environment are, gatekeeper there gets exactly those.
@@ -86,16 +86,16 @@ def test_words_and_secrets_arrive_as_they_were_written(
 
 @UNHURRIED
 @given(name=TEXT, content=st.binary(max_size=100))
-def test_any_path_is_a_file_below_the_far_home_or_refused(echo: Link, name: str, content: bytes) -> None:
+def test_any_path_is_a_file_below_the_remote_home_or_refused(echo: Connection, name: str, content: bytes) -> None:
     """
     A file of any name comes back, or the name is refused; nothing lands anywhere else.
     """
     home = Path(echo.hello["home"])
     back, refused = io.BytesIO(), ""
     try:
-        echo.put(f"parcels/{name}/x", content, sha256=hashlib.sha256(content).hexdigest())
-        echo.get(f"parcels/{name}/x", back)
-    except FarError as error:
+        echo.upload(f"parcels/{name}/x", content, sha256=hashlib.sha256(content).hexdigest())
+        echo.download(f"parcels/{name}/x", back)
+    except AgentError as error:
         refused = error.kind
 
     assert refused in {"", "path", "os"}  # os: a name of more than 255 bytes
@@ -104,27 +104,27 @@ def test_any_path_is_a_file_below_the_far_home_or_refused(echo: Link, name: str,
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0b"])
-def test_a_path_out_of_the_far_home_is_refused(echo: Link, name: str) -> None:
+def test_a_path_out_of_the_remote_home_is_refused(echo: Connection, name: str) -> None:
     """
     No name leads out of the state folder.
     """
-    with pytest.raises(FarError) as refused:
-        echo.put(name, b"x", sha256=hashlib.sha256(b"x").hexdigest())
+    with pytest.raises(AgentError) as refused:
+        echo.upload(name, b"x", sha256=hashlib.sha256(b"x").hexdigest())
 
     assert refused.value.kind == "path"
-    assert echo.ask("clock")
+    assert echo.request("clock")
 
 
 @UNHURRIED
 @given(run_id=TEXT)
-def test_a_run_id_is_a_plain_name_or_refused(echo: Link, tmp_path: Path, run_id: str) -> None:
+def test_a_run_id_is_a_plain_name_or_refused(echo: Connection, tmp_path: Path, run_id: str) -> None:
     """
     A run id names one folder, or nothing is started.
     """
     assume(not run_id.isalnum())
 
-    with contextlib.suppress(FarError):
-        echo.ask("start", run_id=run_id, argv=["x"], owner="me", slo_sha256="0", environment=str(tmp_path / "echo"))
+    with contextlib.suppress(AgentError):
+        echo.request("start", run_id=run_id, argv=["x"], owner="me", slo_sha256="0", environment=str(tmp_path / "echo"))
 
     folders = list((Path(echo.hello["home"]) / "jobs").glob("*"))
     assert all(folder.name.isascii() and " " not in folder.name for folder in folders)
@@ -133,17 +133,17 @@ def test_a_run_id_is_a_plain_name_or_refused(echo: Link, tmp_path: Path, run_id:
 @UNHURRIED
 @given(host=TEXT, user=st.one_of(st.none(), TEXT))
 @example(host=f"x$(touch {MARK})", user=None)
-@example(host="far", user=f"$(touch {MARK})")
-@example(host=f"ssh://a%24%28touch%20{MARK}%29@far", user=None)
-@example(host=f"far -oProxyCommand=touch${{IFS}}{MARK}", user=None)
+@example(host="mini", user=f"$(touch {MARK})")
+@example(host=f"ssh://a%24%28touch%20{MARK}%29@mini", user=None)
+@example(host=f"mini -oProxyCommand=touch${{IFS}}{MARK}", user=None)
 def test_no_host_is_read_by_a_shell(serve_proxied: Path, host: str, user: str | None) -> None:
     """
     A host is refused here, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
     """
     named = host if user is None else f"{user}@{host}"
 
-    with pytest.raises((InputError, LinkError)):
-        Link(named, connect_timeout=1)
+    with pytest.raises((InputError, SshError)):
+        Connection(named, connect_timeout=1)
 
     assert [] == executed(serve_proxied)
 
@@ -169,19 +169,19 @@ def test_hosts_as_people_write_them_are_taken(host: str) -> None:
 
 
 @pytest.mark.parametrize("home", ['it\'s $(touch executed) "here"', "-rf", "ümlaut €/b c"])
-def test_a_far_home_of_any_name_holds_a_job(serve: Serve, tmp_path: Path, home: str) -> None:
+def test_a_remote_home_of_any_name_holds_a_job(serve: Serve, tmp_path: Path, home: str) -> None:
     """
     A job runs to its end in a state folder whose name means something to a shell.
     """
     serve()
     stand_in(tmp_path / home / "echo", ECHO)
 
-    with Link("far", home=str(tmp_path / home / "state")) as link:
-        link.ask(
+    with Connection("mini", home=str(tmp_path / home / "state")) as connection:
+        connection.request(
             "start", run_id="one", argv=["a b"], owner="me", slo_sha256="0",
             environment=str(tmp_path / home / "echo"),
         )  # fmt: skip
-        ended = list(link.stream("follow", run_id="one"))[-1]["job"]
+        ended = list(connection.stream("follow", run_id="one"))[-1]["job"]
 
     assert ("finished", 7) == (ended["state"], ended["exit"]["code"])
     assert ["a b"] == json.loads(ended["log"])["argv"]
@@ -199,12 +199,12 @@ def test_nothing_of_the_environment_travels_unless_named(
     monkeypatch.setenv("UNNAMED_KEY", "unnamed-4711")
     stand_in(tmp_path / "echo", ECHO.replace("dict(os.environ)", "sorted(os.environ)"))
 
-    with Link("far") as link:
-        link.ask(
+    with Connection("mini") as connection:
+        connection.request(
             "start", run_id="one", argv=[], owner="me", slo_sha256="0", environment=str(tmp_path / "echo"),
             env={"NAMED_KEY": "named-4711"}, settings={"OPEN": "open-4711"},
         )  # fmt: skip
-        ended = list(link.stream("follow", run_id="one"))[-1]["job"]
+        ended = list(connection.stream("follow", run_id="one"))[-1]["job"]
 
     seen = json.loads(ended["log"])["env"]
     kept = b"".join(path.read_bytes() for path in server.home.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Jobs: what is started over a link lives on without it, and how it ended is never lost."""
+"""Jobs: a run that was started over a connection continues without it, and how it ended is never lost."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.run.remote.ssh import Link
-from gatekeeper.run.remote.ssh_errors import FarError, LinkError
+from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.ssh_server import Server, stand_in
 from tests.run.remote.conftest import Serve
 
@@ -28,7 +28,7 @@ for line in range({LINES}):
     while line == {LINES // 2} and not Path("go-on").exists():
         time.sleep(0.01)
 """
-"""Writes half of its lines, waits to be told, and writes the rest."""
+"""Writes half of its lines, waits for a file, and writes the rest."""
 WAIT = """
 import json, os, signal, subprocess, sys, time
 server = subprocess.Popen([sys.executable, "-I", "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
@@ -57,15 +57,21 @@ def until(holds: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def start(link: Link, run_id: str, environment: Path, *argv: str, **more: Any) -> dict[str, Any]:
+def start(connection: Connection, run_id: str, environment: Path, *argv: str, **more: Any) -> dict[str, Any]:
     words = {"argv": list(argv), "owner": "me@laptop", "slo_sha256": "0", "environment": str(environment)}
-    return link.ask("start", run_id=run_id, **(words | more))
+    return connection.request("start", run_id=run_id, **(words | more))
 
 
-def ended(link: Link, run_id: str) -> dict[str, Any]:
+def ended(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return what is said of a job after its end."""
-    job: dict[str, Any] = list(link.stream("follow", run_id=run_id))[-1]["job"]
+    job: dict[str, Any] = list(connection.stream("follow", run_id=run_id))[-1]["job"]
     return job
+
+
+def only_job(connection: Connection) -> dict[str, Any]:
+    (job,) = connection.request("jobs")["jobs"]
+    found: dict[str, Any] = job
+    return found
 
 
 def pids(server: Server, run_id: str) -> dict[str, int]:
@@ -77,14 +83,14 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def waiting(link: Link, tmp_path: Path, server_does: str, end: str = "graceful") -> int:
+def waiting(connection: Connection, tmp_path: Path, server_does: str, end: str = "graceful") -> int:
     """Start a job that waits beside a server of its own; return the server's process id."""
-    start(link, "one", stand_in(tmp_path / "waits", WAIT), server_does, end)
-    for item in link.stream("follow", run_id="one"):
+    start(connection, "one", stand_in(tmp_path / "waits", WAIT), server_does, end)
+    for item in connection.stream("follow", run_id="one"):
         if item["lines"]:
             found: int = json.loads(item["lines"][0])["server"]
             return found
-    raise AssertionError(link.ask("job", run_id="one"))
+    raise AssertionError(only_job(connection))
 
 
 def test_a_job_runs_to_its_end_and_says_how(serve: Serve, environment: Path) -> None:
@@ -93,16 +99,16 @@ def test_a_job_runs_to_its_end_and_says_how(serve: Serve, environment: Path) -> 
     """
     serve()
 
-    with Link("far") as link:
-        started = start(link, "one", environment, "metrics")
-        job = ended(link, "one")
+    with Connection("mini") as connection:
+        started = start(connection, "one", environment, "metrics")
+        job = ended(connection, "one")
 
     assert started["run_id"] == "one"
     assert ("finished", 0) == (job["state"], job["exit"]["code"])
     assert "throughput_ratio" in job["log"]
 
 
-def test_a_job_that_never_began_is_told_and_leaves_its_name_free(serve: Serve, tmp_path: Path) -> None:
+def test_a_job_that_never_began_is_reported_and_leaves_its_name_free(serve: Serve, tmp_path: Path) -> None:
     """
     An environment that is broken is named with what it said; once it is mended, the same run begins.
     """
@@ -111,54 +117,54 @@ def test_a_job_that_never_began_is_told_and_leaves_its_name_free(serve: Serve, t
     whole = (broken / "bin" / "python").read_text()
     (broken / "bin" / "python").write_text("#!/bin/sh\necho this Python is broken >&2\nexit 1\n")
 
-    with Link("far") as link:
-        with pytest.raises(FarError, match="this Python is broken") as refused:
-            start(link, "one", broken)
-        assert {"jobs": []} == link.ask("jobs")
+    with Connection("mini") as connection:
+        with pytest.raises(AgentError, match="this Python is broken") as refused:
+            start(connection, "one", broken)
+        assert {"jobs": []} == connection.request("jobs")
         (broken / "bin" / "python").write_text(whole)
-        start(link, "one", broken)
-        job = ended(link, "one")
+        start(connection, "one", broken)
+        job = ended(connection, "one")
 
     assert ("start", "finished") == (refused.value.kind, job["state"])
 
 
 def test_a_job_outlives_a_cut_connection_and_no_line_is_lost(serve: Serve, tmp_path: Path) -> None:
     """
-    Cut in the middle, a job goes on; followed again from where the first link was, every line comes exactly once.
+    Cut in the middle, a job goes on; followed again from where the first connection was, every line comes exactly once.
     """
     server = serve()
     lines: list[int] = []
     offset = 0
-    with Link("far") as link:
-        start(link, "one", stand_in(tmp_path / "counts", COUNT))
-        followed = link.stream("follow", run_id="one")
+    with Connection("mini") as connection:
+        start(connection, "one", stand_in(tmp_path / "counts", COUNT))
+        followed = connection.stream("follow", run_id="one")
         while not lines or lines[-1] < LINES // 2:
             item = next(followed)
             offset = item["offset"]
             lines += [json.loads(line)["line"] for line in item["lines"]]
         server.cut()
-        with pytest.raises(LinkError):
+        with pytest.raises(SshError):
             list(followed)
-    with Link("far") as link:
-        assert link.ask("job", run_id="one")["state"] == "running"
+    with Connection("mini") as connection:
+        assert only_job(connection)["state"] == "running"
         (server.state / "jobs" / "one" / "go-on").touch()
-        for item in link.stream("follow", run_id="one", offset=offset):
+        for item in connection.stream("follow", run_id="one", offset=offset):
             lines += [json.loads(line)["line"] for line in item["lines"]]
 
     assert list(range(LINES)) == lines
     assert ("finished", 0) == (item["job"]["state"], item["job"]["exit"]["code"])
 
 
-def test_a_second_run_is_told_who_is_there(serve: Serve, tmp_path: Path) -> None:
+def test_a_second_run_is_refused(serve: Serve, tmp_path: Path) -> None:
     """
     While a job runs no other is started; the refusal names its owner and since when. Afterwards one is.
     """
     serve()
-    with Link("far") as link, Link("far") as other:
-        waiting(link, tmp_path, SERVER)
-        with pytest.raises(FarError, match="me@laptop") as refused:
+    with Connection("mini") as connection, Connection("mini") as other:
+        waiting(connection, tmp_path, SERVER)
+        with pytest.raises(AgentError, match="me@laptop") as refused:
             start(other, "two", tmp_path / "waits", SERVER, "graceful")
-        with pytest.raises(FarError) as same:
+        with pytest.raises(AgentError) as same:
             start(other, "one", tmp_path / "waits", SERVER, "graceful")
         list(other.stream("cancel", run_id="one"))
         start(other, "two", stand_in(tmp_path / "done", ""))
@@ -168,15 +174,15 @@ def test_a_second_run_is_told_who_is_there(serve: Serve, tmp_path: Path) -> None
         assert "finished" == ended(other, "two")["state"]
 
 
-def test_cancel_asks_first(serve: Serve, tmp_path: Path) -> None:
+def test_cancel_terminates_first(serve: Serve, tmp_path: Path) -> None:
     """
-    The run is asked, ends its server itself and leaves with 130; nothing is killed, and that is said.
+    The run is terminated, ends its server itself and exits with 130; nothing is killed, and that is said.
     """
     server = serve()
-    with Link("far") as link:
-        served = waiting(link, tmp_path, SERVER)
-    with Link("far") as link:
-        last = list(link.stream("cancel", run_id="one", who="me"))[-1]
+    with Connection("mini") as connection:
+        served = waiting(connection, tmp_path, SERVER)
+    with Connection("mini") as connection:
+        last = list(connection.stream("cancel", run_id="one", who="me"))[-1]
 
     assert ("graceful", [], 130) == (last["how"], last["killed"], last["job"]["exit"]["code"])
     assert "ended its server" in (server.state / "jobs" / "one" / "log").read_text()
@@ -186,14 +192,14 @@ def test_cancel_asks_first(serve: Serve, tmp_path: Path) -> None:
 
 def test_cancel_kills_what_does_not_end(serve: Serve, tmp_path: Path) -> None:
     """
-    What ignores the request is killed after the grace, a server in a session of its own included, and that is said.
+    What ignores that is killed after the grace, a server in a session of its own included, and that is said.
     """
     server = serve()
-    with Link("far") as link:
-        served = waiting(link, tmp_path, STUBBORN, "stubborn")
+    with Connection("mini") as connection:
+        served = waiting(connection, tmp_path, STUBBORN, "stubborn")
         root = pids(server, "one")["gatekeeper"]
-    with Link("far") as link:
-        last = list(link.stream("cancel", run_id="one", grace_s=0.3))[-1]
+    with Connection("mini") as connection:
+        last = list(connection.stream("cancel", run_id="one", grace_s=0.3))[-1]
 
     assert ("killed", sorted([root, served])) == (last["how"], last["killed"])
     assert (None, signal.SIGKILL) == (last["job"]["exit"]["code"], last["job"]["exit"]["signal"])
@@ -203,13 +209,13 @@ def test_cancel_kills_what_does_not_end(serve: Serve, tmp_path: Path) -> None:
 
 def test_cancel_of_a_real_run(serve: Serve, environment: Path) -> None:
     """
-    The real gatekeeper ends by itself when it is asked, with the code of an interruption.
+    The real gatekeeper ends by itself when it is terminated, with the code of an interruption.
     """
     server = serve()
-    with Link("far") as link:
-        start(link, "one", environment, "host", "--samples", "100000", "--interval", "0.2", "--json")
+    with Connection("mini") as connection:
+        start(connection, "one", environment, "host", "--samples", "100000", "--interval", "0.2", "--json")
         until(lambda: (server.state / "jobs" / "one" / "log").stat().st_size, "the first sample is written")
-        last = list(link.stream("cancel", run_id="one"))[-1]
+        last = list(connection.stream("cancel", run_id="one"))[-1]
 
     assert ("graceful", 130) == (last["how"], last["job"]["exit"]["code"])
 
@@ -219,11 +225,11 @@ def test_a_killed_gatekeeper_is_found(serve: Serve, tmp_path: Path) -> None:
     A gatekeeper that was killed leaves the signal behind.
     """
     server = serve()
-    with Link("far") as link:
-        waiting(link, tmp_path, SERVER)
+    with Connection("mini") as connection:
+        waiting(connection, tmp_path, SERVER)
     os.kill(pids(server, "one")["gatekeeper"], signal.SIGKILL)
-    with Link("far") as link:
-        job = ended(link, "one")
+    with Connection("mini") as connection:
+        job = ended(connection, "one")
 
     assert ("finished", None, signal.SIGKILL) == (job["state"], job["exit"]["code"], job["exit"]["signal"])
 
@@ -233,15 +239,16 @@ def test_a_killed_supervisor_is_found(serve: Serve, tmp_path: Path) -> None:
     A run without its supervisor is running while gatekeeper lives, may be cancelled, and has died afterwards.
     """
     server = serve()
-    with Link("far") as link:
-        waiting(link, tmp_path, SERVER)
+    with Connection("mini") as connection:
+        waiting(connection, tmp_path, SERVER)
     os.kill(pids(server, "one")["supervisor"], signal.SIGKILL)
-    with Link("far") as link:
-        orphan = until(lambda: [job for job in link.ask("jobs")["jobs"] if job["orphaned"]], "it is an orphan")[0]
-        with pytest.raises(FarError, match="under way"):
-            start(link, "two", tmp_path / "waits", SERVER, "graceful")
-        last = list(link.stream("cancel", run_id="one"))[-1]
-        start(link, "two", stand_in(tmp_path / "done", ""))
+    with Connection("mini") as connection:
+        until(lambda: gone(pids(server, "one")["supervisor"]), "its supervisor has gone")
+        orphan = only_job(connection)
+        with pytest.raises(AgentError, match="under way"):
+            start(connection, "two", tmp_path / "waits", SERVER, "graceful")
+        last = list(connection.stream("cancel", run_id="one"))[-1]
+        start(connection, "two", stand_in(tmp_path / "done", ""))
 
     assert ("running", "died", None) == (orphan["state"], last["job"]["state"], last["job"]["exit"])
     assert "graceful" == last["how"]
@@ -254,34 +261,36 @@ def test_a_reboot_is_found(serve: Serve, tmp_path: Path) -> None:
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
     server = serve(GATEKEEPER_BOOT_ID_FILE=str(boot))
-    with Link("far") as link:
-        waiting(link, tmp_path, SERVER)
+    with Connection("mini") as connection:
+        waiting(connection, tmp_path, SERVER)
     for name in ("supervisor", "gatekeeper"):
         os.kill(pids(server, "one")[name], signal.SIGKILL)
     boot.write_text("second\n")
-    with Link("far") as link:
-        job = until(lambda: [one for one in link.ask("jobs")["jobs"] if one["state"] != "running"], "it has gone")[0]
-        start(link, "two", stand_in(tmp_path / "done", ""))
-        then = ended(link, "two")
+    with Connection("mini") as connection:
+        job = until(
+            lambda: [one for one in connection.request("jobs")["jobs"] if one["state"] != "running"], "it has gone"
+        )[0]
+        start(connection, "two", stand_in(tmp_path / "done", ""))
+        then = ended(connection, "two")
 
-    assert ("rebooted", None, "first", "second") == (job["state"], job["exit"], job["boot_id"], job["boot_id_now"])
+    assert ("rebooted", None, "first") == (job["state"], job["exit"], job["boot_id"])
     assert "finished" == then["state"]
 
 
 def test_an_orderly_reboot_is_no_interruption_by_the_user(serve: Serve, tmp_path: Path) -> None:
     """
-    A machine that is shut down tells its processes to end; a run that was told so was rebooted, not finished.
+    A shutdown terminates the processes of a machine; a run that it terminated was rebooted, not finished.
     """
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
     server = serve(GATEKEEPER_BOOT_ID_FILE=str(boot))
-    with Link("far") as link:
-        waiting(link, tmp_path, SERVER)
+    with Connection("mini") as connection:
+        waiting(connection, tmp_path, SERVER)
     os.kill(pids(server, "one")["supervisor"], signal.SIGTERM)
     until((server.state / "jobs" / "one" / "exit.json").exists, "it has ended")
     boot.write_text("second\n")
-    with Link("far") as link:
-        job = link.ask("job", run_id="one")
+    with Connection("mini") as connection:
+        job = only_job(connection)
 
     assert ("rebooted", 130) == (job["state"], job["exit"]["code"])
 
@@ -294,15 +303,15 @@ def test_files_are_listed_fetched_and_removed(serve: Serve, tmp_path: Path) -> N
     script = (
         "import os; os.makedirs('run/deep'); open('run/deep/a b', 'w').write('x' * 10); os.symlink('/etc', 'run/s')"
     )
-    with Link("far") as link:
-        start(link, "one", stand_in(tmp_path / "writes", script))
-        ended(link, "one")
-        files = list(link.stream("files", run_id="one"))
+    with Connection("mini") as connection:
+        start(connection, "one", stand_in(tmp_path / "writes", script))
+        ended(connection, "one")
+        files = list(connection.stream("files", run_id="one"))
         waiting_for = stand_in(tmp_path / "waits", WAIT)
-        start(link, "two", waiting_for, SERVER, "graceful")
-        with pytest.raises(FarError, match="under way"):
-            link.ask("remove", run_id="two")
-        removed = link.ask("remove", run_id="one")
+        start(connection, "two", waiting_for, SERVER, "graceful")
+        with pytest.raises(AgentError, match="under way"):
+            connection.request("remove", run_id="two")
+        removed = connection.request("remove", run_id="one")
 
     assert [("deep/a b", 10)] == [(file["name"], file["size"]) for file in files]
     assert {"removed": True} == removed
@@ -311,23 +320,23 @@ def test_files_are_listed_fetched_and_removed(serve: Serve, tmp_path: Path) -> N
 
 def test_a_command_in_the_foreground_ends_with_the_link(serve: Serve, tmp_path: Path) -> None:
     """
-    What was not detached does not stay behind when this side goes away.
+    A command that was not detached ends with the connection.
     """
     server = serve()
     stand_in(tmp_path / "talks", "import time\nprint('here', flush=True)\ntime.sleep(1000)")
 
-    with Link("far") as link:
-        for item in link.stream("run", argv=[], environment=str(tmp_path / "talks")):
+    with Connection("mini") as connection:
+        for item in connection.stream("run", argv=[], environment=str(tmp_path / "talks")):
             assert b"here\n" == item["content"]
             break
 
     until(lambda: not any("gatekeeper.py" in words for words in server.commands().values()), "it has ended")
 
 
-def test_a_delivery_that_never_began_is_forgotten(serve: Serve, tmp_path: Path) -> None:
+def test_inputs_of_a_run_that_never_began_are_removed(serve: Serve, tmp_path: Path) -> None:
     """
-    What was laid out for a run that was refused goes after a day, when another begins; what came just now stays, and so
-    does a run that was. A damaged job.json stops nobody.
+    Inputs of a run that was refused are removed after a day, when another begins; new inputs stay, and so does a run
+    that began. A damaged job.json prevents nothing.
     """
     jobs = serve().state / "jobs"
     for name in ("abandoned", "damaged", "delivered"):
@@ -335,14 +344,14 @@ def test_a_delivery_that_never_began_is_forgotten(serve: Serve, tmp_path: Path) 
     (jobs / "damaged" / "job.json").write_text('{"run_id": ')
     done = stand_in(tmp_path / "done", "")
 
-    with Link("far") as link:
-        start(link, "zero", done)
-        ended(link, "zero")
+    with Connection("mini") as connection:
+        start(connection, "zero", done)
+        ended(connection, "zero")
         for name in ("abandoned", "damaged", "zero"):
             os.utime(jobs / name, (1000, 1000))
-        listed = [job["run_id"] for job in link.ask("jobs")["jobs"]]
-        start(link, "one", done)
-        ended(link, "one")
+        listed = [job["run_id"] for job in connection.request("jobs")["jobs"]]
+        start(connection, "one", done)
+        ended(connection, "one")
 
     assert ["zero"] == listed
     assert {"delivered", "zero", "one"} == {path.name for path in jobs.iterdir()}

@@ -1,0 +1,76 @@
+"""The runs on a remote host: listed, fetched, cancelled and pruned."""
+
+import json
+import shutil
+
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
+
+
+def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    A run that was not followed to its end is listed as not fetched; fetch downloads it, and then none is left.
+    """
+    made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    process = made.place.start(*CERTIFY)
+    until(made.measuring)
+    early = made.place.run("remote", "fetch", made.job().name, *ON, code=3)
+    process.kill()
+    ended(process)
+    until((made.job() / "exit.json").exists)
+
+    listed = made.place.run("remote", "list", *ON, code=0)
+    fetched = made.place.run("remote", "fetch", *ON, "--json")
+    nothing = made.place.run("remote", "fetch", *ON, code=2)
+    unknown = made.place.run("remote", "fetch", made.job().name[:-1], *ON, code=2)
+    again = made.place.run("remote", "fetch", made.job().name, *ON, "--out", "copy")
+
+    assert "still under way" in early.err
+    assert f"exit {fetched.code}, not fetched" in listed.out
+    assert fetched.document == made.verdict(fetched, f"runs/{made.job().name}")
+    assert "no run waits to be fetched" in nothing.err
+    assert f"did you mean '{made.job().name}'?" in unknown.err
+    assert "run: copy" in again.out
+
+
+def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Until, ended: Ended) -> None:
+    """
+    Cancel without a name ends no run of another owner: it says whose it is, and how to end it all the same.
+    """
+    made = pair(REAL_TIME, soak=ENDLESS)
+    process = made.place.start(*CERTIFY)
+    until(made.measuring)
+    bob = made.with_environment(GATEKEEPER_OWNER="bob@desk").place
+
+    unnamed = bob.run("remote", "cancel", *ON, code=2)
+    running = process.poll() is None
+    named = bob.run("remote", "cancel", made.job().name, *ON, code=0)
+    done = ended(process)
+
+    assert f"gatekeeper remote cancel {made.job().name} --on mini" in unnamed.err
+    assert running
+    assert "ended by itself" in named.out
+    assert "was cancelled by bob@desk" in done.err
+
+
+def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
+    """
+    Runs of other owners, and runs that were not downloaded, always stay; a dry run removes nothing.
+    """
+    made = pair(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    made.place.run(*CERTIFY, "--out", "run", code=0)
+    newest = made.job()
+    job = json.loads((newest / "job.json").read_text())
+    for name, changes in (("theirs", {"owner": "somebody@else"}), ("unfetched", {}), ("old", {}), ("older", {})):
+        shutil.copytree(newest, made.jobs / name)
+        started = {"run_id": name, "started": f"2020-01-01T00:00:0{len(name)}.000000Z"}
+        (made.jobs / name / "job.json").write_text(json.dumps(job | started | changes))
+    (made.jobs / "unfetched" / "fetched.json").unlink()
+
+    dry = made.place.run("remote", "prune", *ON, "--keep", "1", "--dry-run", "--json", code=0).document
+    before = len(list(made.jobs.iterdir()))
+    done = made.place.run("remote", "prune", *ON, "--keep", "1", code=0)
+
+    assert 5 == before
+    assert ["old", "older"] == dry["removed"]
+    assert {newest.name, "theirs", "unfetched"} == {path.name for path in made.jobs.iterdir()}
+    assert "mini: removed 2 runs that came home from there; 1 run left of those" in done.out
