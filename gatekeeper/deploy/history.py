@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core import inputs, run_directory
-from gatekeeper.core import slo as promises
+from gatekeeper.core import slo as slo_file
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, MEASURED
@@ -93,7 +93,7 @@ def history(folder: Path) -> dict[str, Any]:
 def _read_inputs(path: Path) -> tuple[Manifest, Slo]:
     directory = RunDirectory(path)
     manifest = inputs.load_manifest(directory.read("manifest.json"))
-    return manifest, promises.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
+    return manifest, slo_file.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
 
 
 def _read(path: Path) -> _StoredRun:

@@ -17,7 +17,7 @@ from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.policy import policy as policy_of
 from gatekeeper.core import inputs, run_directory
-from gatekeeper.core import slo as promises
+from gatekeeper.core import slo as slo_file
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
 from gatekeeper.core.manifest import Manifest, sha256
@@ -148,7 +148,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
     try:
         stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
-        frozen = promises.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
+        frozen = slo_file.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = load.judge(directory.path)
         events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
     except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
@@ -261,7 +261,7 @@ def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
             raise NoProofError(Reason.TAMPERED, because, hint=RESTORE_HINT)
         if sha256(text) != manifest.slo.sha256:
             raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE_HINT)
-        return manifest, promises.parse(text, inputs.SLO_NAME)
+        return manifest, slo_file.parse(text, inputs.SLO_NAME)
     except (InputError, ValueError) as error:
         raise unreadable(error) from error
 

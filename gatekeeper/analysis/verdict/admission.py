@@ -1,4 +1,4 @@
-"""The admission: what a stored run must be, beside passing, before it counts for a deploy."""
+"""Admission: what a stored run must be, beside passing, before it may be deployed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
 
 CLOCKS_APART_S = 300.0
-"""Two machines that keep time differ by far less; a run from further in the future was stamped by a wrong clock."""
+"""Clocks of two machines differ by far less; a run from further in the future was stamped by a wrong clock."""
 CERTIFY = "certify again: gatekeeper certify {slo}"
 
 
@@ -25,7 +25,7 @@ class Present:
     files: Mapping[str, File]
     """As the manifest names them: `profile`, `workload NAME`."""
     script: str | None = None
-    """Digest of a scripted subject's script, which is all there is of it."""
+    """Digest of the script of a scripted system; it has no other artifacts."""
 
 
 def same_subject(manifest: Manifest, now: Present) -> None:
@@ -103,7 +103,7 @@ def in_time(until: datetime, issued: datetime, now: datetime) -> None:
 
 
 def long_enough(verdict: Verdict, *, demo: bool) -> None:
-    """Refuse a demo where one was not asked for."""
+    """Refuse a demo, unless *demo* accepts one."""
     if verdict.grade != "certification" and not demo:
         raise NoProofError(
             Reason.DEMO,
@@ -113,7 +113,7 @@ def long_enough(verdict: Verdict, *, demo: bool) -> None:
 
 
 def broken(verdict: Verdict) -> str | None:
-    """Say which promises a run broke; None where it may be deployed."""
+    """Return which objectives a run failed; None where it may be deployed."""
     if verdict.exit_code == ExitCode.OK:
         return None
     said = [f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.FAIL]
@@ -125,5 +125,5 @@ def broken(verdict: Verdict) -> str | None:
 
 
 def speculating(policy: Mapping[str, Any]) -> list[str]:
-    """Name the workloads that a policy lets speculate."""
+    """Return the workloads that a policy lets speculate."""
     return [str(route["workload"]) for route in policy["route"] if route["speculation"]]
