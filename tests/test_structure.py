@@ -165,8 +165,54 @@ def _with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
 
+SAME_THING = {
+    "capabilities": "what can be measured: planned, on this host, and as a stage that sends two requests",
+    "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
+    "first_tokens": "the distribution check: its statistics, and the stage that draws",
+    "metrics": "the table of metrics, and the same metrics over OpenTelemetry",
+    "page": "the page of a run: its data, and its HTML",
+    "policy": "policy.toml: the file, and how a verdict becomes one",
+    "preflight": "what stops a run before it starts: in the plan, and on a remote host",
+    "processes": "process trees: here, and on a remote host with an old Python",
+    "quick_probe": "`gatekeeper probe`: its statistics, and the command",
+    "soak": "the soak: the stage, and its part of the page",
+    "sweep": "the sweep: the stage, and its data on the page",
+}
+"""Names that several modules have, because they are one thing on several floors."""
 MOST_ENTRIES = 19
 """Modules and folders in one folder of the package; a reader takes in no more at once."""
+
+
+def names(kind: type[ast.ClassDef] | None) -> dict[str, list[str]]:
+    """Where each module name, or each top-level class name, is used."""
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        if kind is None and path.stem in {"__init__", "__main__"}:
+            continue
+        here = (
+            [path.stem]
+            if kind is None
+            else [node.name for node in ast.parse(path.read_text()).body if isinstance(node, kind)]
+        )
+        for name in here:
+            found.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def test_no_two_modules_share_a_name() -> None:
+    """
+    A module is found by its name alone; only what is one thing on several floors has one name there.
+    """
+    shared = {name: paths for name, paths in names(None).items() if len(paths) > 1}
+
+    assert {} == {name: paths for name, paths in shared.items() if name not in SAME_THING}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """
+    A class name means one thing in the whole package.
+    """
+    assert {} == {name: paths for name, paths in names(ast.ClassDef).items() if len(paths) > 1}
 
 
 def test_no_folder_is_crowded() -> None:

@@ -15,7 +15,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Host(_Table):
+class RemoteHost(_Table):
     """One remote host."""
 
     ssh: str | None = Field(default=None, min_length=1, description="what ssh calls it; default: its name here")
@@ -40,17 +40,17 @@ class Hosts(_Table):
     """The whole file."""
 
     schema_: int = Field(default=1, alias="schema", ge=1, le=1)
-    host: dict[str, Host] = {}
+    host: dict[str, RemoteHost] = {}
 
 
-def find(name: str, file: Path | None) -> tuple[str, Host]:
+def find(name: str, file: Path | None) -> tuple[str, RemoteHost]:
     """Return the ssh address of host *name* and its table; a name that is not in the file is an ssh address."""
     if file is None:
         file = next((place.expanduser() for place in PLACES if place.expanduser().is_file()), None)
     if file is None:
-        return name, Host()
+        return name, RemoteHost()
     known = read(file).host
-    host = known.get(name, Host())
+    host = known.get(name, RemoteHost())
     return host.ssh or name, host
 
 

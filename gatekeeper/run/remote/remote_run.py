@@ -21,7 +21,7 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
 from gatekeeper.run.remote import download, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
-from gatekeeper.run.remote.hosts_file import Host
+from gatekeeper.run.remote.hosts_file import RemoteHost as Host
 from gatekeeper.run.remote.preflight import check_clock, check_disk, check_inventory, report
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, RUNS, Entry, RunRegistry, new_id
