@@ -1,4 +1,4 @@
-"""The worker protocol: the JSON lines that gatekeeper writes and reads, and the checks of what a worker says."""
+"""The worker protocol: the JSON lines that gatekeeper writes and reads, and the checks of the latter."""
 
 import json
 import math
@@ -27,7 +27,7 @@ SEES = {
     "logits": Sight.LOGITS,
     "cold": Sight.COLD,
 }
-"""What a worker may say it sees; we measure its memory ourselves, whatever it says."""
+"""What a worker may declare that its answers show; we measure its memory ourselves, whatever it declares."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
 """A worker answers one request at a time."""
 FINISHES = ("stop", "length", "tool_calls")

@@ -1,4 +1,4 @@
-"""What was seen: the raw records of a run, one JSON line each."""
+"""The raw records of a run: answers, near-ties, host samples and events, one JSON line each."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Arrival(NamedTuple):
     tokens: int | None = None
     """None: this backend cannot count them. Never 0 for unknown."""
     drafted: bool | None = None
-    """True: proposed by the draft and accepted. None: this backend cannot tell."""
+    """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
 
 
@@ -43,7 +43,7 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a server said of itself: kept beside what we saw, never mixed into it."""
+    """What a server claims of itself: kept beside what we measured, never mixed into it."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -56,7 +56,7 @@ class Claims:
     tried_by_position: tuple[int, ...] = ()
     accepted_by_position: tuple[int, ...] = ()
     model: str | None = None
-    """Who answers, in its own words."""
+    """The model that answers, by the server's name for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Answer:
     arrivals: tuple[Arrival, ...] = ()
     text: str = ""
     reasoning: str = ""
-    """What was thought aloud before the text, where a server keeps the two apart; it arrives, and is not graded."""
+    """Reasoning before the text, where a server keeps the two apart; it counts as arriving, and is not graded."""
     tool_calls: tuple[dict[str, Any], ...] = ()
     """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
     finish: str | None = None
@@ -76,28 +76,28 @@ class Answer:
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     rounds: Rounds | None = None
-    """Counted by us, next to the tokens; None where only the server could tell, or nothing was drafted."""
+    """Counted by us, next to the tokens; None where only the server could count, or nothing was drafted."""
     claims: Claims = Claims()
     memory_active: int | None = None
-    """Bytes the subject's allocator held at the end of the answer, where it tells."""
+    """Bytes the allocator held at the end of the answer; None where it does not report them."""
     memory_peak: int | None = None
     fault: str | None = None
-    """What went wrong with the subject: timeout, died, garbled stream, cut off. Data, not an exception."""
+    """What went wrong in the system: timeout, died, garbled stream, cut off. Data, not an exception."""
 
 
 class Role(StrEnum):
-    """Why an answer was asked for."""
+    """Why an answer was requested."""
 
     WARMUP = "warmup"
     MEASURED = "measured"
     SENTINEL = "sentinel"
-    """A plain answer woven into a soak, beside its speculating twin."""
+    """A baseline request: plain decoding, interleaved in a soak and paired with a speculative request."""
     BLOCK = "block"
     """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
     CLOSING = "closing"
-    """A quality canary asked again when the soak is over."""
+    """A quality canary, requested again when the soak is over."""
     WARM = "warm"
-    """Asked after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
+    """Requested after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
     DRAW = "draw"
     """The first tokens of a short prompt, sampled once of many times after the soak."""
 
@@ -119,7 +119,7 @@ class Generation:
     repeat: int
     """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
     pair: str
-    """Answers of both arms that share it were asked next to each other and may be compared."""
+    """Answers of both arms that share it were requested next to each other and may be compared."""
     concurrency: int
     answer: Answer
     segment: int = 0
@@ -142,9 +142,9 @@ class Tie:
     """The token plain decoding gave next."""
     candidate_id: int
     gap: float | None
-    """The target's best logit there less its second; None: nobody could tell."""
+    """The target's best logit there less its second; None: not known."""
     fault: str | None = None
-    """Why nobody could."""
+    """Why it is not known."""
     segment: int = 0
     at: str = ""
 
@@ -164,7 +164,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """What the host's telemetry said at one instant."""
+    """All readings of the host at one instant."""
 
     at: str
     at_ns: int
@@ -188,7 +188,7 @@ class Event:
 
 
 RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie"})
-"""Kinds of events for those who look on; events.jsonl need not hold them."""
+"""Kinds of events that have record files of their own, so events.jsonl does not hold them."""
 
 Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 

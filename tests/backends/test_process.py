@@ -14,7 +14,6 @@ import pytest
 import gatekeeper
 from gatekeeper.backends.http import control
 from gatekeeper.backends.process import ServerProcess, free_port, installed_beside, launch
-from gatekeeper.core.child_process import exit_reason
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
 
@@ -55,19 +54,19 @@ def gone(pid: int) -> bool:
 
 def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
     """
-    A launched server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard.
+    A process server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard.
     """
     port = free_port()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
 
-    launched = started(tmp_path, port)
-    alive, command = launched.alive(), psutil.Process(launched.pid).cmdline()
-    launched.close()
-    launched.close()
+    process = started(tmp_path, port)
+    alive, command = process.alive(), psutil.Process(process.pid).cmdline()
+    process.close()
+    process.close()
 
     assert alive
     assert "http.server" in command
-    assert not launched.alive()
+    assert not process.alive()
     assert before >= {child.pid for child in psutil.Process().children(recursive=True)}
     assert "GET /" in (tmp_path / "logs" / "server.log").read_text()
 
@@ -111,38 +110,38 @@ def test_a_death_is_told_by_its_signal(tmp_path: Path) -> None:
     """
     A server that is killed is known to have died of that signal, through its guard.
     """
-    launched = started(tmp_path, free_port())
+    process = started(tmp_path, free_port())
 
-    os.kill(launched.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
 
     died = "signal 9"
-    assert died == launched.ending(20)
-    launched.close()
+    assert died == process.ending(20)
+    process.close()
 
 
 def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     """
     A server deaf to SIGTERM is killed after the grace.
     """
-    launched = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
+    process = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
     assert until(lambda: "deaf" in (tmp_path / "log").read_text())
 
-    launched.close()
+    process.close()
 
-    assert gone(launched.pid)
+    assert gone(process.pid)
 
 
 def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
     """
     Where the guard itself is killed, closing still ends the server.
     """
-    launched = started(tmp_path, free_port())
+    process = started(tmp_path, free_port())
 
-    launched._guard.kill()
-    launched._guard.wait()
-    launched.close()
+    process._guard.kill()
+    process._guard.wait()
+    process.close()
 
-    assert until(lambda: gone(launched.pid))
+    assert until(lambda: gone(process.pid))
 
 
 @pytest.mark.parametrize("server", ["-m http.server 0 --bind 127.0.0.1", "-c deaf"])
@@ -157,8 +156,8 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
         "import time\n"
         "from pathlib import Path\n"
         "from gatekeeper.backends.process import ServerProcess\n"
-        f"launched = ServerProcess({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
-        "print(launched.pid, flush=True)\n"
+        f"process = ServerProcess({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
+        "print(process.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
@@ -174,14 +173,6 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     assert until(lambda: gone(guard))
 
 
-@pytest.mark.parametrize(("status", "words"), [(-9, "signal 9"), (137, "signal 9"), (3, "exit code 3")])
-def test_endings_are_named(status: int, words: str) -> None:
-    """
-    An exit status is written as a person would say it, whether a signal came directly or through the guard.
-    """
-    assert words == exit_reason(status)
-
-
 def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     """
     Only our own modules get our package on their path; a server of another environment keeps its own.
@@ -189,9 +180,9 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
     said = []
     for ours in (False, True):
-        launched = ServerProcess(command, log=tmp_path / "log", ours=ours)
-        launched.ending(20)
-        launched.close()
+        process = ServerProcess(command, log=tmp_path / "log", ours=ours)
+        process.ending(20)
+        process.close()
         said.append((tmp_path / "log").read_text().split())
 
     inherited = os.environ.get("PYTHONPATH", "None")

@@ -1,7 +1,7 @@
 """The llama-server dialect: llama.cpp's server, restarted for each setting, its flags found in its own --help.
 
-What it says of its drafting is a claim. `timings` of an answer tell drafted and accepted tokens, and how many tokens
-there are up to each chunk; the counters of `/metrics` tell the same once more, and the verifying passes beside.
+What it reports of its drafting is a claim. `timings` of an answer hold drafted and accepted tokens, and how many tokens
+there are up to each chunk; the counters of `/metrics` hold the same once more, and the verify passes too.
 """
 
 import os
@@ -51,7 +51,7 @@ _DRAFTING = ("--spec-", "--draft", "--model-draft", "-md", "--hf-repo-draft", "-
 """How the words begin that make a server draft: in `subject.args` they would make the plain arm draft too."""
 
 _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
-"""`/metrics` prints six digits: a counter of a million and more is rounded, and a difference of two says nothing."""
+"""`/metrics` prints six digits: a counter of a million and more is rounded, and a difference of two means nothing."""
 
 _LAST_ALONE = 1
 """The last token an answer may have is decoded alone: there is no room for a draft beside it."""
@@ -59,20 +59,20 @@ _LAST_ALONE = 1
 _HELP_ENTRY = re.compile(r"^-[^\s,]+(?:,\s+-[^\s,]+)*", re.MULTILINE)
 
 
-def flags_of(told: str) -> frozenset[str]:
-    """Return the flags that a --help explains, without those it says were removed."""
-    entries = list(_HELP_ENTRY.finditer(told))
-    begins = [*(entry.start() for entry in entries), len(told)]
+def flags_of(help_text: str) -> frozenset[str]:
+    """Return the flags that a --help explains, without those it lists as removed."""
+    entries = list(_HELP_ENTRY.finditer(help_text))
+    begins = [*(entry.start() for entry in entries), len(help_text)]
     found: set[str] = set()
     for entry, end in zip(entries, begins[1:], strict=True):
-        if "has been removed" not in " ".join(told[entry.end() : end].split()):
+        if "has been removed" not in " ".join(help_text[entry.end() : end].split()):
             found |= {*re.split(r",\s+", entry.group())}
     return frozenset(found)
 
 
-def spec_types(told: str) -> tuple[str, ...]:
+def spec_types(help_text: str) -> tuple[str, ...]:
     """Return the values that a --help lists for --spec-type; none where the build is older than that flag."""
-    listed = re.search(r"^--spec-type\s+\[?([a-z0-9,|-]+)", told, re.MULTILINE)
+    listed = re.search(r"^--spec-type\s+\[?([a-z0-9,|-]+)", help_text, re.MULTILINE)
     return tuple(re.split(r"[,|]", listed.group(1))) if listed else ()
 
 
@@ -81,8 +81,8 @@ def argv(start: Start) -> Iterator[str]:
     _check_plain_stays_plain(start)
     if not start.target.endswith(gguf.SUFFIX):
         raise InputError(f"target '{start.subject.target}' is no .gguf file", hint="llama-server loads GGUF alone")
-    told = start.help()
-    known = flags_of(told)
+    help_text = start.help()
+    known = flags_of(help_text)
     if "--model" not in known:
         spoken = " ".join((*start.program, "--help"))
         raise InputError(f"`{spoken}` explains no --model", hint="run it by hand: is it a llama-server?")
@@ -96,7 +96,7 @@ def argv(start: Start) -> Iterator[str]:
         return
     method = drafting_method(start)
     if "--spec-type" in known:
-        _check_type(method, spec_types(told))
+        _check_type(method, spec_types(help_text))
         yield from ("--spec-type", method)
     elif method != SIMPLE:
         message = f"this {start.program[0]} knows no --spec-type, so it can not draft by {method}"
@@ -116,7 +116,7 @@ def drafting_method(start: Start) -> str:
 
 
 def _method_of(header: gguf.Header) -> str:
-    """Return the method a draft was made for, as llama.cpp tells it from the tensors."""
+    """Return the method a draft was made for, as llama.cpp derives it from the tensors."""
     if header.architecture == "eagle3":
         return "draft-eagle3"
     if header.architecture == "dflash":
@@ -184,8 +184,8 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 def counters(get: Get) -> Counters | None:
     """Return the counters of /metrics; None where the server was started without them, or rounds them."""
-    told = get("/metrics")
-    return None if told is None or _ROUNDED.search(told) else spec_decode(told, "llamacpp:")
+    text = get("/metrics")
+    return None if text is None or _ROUNDED.search(text) else spec_decode(text, "llamacpp:")
 
 
 def with_all_rounds(get: Get, request: ServerRequest, answer: Answer) -> Answer:

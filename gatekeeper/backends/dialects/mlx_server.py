@@ -10,12 +10,12 @@ from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import installed
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer, Rounds
+from gatekeeper.core.records import Answer
 from gatekeeper.core.subject import Subject
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line; our tap counts the rounds, which mlx_lm.server tells nobody."""
+    """Yield the command line; our tap counts the rounds, which mlx_lm.server does not report."""
     if start.program:
         yield from start.program
     else:
@@ -37,14 +37,13 @@ def body(request: ServerRequest) -> dict[str, Any]:
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the rounds our tap counted; none where there is no tap, or it counted other tokens than were sent."""
-    told = response.usage.get("speculative")
-    if not isinstance(told, dict) or told.get("tokens") != answer.output_tokens:
+    counted = response.usage.get("speculative")
+    if not isinstance(counted, dict) or counted.get("tokens") != answer.output_tokens:
         return answer
     try:
-        rounds: Rounds | None = rounds_from(told)
+        return replace(answer, rounds=rounds_from(counted))
     except KeyError:
-        rounds = None
-    return replace(answer, rounds=rounds)
+        return answer
 
 
 def versions(subject: Subject) -> dict[str, str]:

@@ -47,8 +47,8 @@ _LOADED_S = 1.0
 """Ollama writes some milliseconds here for a model that is resident; a real load takes seconds."""
 
 
-def _seconds(told: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
-    value = told.get(name)
+def _seconds(fields: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
+    value = fields.get(name)
     return value * _NS if isinstance(value, int | float) else otherwise
 
 

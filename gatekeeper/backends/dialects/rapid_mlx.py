@@ -1,8 +1,8 @@
 """The rapid-mlx dialect: `rapid-mlx serve`, configured by one JSON word.
 
 Run on Linux with rapid-mlx 0.16.10: plain decoding, and its suffix drafts, of which it counts nothing; the rest is read
-in its source. Without MTP heads in the target it ends at start and says why. MTP is on by itself for some models,
-so plain decoding has to be asked for; the depth adapts by itself unless it is told not to.
+in its source. Without MTP heads in the target it exits at start with the reason. MTP is on by itself for some models,
+so plain decoding has to be requested; the depth adapts by itself unless that is switched off.
 """
 
 import json
@@ -41,13 +41,13 @@ def drafting(start: Start) -> dict[str, Any]:
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add what the last chunk's metrics claim."""
-    told = within(response.last, "metrics", "speculative_decoding")
-    tried, kept = counts(told.get("drafted_by_depth")), counts(told.get("accepted_by_depth"))
+    metrics = within(response.last, "metrics", "speculative_decoding")
+    tried, kept = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
     return claiming(
         answer,
         drafted=sum(tried) if tried else None,
         accepted=sum(kept) if kept else None,
-        rounds=count(told.get("verify_calls")),
+        rounds=count(metrics.get("verify_calls")),
         tried_by_position=tried,
         accepted_by_position=kept,
     )

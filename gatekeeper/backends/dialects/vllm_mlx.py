@@ -16,7 +16,7 @@ from gatekeeper.core.metrics import Sight
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
     yield from (*start.program, start.target, *start.address, "--stream-interval", "1")
-    # Its other engine keeps the state of system prompts whatever it is told, in the plain arm alone, tells nobody, and
+    # Its other engine keeps the state of system prompts whatever its flags, in the plain arm alone and unreported, and
     # does not count the drafts of a text model.
     yield "--continuous-batching"
     if start.draft is not None:

@@ -24,7 +24,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "tokens": 64,                 length of an answer whose canary expects nothing
       "quality": {"plain": 1, "candidate": 0.95},     each canary's chance to be answered rightly, drawn once
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
-      "gap": 5,                     by how much the target's best logit leads its second, wherever it is asked
+      "gap": 5,                     by how much the target's best logit leads its second, at every position
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
       "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with

@@ -87,7 +87,7 @@ class Dflash:
 
 
 def _sampling(generate: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the sampling this dflash knows; raise ValueError for what is asked and it does not."""
+    """Return the sampling this dflash knows; raise ValueError for an option it does not have."""
     wanted = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],

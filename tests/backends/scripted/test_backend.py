@@ -1,30 +1,25 @@
-"""The scripted subject: what its script says is what is seen, at no cost of time."""
+"""The scripted backend: what its script sets is what is measured, at no cost of time."""
 
-import json
 import math
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.backends.scripted.backend import ScriptedBackend
-from gatekeeper.backends.scripted.expected_texts import calls_for, match_for, text_for
-from gatekeeper.backends.scripted.script import Script, read_script
-from gatekeeper.core.canary import Canary, parse
+from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
+from gatekeeper.backends.scripted.script import Script
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import VirtualClock
-from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate
-from tests.backends.conftest import ROOT
 
 PLAIN = setting(draft=None)
 DRAFTING = setting(draft="d", num_draft_tokens=4)
@@ -305,96 +300,57 @@ def test_sight_hides_what_is_not_seen() -> None:
     assert {(None, None, None)} == {arrival[1:] for arrival in answer.arrivals}
 
 
-def test_the_little_canaries_can_be_satisfied() -> None:
+MINUTES = [float(second) for second in range(600)]
+
+
+def held(process: str = "", **memory: object) -> list[float]:
+    return readings(Script.model_validate({"memory": {"active": "1 GB", **memory}}), MINUTES, process)
+
+
+def test_a_leak_is_as_steep_as_decreed() -> None:
     """
-    For every canary we ship a right answer can be constructed.
+    Without noise the footprint is a line from what is held at the start.
     """
-    for file in sorted((ROOT / "canaries" / "little").glob("*.jsonl")):
-        for canary in parse(file.read_text("utf-8"), file.name):
-            assert text_for(canary) or calls_for(canary)
+    assert [1e9 + 1e5 * second for second in MINUTES] == held(leak="100 kB/s")
 
 
-SCHEMAS: list[dict[str, Any]] = [
-    {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer", "minimum": 3}}},
-    {"type": "array", "minItems": 2, "items": {"enum": ["x", "y"]}},
-    {"$ref": "#/$defs/point", "$defs": {"point": {"type": "object", "required": ["x"], "properties": {"x": {}}}}},
-    {"anyOf": [{"type": "number", "exclusiveMinimum": 2.5, "multipleOf": 0.5}, {"type": "null"}]},
-    {"allOf": [{"required": ["a"]}, {"required": ["b"], "properties": {"b": {"type": "boolean"}}}]},
-    {"type": "string", "minLength": 9, "maxLength": 9},
-    {"type": "string", "pattern": "^[A-Z]{2}-\\d+$"},
-    {"type": "string", "format": "date"},
-    {"type": ["null", "string"]},
-    {"type": "integer", "maximum": -5},
-    {"type": "integer", "exclusiveMaximum": 0},
-]
-
-
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_schemas_are_satisfied(schema: dict[str, Any]) -> None:
+def test_a_leak_in_steps_is_hidden_between_them() -> None:
     """
-    A constructed instance satisfies its schema.
+    Memory comes in whole steps; over ten minutes of 1 MB/s a step of 64 MB shows nine times.
     """
-    text = text_for(prompt(expect={"json_schema": schema}))
+    seen = held(leak="1 MB/s", step="64 MB")
 
-    assert text is not None
-    jsonschema.validate(json.loads(text), schema)
+    assert {0.0, 64e6} == {after - before for before, after in pairwise(seen)}
+    assert seen[-1] == 1e9 + 9 * 64e6
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"^1\. \w+\n2\.", r"(red|blue) \1", r"[^a-d]{3,}", r"^(\S+ ){4}\S\.$", r"x*?y+", ""]
-)
-def test_patterns_are_matched(pattern: str) -> None:
+def test_noise_wanders_as_much_as_decreed() -> None:
     """
-    A constructed text is found by its pattern.
+    Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that share.
     """
-    assert match_for(pattern) is not None
+    for kept in (0.0, 0.9):
+        draws = [held(str(number), noise="10 MB", noise_kept=kept) for number in range(40)]
+        ends = [one[-1] - 1e9 for one in draws]
+        steps = [after - before for one in draws for before, after in pairwise(one)]
+
+        assert statistics.pstdev(ends) == pytest.approx(10e6, rel=0.3)
+        assert statistics.pstdev(steps) == pytest.approx(10e6 * (2 * (1 - kept)) ** 0.5, rel=0.05)
 
 
-def test_what_cannot_be_constructed_is_said() -> None:
+def test_a_sawtooth_is_no_leak() -> None:
     """
-    A pattern beyond the constructor names the canary and how to help; an answer in the script does help.
+    A cache that fills up and is given back stays under its peak, and ends where it began after whole teeth.
     """
-    hard = prompt("hard", expect={"regex": "^(?=.*7)(?=.*x).{3}$"})
+    seen = held(sawtooth="300 MB", sawtooth_every="60 s")
 
-    with pytest.raises(InputError, match="hard") as caught:
-        give({}, (hard, PLAIN))
-    (answer,) = give({"answers": {"hard": "a7x"}}, (hard, PLAIN))
-
-    assert '"answers"' in caught.value.hint
-    assert answer.text == "a7x"
+    assert max(seen) < 1e9 + 300e6
+    assert seen[:60] == pytest.approx(seen[540:])
+    assert sum(after < before for before, after in pairwise(seen)) == 10
 
 
-@pytest.mark.parametrize(
-    ("written", "complaint"),
-    [
-        ('{"tokn": 1}', "tokn: unknown key; did you mean 'token'?"),
-        ('{"acceptance": 1.5}', "0 to 1"),
-        ('{"faults": [{"fault": "explode"}]}', "faults.0.fault"),
-        ('{"canaries": {"tool-": {"speed": 1}}}', "'tool-': speed"),
-        ('{"sight": ["everything"]}', "allowed: arrivals, "),
-        ('{"token": "fast"}', "cannot read 'fast'"),
-        ('{"token": ', "not a script"),
-        ("[]", "dict"),
-    ],
-)
-def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: str) -> None:
+def test_processes_wobble_differently_and_alike_when_asked_again() -> None:
     """
-    A script that is wrong is an input error naming the file and the place.
+    The same script and process give the same readings; another process gives others.
     """
-    file = tmp_path / "truth.json"
-    file.write_text(written)
-
-    with pytest.raises(InputError, match=r"truth\.json") as caught:
-        read_script(file)
-
-    assert complaint in caught.value.message
-
-
-def test_a_missing_script_is_explained(tmp_path: Path) -> None:
-    """
-    A script that is not there is an input error that says against what its path is resolved.
-    """
-    with pytest.raises(InputError, match=r"nowhere\.json") as caught:
-        read_script(tmp_path / "nowhere.json")
-
-    assert "relative to the SLO file" in caught.value.hint
+    assert held("soak-1", noise="10 MB") == held("soak-1", noise="10 MB")
+    assert held("soak-1", noise="10 MB") != held("soak-2", noise="10 MB")
