@@ -48,3 +48,15 @@ def counted(count: int, noun: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Write names as a sentence does: a, b and c."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: int | None = None) -> list[str]:
+    """Write rows with their columns below each other, the column *right* to the right, the last one as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number == right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -25,7 +25,7 @@ FORMATS: dict[str, Format] = {
     "html": Format("html.page", whole=True),
     "json": Format("verdict_json"),
     "junit": Format("junit"),
-    "line": Format("text", function="render_line"),
+    "line": Format("plain_text", function="render_line"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
     "text": Format("plain_text"),

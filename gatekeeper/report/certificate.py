@@ -1,4 +1,4 @@
-"""The certificate: a verdict as an in-toto Statement that tools of other houses can read and sign.
+"""The certificate: a verdict as an in-toto Statement that other tools can read and sign.
 
 Format: in-toto Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation, spec/v1 and
 spec/predicates/test-result.md).
@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
-from gatekeeper.core.verdict import Check, Outcome, Verdict
+from gatekeeper.core.verdict import Outcome, Verdict
 
 CERTIFICATE = "certificate.intoto.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -60,9 +60,9 @@ def statement(
 
 
 def result(verdict: Verdict) -> str:
-    """Return the word of the predicate: WARNED where it is safe to deploy, but not all that was asked for was shown.
+    """Return the word of the predicate: WARNED where it is safe to deploy, but not all was shown.
 
-    A demo's soak was too short, and a workload that was graded back decodes plainly.
+    The soak of a demo was too short, and a workload that was graded back decodes plainly.
     """
     if verdict.exit_code != ExitCode.OK:
         return "FAILED"
@@ -71,16 +71,15 @@ def result(verdict: Verdict) -> str:
 
 
 def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
-    """Sort every promise and every workload into passed, warned and failed; unproven is never passed."""
+    """Sort every check and every workload into passed, warned and failed; unproven is never passed."""
     passed, warned, failed = [], [], []
-    about: list[tuple[str, Sequence[Check]]] = [(one.name, one.checks) for one in verdict.workloads]
-    for name, checks in (*about, ("host", verdict.host_checks)):
-        for check in checks:
-            test = f"{name}: {check.metric} {check.bound} {check.threshold:g}"
-            if check.outcome is Outcome.PASS:
-                passed.append(test)
-            else:
-                failed.append(test if check.outcome is Outcome.FAIL else f"{test} (unproven)")
+    checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
+    for name, check in (*checks, *(("host", check) for check in verdict.host_checks)):
+        test = f"{name}: {check.metric} {check.bound} {check.threshold:g}"
+        if check.outcome is Outcome.PASS:
+            passed.append(test)
+        else:
+            failed.append(test if check.outcome is Outcome.FAIL else f"{test} (unproven)")
     for one in verdict.workloads:
         test = f"{one.name}: {one.outcome}"
         if one.outcome == "promoted":

@@ -1,10 +1,10 @@
-"""A plan, a probe and a sweep's choices, as lines to read."""
+"""What the commands print for people: plan, sweep, probe, doctor, init, history, compare, prune, admit, metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
 from gatekeeper.report.phrases import interval, ratio, spaced
 
@@ -22,7 +22,7 @@ STAGES = {
 
 
 def plan(document: dict[str, Any]) -> str:
-    """Return the trials, the expected time, and what the plan can not prove."""
+    """Return the trials, the expected time, and what the plan cannot prove."""
     trials = document["trials"]
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
@@ -90,7 +90,7 @@ def checkup(document: Mapping[str, Any]) -> str:
     for kind, head in _HEADS.items():
         mine = [one for one in document["items"] if one["kind"] == kind]
         rows = [("" if one["found"] else "missing", one["what"], one["needed_for"], one["found"] or "") for one in mine]
-        lines += ["", head, *_aligned(rows)]
+        lines += ["", head, *(f"  {row}" for row in aligned(rows))]
         for one in mine:
             if one["fix"]:
                 fixes.setdefault(one["fix"], []).append(one["needed_for"])
@@ -103,7 +103,7 @@ def checkup(document: Mapping[str, Any]) -> str:
 
 def versions(known: Mapping[str, str | None]) -> str:
     """Return a line for each version, our own first."""
-    return "".join(f"{name} {told or 'not found'}\n" for name, told in known.items())
+    return "".join(f"{name} {version or 'not found'}\n" for name, version in known.items())
 
 
 def proposal(document: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ def proposal(document: Mapping[str, Any]) -> str:
     installed = (f"{name}{'' if there else ' (not installed)'}" for name, there in document["backends"].items())
     found = len(models) or "none in the caches of Hugging Face, LM Studio and Ollama"
     lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"backends: {', '.join(installed)}"]
-    lines += [f"models: {found}", *_aligned([_model_row(one) for one in models])]
+    lines += [f"models: {found}", *(f"  {row}" for row in aligned([_model_row(one) for one in models]))]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
         seen = document["memory"]
@@ -135,14 +135,6 @@ def proposal(document: Mapping[str, Any]) -> str:
 def _model_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     use = f"left out: {one['left_out']}" if one["left_out"] else f"{one['quantisation']}, for {one['backend']}"
     return one["name"], one["shelf"], show_bytes(one["bytes"]) if one["bytes"] else "", use
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
-    return [
-        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
-    ]
 
 
 def history(document: Mapping[str, Any]) -> str:

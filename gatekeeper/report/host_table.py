@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show
 
 USES = {
@@ -65,17 +66,5 @@ def table(sample: HostSample, lacks: Mapping[str, str]) -> str:
         )
         for name, reading in sample.values.items()
     ]
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
-    lines = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                row[1].rjust(widths[1]),
-                *(cell.ljust(width) for cell, width in zip(row[2:-1], widths[2:], strict=True)),
-                row[-1],
-            ]
-        ).rstrip()
-        for row in (head, *rows)
-    ]
     cost = f"sampled {sample.at}, {sample.took_ns / 1e6:.1f} ms of CPU, {sample.late_ns / 1e6:.1f} ms late"
-    return "\n".join([*lines, cost])
+    return "\n".join([*aligned([head, *rows], right=1), cost])

@@ -48,7 +48,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
     title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
     figures = (("center", check.center), ("lo", check.lo), ("hi", check.hi))
     seen = {key: f"{value:g}" for key, value in figures if value is not None}
-    told = {
+    annotations = {
         "slo": verdict.slo,
         "manifest-sha256": verdict.manifest_sha256,
         "grade": verdict.grade,
@@ -83,7 +83,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
         "metadata": {
             "name": name(title),
             "displayName": title,
-            "annotations": {f"gatekeeper/{key}": value for key, value in told.items()},
+            "annotations": {f"gatekeeper/{key}": value for key, value in annotations.items()},
         },
         "spec": {
             "description": check.why[:LONGEST_DESCRIPTION],

@@ -68,8 +68,8 @@ def _guard(guard: Mapping[str, Any]) -> Iterator[str]:
 
 def _pair(key: str, value: Any, unit: str | None = None) -> str:
     written = tomli_w.dumps({key: value}).strip().replace("[\n    ", "[").replace(",\n]", "]").replace(",\n    ", ", ")
-    told = show(value, unit) if unit in {"s", "B"} else ""
-    return f"{written}  # {told}" if told and told != f"{value:g} {unit}" else written
+    spoken = show(value, unit) if unit in {"s", "B"} else ""
+    return f"{written}  # {spoken}" if spoken and spoken != f"{value:g} {unit}" else written
 
 
 def _inline(table: Mapping[str, Any]) -> str:

@@ -254,8 +254,8 @@ def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
 
 
 def _because(detail: Mapping[str, Any]) -> str:
-    told = detail.get("because") or detail.get("model") or detail.get("fault")
-    return f": {told}" if told else ""
+    reason = detail.get("because") or detail.get("model") or detail.get("fault")
+    return f": {reason}" if reason else ""
 
 
 def _steps(transitions: Sequence[Transition], axis: _Axis) -> list[Mark]:
