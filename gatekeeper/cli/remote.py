@@ -38,9 +38,9 @@ def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def resolved(*arguments: Any, name: str, hosts: Path | None, python: str | None, **options: Any) -> Any:
-        address, host = hosts_file.find(name, hosts)
-        host = host.model_copy(update={"python": python}) if python else host
-        return command(*arguments, remote_host=RemoteHost(name, address, host), **options)
+        address, settings = hosts_file.find(name, hosts)
+        settings = settings.model_copy(update={"python": python}) if python else settings
+        return command(*arguments, remote_host=RemoteHost(name, address, settings), **options)
 
     return _decorate(
         resolved,

@@ -190,7 +190,7 @@ def test_the_hosts_example_is_a_hosts_file() -> None:
 
     assert {"mini", "studio"} == read.host.keys()
     used = {key for host in read.host.values() for key in host.model_fields_set}
-    assert hosts_file.RemoteHost.model_fields.keys() == used
+    assert hosts_file.HostSettings.model_fields.keys() == used
 
 
 def test_cron_is_given_one_line() -> None:

@@ -11,11 +11,11 @@ PLACES = (Path("soak/hosts.toml"), Path("~/.config/gatekeeper/hosts.toml"))
 """Where hosts are looked up where no file is named; only the first that exists is read."""
 
 
-class _Table(BaseModel):
+class _HostsTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class RemoteHost(_Table):
+class HostSettings(_HostsTable):
     """One remote host."""
 
     ssh: str | None = Field(default=None, min_length=1, description="what ssh calls it; default: its name here")
@@ -36,21 +36,21 @@ class RemoteHost(_Table):
         return models
 
 
-class Hosts(_Table):
+class Hosts(_HostsTable):
     """The whole file."""
 
     schema_: int = Field(default=1, alias="schema", ge=1, le=1)
-    host: dict[str, RemoteHost] = {}
+    host: dict[str, HostSettings] = {}
 
 
-def find(name: str, file: Path | None) -> tuple[str, RemoteHost]:
+def find(name: str, file: Path | None) -> tuple[str, HostSettings]:
     """Return the ssh address of host *name* and its table; a name that is not in the file is an ssh address."""
     if file is None:
         file = next((place.expanduser() for place in PLACES if place.expanduser().is_file()), None)
     if file is None:
-        return name, RemoteHost()
+        return name, HostSettings()
     known = read(file).host
-    host = known.get(name, RemoteHost())
+    host = known.get(name, HostSettings())
     return host.ssh or name, host
 
 

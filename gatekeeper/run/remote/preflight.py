@@ -18,7 +18,7 @@ from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.remote.reconnect import Say
-from gatekeeper.run.remote.upload import LocalModel, model_names
+from gatekeeper.run.remote.upload import NamedModel, model_names
 from gatekeeper.run.stages.freeze import host_doubts
 
 SKEW_NOTED_S = 2.0
@@ -77,7 +77,7 @@ def check_disk(hello: Mapping[str, Any], *, installed: bool, upload_bytes: float
 def check_inventory(
     inventory: Mapping[str, Any],
     slo: Slo,
-    models: Sequence[LocalModel],
+    models: Sequence[NamedModel],
     earlier: Manifest | None,
     shippable: frozenset[str] = frozenset(),
     *,
@@ -110,7 +110,7 @@ def check_inventory(
 
 def _check_models(
     remote: Mapping[str, Mapping[str, Any]],
-    models: Sequence[LocalModel],
+    models: Sequence[NamedModel],
     earlier: Manifest | None,
     shippable: frozenset[str],
 ) -> Iterator[Remark]:

@@ -21,7 +21,7 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
 from gatekeeper.run.remote import download, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
-from gatekeeper.run.remote.hosts_file import RemoteHost as Host
+from gatekeeper.run.remote.hosts_file import HostSettings
 from gatekeeper.run.remote.preflight import check_clock, check_disk, check_inventory, report
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, RUNS, Entry, RunRegistry, new_id
@@ -40,11 +40,11 @@ class RemoteHost:
     """As it was given to --on."""
     address: str
     """What ssh calls it."""
-    host: Host = field(default_factory=Host)
+    settings: HostSettings = field(default_factory=HostSettings)
 
     def connect(self, *, alone: bool = False) -> Connection:
         """Return a new connection; *alone* shares none with other commands of this user."""
-        return Connection(self.address, home=self.host.home, python=self.host.python, alone=alone)
+        return Connection(self.address, home=self.settings.home, python=self.settings.python, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class NewRun:
     def __init__(self, runner: RemoteRunner, command: RemoteCommand) -> None:
         """Read all inputs; a mistake in them is an InputError before the first connection."""
         self._runner, self._command = runner, command
-        self._name, self._host = runner.remote.name, runner.remote.host
-        self._bundle = upload.pack(command.slo, self._host.models)
+        self._name, self._settings = runner.remote.name, runner.remote.settings
+        self._bundle = upload.pack(command.slo, self._settings.models)
         self._environ = _named_environment(self._bundle, command.send_env)
         self._registry = RunRegistry(command.out.parent if command.out is not None else RUNS)
 
@@ -218,9 +218,9 @@ class NewRun:
         do(lambda connection: self._start(connection, begun, environment))
         return begun
 
-    def _prepare(self, connection: Connection) -> tuple[Environment, Sequence[upload.LocalModel]]:
+    def _prepare(self, connection: Connection) -> tuple[Environment, Sequence[upload.NamedModel]]:
         """Check clock and disk, and prepare the environment; also return the models that have to be uploaded."""
-        say, path = self._runner.say, self._host.environment
+        say, path = self._runner.say, self._settings.environment
         missing = upload.missing_models(connection, self._bundle)
         upload_bytes = upload.size(missing) if self._command.ship_models else 0
         installed = bool(path) or is_installed(connection)
@@ -333,11 +333,11 @@ def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
     """Run gatekeeper with *argv* there; write its output here as it comes. Return its exit code."""
     code = int(ExitCode.INTERNAL_ERROR)
     with remote.connect() as connection:
-        if not remote.host.environment and not is_installed(connection):
+        if not remote.settings.environment and not is_installed(connection):
             refuse_occupied(remote.name, connection.request("jobs")["jobs"])
             report(remote.name, [*check_disk(connection.hello, installed=False)], lambda *_: None)
             sys.stderr.write(f"{installing(remote.name)}\n")
-        environment = prepare_environment(connection, path=remote.host.environment)
+        environment = prepare_environment(connection, path=remote.settings.environment)
         sinks = {"stdout": sys.stdout, "stderr": sys.stderr}
         for item in connection.stream("run", argv=list(argv), environment=environment.path):
             if content := item.get("content"):

@@ -27,7 +27,7 @@ ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class LocalModel:
+class NamedModel:
     """One model of the SLO, as this machine has it."""
 
     name: str
@@ -68,7 +68,7 @@ class Bundle:
     """Where the SLO file lies in the job's folder."""
     files: Mapping[str, bytes]
     """By their place in the job's folder."""
-    models: tuple[LocalModel, ...]
+    models: tuple[NamedModel, ...]
     programs: frozenset[str] = frozenset()
     """Which of the files may be executed."""
 
@@ -140,7 +140,7 @@ def model_names(subject: Subject) -> list[str]:
     return [subject.target, *(name for name in subject.drafts if name not in own_drafts(subject.backend))]
 
 
-def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[LocalModel]:
+def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[NamedModel]:
     hashes = HashCache(user_hash_cache())
     for name in model_names(given.slo.subject):
         place = None if _is_whole(name) else posixpath.normpath(posixpath.join(base, name))
@@ -148,11 +148,11 @@ def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterat
         try:
             path = artifacts.find(name, given.base, given.slo.subject.backend)
         except InputError:
-            yield LocalModel(name, place, None, mapped=elsewhere)
+            yield NamedModel(name, place, None, mapped=elsewhere)
         else:
             by_path = (given.base / name).expanduser().exists() or name.startswith((".", "/", "~"))
             shippable = place is not None and elsewhere is None and by_path
-            yield LocalModel(name, place, artifacts.freeze(name, path, hashes), path, elsewhere, shippable)
+            yield NamedModel(name, place, artifacts.freeze(name, path, hashes), path, elsewhere, shippable)
 
 
 def _is_whole(name: str) -> bool:
@@ -171,17 +171,17 @@ def folder(run_id: str) -> str:
     return f"jobs/{run_id}"
 
 
-def missing_models(connection: Connection, bundle: Bundle) -> list[LocalModel]:
+def missing_models(connection: Connection, bundle: Bundle) -> list[NamedModel]:
     """Return the models that the remote host can only have from here and does not have yet."""
     return [one for one in bundle.models if one.shippable and connection.digest(one.complete) is None]
 
 
-def size(models: Sequence[LocalModel]) -> int:
+def size(models: Sequence[NamedModel]) -> int:
     """Return how many bytes the models have."""
     return sum(path.stat().st_size for one in models for _, _, path in one.contents())
 
 
-def upload_models(connection: Connection, models: Sequence[LocalModel], say: Say) -> None:
+def upload_models(connection: Connection, models: Sequence[NamedModel], say: Say) -> None:
     """Upload models, each file once, by the digest of the whole."""
     for one in models:
         say(f"model {one.name}", f"sending {show_bytes(size([one]))}")

@@ -45,8 +45,8 @@ def test_an_unknown_name_is_sshs_own(file: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    assert ("studio.local", hosts_file.RemoteHost()) == hosts_file.find("studio.local", file)
-    assert ("mini", hosts_file.RemoteHost()) == hosts_file.find("mini", None)
+    assert ("studio.local", hosts_file.HostSettings()) == hosts_file.find("studio.local", file)
+    assert ("mini", hosts_file.HostSettings()) == hosts_file.find("mini", None)
 
 
 def test_the_projects_file_comes_before_the_users(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

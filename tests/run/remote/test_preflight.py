@@ -10,7 +10,7 @@ import pytest
 from gatekeeper.core import slo
 from gatekeeper.core.manifest import Model
 from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, check_clock, check_disk, check_inventory
-from gatekeeper.run.remote.upload import LocalModel
+from gatekeeper.run.remote.upload import NamedModel
 from tests.run.remote.conftest import Make
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -135,7 +135,7 @@ def test_models_there_against_those_here(here: Model | None, there: dict[str, st
     The same bytes or none: missing ones are named with what fetches them, others of the same name stop the run.
     """
     found = list(
-        check_inventory(inventory(models={"m": there}), written(), (LocalModel("m", None, here),), None, now=NOW)
+        check_inventory(inventory(models={"m": there}), written(), (NamedModel("m", None, here),), None, now=NOW)
     )
 
     assert [True] * stops == [one.stops for one in found]
