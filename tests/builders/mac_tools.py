@@ -1,6 +1,7 @@
 """What the tools of a Mac say, written from their grammars with numbers of our own."""
 
 import json
+import shlex
 from typing import Any
 
 VM_STAT_ROWS: dict[str, int] = {
@@ -143,3 +144,32 @@ def macmon(version: str, *, rpm: int | None = 1320, gpu: float = 8.5) -> dict[st
 def macmon_line(version: str) -> bytes:
     """Return the line as bytes."""
     return json.dumps(macmon(version)).encode() + b"\n"
+
+
+def prints(text: str) -> str:
+    """Return a script that prints *text*."""
+    return f"printf %s {shlex.quote(text)}"
+
+
+def _repeats(item: str, separator: str) -> str:
+    return f"yes | while read -r _; do {prints(item)}; printf '{separator}'; sleep 0.05; done"
+
+
+def healthy() -> dict[str, str]:
+    """Return a shell script for each tool of a healthy Mac, by the tool's name."""
+    return {
+        "vm_stat": prints(vm_stat()),
+        "sysctl": sysctl_script(),
+        "notifyutil": "echo com.apple.system.thermalpressurelevel 0",
+        "ioreg": prints(ioreg()),
+        "pmset": "case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
+        "*) echo 'Note: No CPU power status has been recorded';; esac",
+        "memory_pressure": "echo 'The system has 25769803776 (1572864 pages with a page size of 16384).'; "
+        "echo 'System-wide memory free percentage: 80%'",
+        "ps": "echo ' 25.0 /usr/libexec/mdworker_shared'",
+        "footprint": 'while [ $# -gt 1 ]; do [ "$1" = -p ] && '
+        'echo "x [$2]: 64-bit    Footprint: 1000 B (16384 bytes per page)"; shift; done',
+        "sudo": 'shift; exec "$@"',
+        "powermetrics": _repeats(powermetrics(), "\\0"),
+        "macmon": _repeats(json.dumps(macmon("0.8")), "\\n"),
+    }

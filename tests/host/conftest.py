@@ -1,11 +1,14 @@
-"""What the host's tests share: a folder of stand-in tools put first on PATH."""
+"""What the host's tests share: a folder of stand-in tools that is all there is on PATH."""
 
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.builders import mac_tools
 
 # Tests import their helpers as `tests.host.…`, also where the package under test is an installed wheel.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -33,3 +36,23 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
         return path
 
     return write
+
+
+PATIENCE = 20.0
+"""Seconds after which something that must happen has not: far more than any of it takes."""
+
+
+@pytest.fixture
+def healthy_mac(stand_in: StandIn) -> StandIn:
+    """Put every tool of a healthy Mac on PATH, and return the function that replaces one."""
+    for name, script in mac_tools.healthy().items():
+        stand_in(name, script)
+    return stand_in
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)

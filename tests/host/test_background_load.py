@@ -4,8 +4,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,17 +14,10 @@ from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
 from gatekeeper.host import background_load
 from gatekeeper.host.background_load import worker_jobs
+from tests.host.conftest import until
 
-PATIENCE = 20.0
 MEGABYTE = 10**6
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:
@@ -69,7 +60,7 @@ def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
     assert all(gone(worker.pid) for worker in load.workers)
 
 
-def test_a_load_that_died_is_told() -> None:
+def test_a_load_that_died_is_a_fault() -> None:
     """
     A soak beside a lighter load than promised must know.
     """

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper import host
 from gatekeeper.host import linux
 from gatekeeper.host.sources import Status, Values
 
@@ -302,14 +301,3 @@ def test_a_real_tree_is_found_from_its_root(family: tuple[int, int]) -> None:
     The kernel's own lists of children lead from a parent to its child.
     """
     assert set(family) == linux.process_tree([family[0]])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="facts of the running kernel")
-def test_conditions_of_this_host_are_known() -> None:
-    """
-    Platform, memory, kernel and boot time are known on any Linux.
-    """
-    facts = host.conditions()
-
-    assert facts["platform"] == "linux"
-    assert all(facts[key] is not None for key in ("memory_bytes", "kernel", "booted_at", "uptime_s", "cores"))

@@ -1,20 +1,28 @@
 """The sampler: deadlines, lateness, gaps, faults, on the machine's clock and on a virtual one."""
 
+import json
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from gatekeeper import host
 from gatekeeper.core.clock import SystemClock, VirtualClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.host import Sampler
+from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.sources import UNITS, DirectSource, Values
+from gatekeeper.report import host_table
+from tests.builders import mac_tools
+from tests.builders.mac_tools import prints
+from tests.host.conftest import PATIENCE, StandIn
 
 SECOND = 10**9
-PATIENCE = 20.0
 
 
 class Thermometer(DirectSource):
@@ -214,3 +222,50 @@ def test_an_unknown_platform_is_the_users_mistake() -> None:
         Sampler("macosx", clock=VirtualClock(), pids=tuple, record=lambda _: None)
 
     assert caught.value.hint == "did you mean 'macos'?"
+
+
+def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn) -> None:
+    """
+    Ten virtual minutes give six hundred samples from the few runs that their real time allows.
+    """
+    healthy_mac("vm_stat", f'echo x >> "$0.calls"; {prints(mac_tools.vm_stat())}')
+    clock, seen = VirtualClock(), list[HostSample]()
+
+    with host.Sampler("macos", clock=clock, pids=tuple, record=seen.append):
+        clock.sleep(600)
+
+    calls = (Path(os.environ["PATH"]) / "vm_stat.calls").read_text().split()
+    assert {"ok"} == {sample.values["memory_headroom"].status for sample in seen}
+    assert len(seen) == 601
+    assert len(calls) < 100
+
+
+def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
+    """
+    NDJSON: `at` and every value with value, unit, source, status and age; missing ones are null.
+    """
+    healthy_mac("ioreg", "exit 1")
+    lines: list[str] = []
+
+    host.watch(2, 0.05, "macos", True, lines.append, lambda _: None, host_table.table)
+
+    first, second = (json.loads(line) for line in lines)
+    assert sorted(first) == ["at", "values"]
+    assert set(UNITS) == set(second["values"])
+    assert {"value", "unit", "source", "status", "age"} == set(first["values"]["memory_headroom"])
+    assert (first["values"]["gpu_memory"]["value"], first["values"]["gpu_memory"]["status"]) == (None, "absent")
+
+
+def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None:
+    """
+    A bare host gets a table without a number, and advice: macmon and the sudoers line.
+    """
+    stand_in("nothing", "exit 0")
+    lines: list[str] = []
+    hints: list[str] = []
+
+    host.watch(1, 1.0, "macos", False, lines.append, hints.append, host_table.table)
+
+    assert any("brew install macmon" in hint and powermetrics.sudoers_line() in hint for hint in hints)
+    rows = lines[0].splitlines()[1:-1]
+    assert {"absent"} == {next(word for word in row.split() if word in ("absent", "ok")) for row in rows}

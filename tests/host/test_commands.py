@@ -1,0 +1,35 @@
+"""Running the host's tools side by side."""
+
+import time
+
+from gatekeeper.host.commands import Output, Result, run, run_all
+from tests.host.conftest import StandIn
+
+
+def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
+    """
+    One that cannot start comes first, then the quick one, then the slow one; one that hangs is killed at its limit.
+    """
+    stand_in("slow", "sleep 0.3; echo slow; echo late >&2; exit 3")
+    stand_in("quick", "echo quick")
+    stand_in("hangs", "exec sleep 600")
+    results: dict[int, Result] = {}
+    began = time.monotonic()
+
+    run_all([(["slow"], 20.0), (["quick"], 20.0), (["hangs"], 2.0), (["missing"], 1.0)], results.__setitem__)
+
+    assert [3, 1, 0, 2] == list(results)
+    assert isinstance(results[3], FileNotFoundError)
+    assert Output(0, b"quick\n") == results[1]
+    assert Output(3, b"slow\n", b"late\n") == results[0]
+    assert results[2] is None
+    assert time.monotonic() - began < 20
+
+
+def test_a_command_that_cannot_start_has_no_output(stand_in: StandIn) -> None:
+    """
+    A missing tool is None, a tool that fails is its output.
+    """
+    stand_in("fails", "exit 1")
+
+    assert (None, Output(1, b"")) == (run(["missing"]), run(["fails"]))

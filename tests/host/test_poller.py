@@ -1,0 +1,264 @@
+"""Reading all sources of a Mac: its tools well and unwell. Stand-ins are small scripts, everything else is real."""
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gatekeeper import host
+from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.host.commands import Output
+from gatekeeper.host.macos import powermetrics, sources
+from gatekeeper.host.poller import Poller
+from gatekeeper.host.sources import UNITS, Source, Stream, Tool, Values
+from tests.builders import mac_tools
+from tests.builders.mac_tools import prints
+from tests.host.conftest import PATIENCE, StandIn, until
+
+
+def impatient(source: Source) -> Source:
+    """Shorten the time that a source may take, for tests in which one hangs."""
+    if isinstance(source, Tool):
+        return replace(source, limit=1.0)
+    return replace(source, silence=0.5) if isinstance(source, Stream) else source
+
+
+def readings(streams: bool = True) -> dict[str, Reading]:
+    with Poller(sources(lambda: [os.getpid()]), interval=1.0) as poller:
+        poller.settle(streams=streams, limit=PATIENCE)
+        poller.refresh(2.0)
+        return poller.readings()
+
+
+@pytest.mark.usefixtures("healthy_mac")
+def test_a_healthy_mac_serves_every_value() -> None:
+    """
+    With all tools on PATH each value of a Mac is ok, with its source, from the right tool.
+    """
+    found = readings()
+
+    assert {"oom_kills", "throttle_total", "throttle_events", "gpu_wired_limit", "cpu_speed_limit"} == {
+        name for name, reading in found.items() if reading.status != "ok"
+    }
+    assert (found["memory_headroom"].source, found["memory_headroom"].value) == ("vm_stat", 355_000.0 * 16384)
+    assert (found["package_power"].source, found["package_power"].value) == ("powermetrics", 11.50075)
+    assert (found["fan_speed"].source, found["fan_speed"].value) == ("macmon", 1320.0)
+    assert (found["power_source"].source, found["power_source"].value) == ("pmset -g batt", "ac")
+    assert all(reading.unit == UNITS[name] for name, reading in found.items())
+
+
+def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
+    """
+    Without any tool of a Mac every value is absent and none is a number.
+    """
+    stand_in("nothing", "exit 0")
+
+    found = readings()
+
+    assert {("absent", None)} == {(reading.status, reading.value) for reading in found.values()}
+
+
+BROKEN = {
+    "exits 1": ("echo 'it broke' >&2; exit 1", "absent"),
+    "refuses": ("echo 'Operation not permitted' >&2; exit 1", "denied"),
+    "prints garbage": ("head -c 4000 /dev/zero | tr '\\0' '\\377'", "parse_error"),
+    "prints NULs": ("head -c 4000 /dev/zero", "parse_error"),
+    "prints nothing": ("exit 0", "parse_error"),
+    "dies of a signal": ("kill -9 $$", "absent"),
+    "speaks German": ("echo 'Statistik des virtuellen Speichers: 1.234,00'", "parse_error"),
+    "is no program": ("\nexit 127", "absent"),
+}
+
+
+@pytest.mark.parametrize("how", list(BROKEN))
+def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: str) -> None:
+    """
+    Whatever vm_stat does, headroom is a status and never a number, and sysctl's values stand beside it.
+    """
+    script, status = BROKEN[how]
+    healthy_mac("vm_stat", script)
+
+    found = readings()
+
+    assert (status, None) == (found["memory_headroom"].status, found["memory_headroom"].value)
+    assert (found["memory_pressure_level"].status, found["memory_pressure_level"].value) == ("ok", 1.0)
+
+
+def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
+    """
+    While vm_stat hangs the other values are fresh in every sample; headroom is stale, and nothing is left running.
+    """
+    healthy_mac("vm_stat", 'echo $$ >> "$0.pids"; exec sleep 600')
+    samples: list[HostSample] = []
+
+    with Poller(list(map(impatient, sources(lambda: [os.getpid()]))), interval=0.2) as poller:
+        poller.settle(streams=False, limit=1.5)
+        for _ in range(3):
+            poller.refresh(0.2)
+            samples.append(HostSample("", 0, poller.readings()))
+
+    assert [sample.values["memory_headroom"].status for sample in samples] == ["stale"] * 3
+    assert [sample.values["memory_pressure_level"].status for sample in samples] == ["ok"] * 3
+    pids = (Path(os.environ["PATH"]) / "vm_stat.pids").read_text().split()
+    assert not [pid for pid in pids if psutil.pid_exists(int(pid))]
+
+
+def test_a_tool_slower_than_its_sample_serves_the_next(healthy_mac: StandIn) -> None:
+    """
+    A late answer is used by the sample after it, with its age.
+    """
+    healthy_mac("vm_stat", f"sleep 0.4; {prints(mac_tools.vm_stat())}")
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        poller.refresh(0.05)
+        first = poller.readings()["memory_headroom"]
+        until(lambda: poller.readings()["memory_headroom"].status == "ok")
+        second = poller.readings()["memory_headroom"]
+
+    assert (first.status, first.value) == ("stale", None)
+    assert second.age is not None
+
+
+def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A tool that would print a decimal comma to this user prints a point to us.
+    """
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("LC_NUMERIC", "de_DE.UTF-8")
+    comma, point = mac_tools.swapusage(point=","), mac_tools.swapusage()
+    script = mac_tools.sysctl_script(vm__swapusage="SWAP").replace(
+        "echo 'SWAP'", f'if [ "$LC_ALL" = C ] && [ -z "$LC_NUMERIC" ]; then echo "{point}"; else echo "{comma}"; fi'
+    )
+    healthy_mac("sysctl", script)
+
+    assert ((found := readings()["swap_used"]).status, found.value) == ("ok", 1536.5 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sudo: a password is required",
+        "sudo: a terminal is required to read the password; either use the -S option to read from standard input",
+        "user is not allowed to execute '/usr/bin/powermetrics' as root on mac.",
+    ],
+)
+def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, said: str) -> None:
+    """
+    A refusal makes power denied, sudo is not started again, and the hint carries the sudoers line.
+    """
+    for name in ("macmon", "notifyutil"):
+        healthy_mac(name, "exit 1")
+    healthy_mac("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(said)} >&2; exit 1')
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].status == "denied")
+        for _ in range(3):
+            poller.refresh(0.1)
+        found = poller.readings()
+    lacks = host.unavailable_metrics("macos")
+
+    assert {"denied"} == {found[name].status for name in ("package_power", "gpu_power", "thermal_level")}
+    assert powermetrics.sudoers_line() in lacks["power_mean"]
+    calls = (Path(os.environ["PATH"]) / "sudo.calls").read_text().split()
+    assert len(calls) == 2  # one poller each
+
+
+def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
+    """
+    A system that lacks a sampler says so on either stream and lacks the values.
+    """
+    healthy_mac("macmon", "exit 1")
+    healthy_mac("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].status == "absent")
+
+        assert "unrecognized sampler" in poller.details()["powermetrics"]
+
+
+def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> None:
+    """
+    A powermetrics that dies in the middle leaves no old power standing, and is started again.
+    """
+    healthy_mac("macmon", "exit 1")
+    first, second = mac_tools.powermetrics(combined=1000.0), mac_tools.powermetrics(combined=2000.0)
+    healthy_mac(
+        "powermetrics",
+        f'if [ -e "$0.died" ]; then {prints(second)}; exec sleep 600; fi\n{prints(first)}; touch "$0.died"; exit 139',
+    )
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["package_power"].value == 1.0)
+        until(lambda: "ended with code 139" in poller.details().get("powermetrics", ""))
+        until(lambda: poller.readings()["package_power"].value == 2.0)
+        until(lambda: poller.readings()["package_power"].status == "stale")
+
+        assert poller.readings()["package_power"].value is None
+
+
+def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A hung powermetrics is noticed by its silence.
+    """
+    monkeypatch.setattr("gatekeeper.host.poller.RETRY_PAUSES", (0.1,))
+    healthy_mac("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
+    calls = Path(os.environ["PATH"]) / "powermetrics.calls"
+
+    with Poller(list(map(impatient, sources(tuple))), interval=1.0) as poller:
+        until(lambda: calls.exists() and len(calls.read_text().split()) == 2)
+
+        assert "silent" in poller.details()["powermetrics"]
+        assert poller.readings()["cpu_power"].source == "macmon"
+
+
+def test_a_stream_of_garbage_is_a_parse_error(healthy_mac: StandIn) -> None:
+    """
+    Lines that are not JSON yield no number, and good lines after them do.
+    """
+    healthy_mac("sudo", "echo 'sudo: a password is required'; exit 1")
+    good = prints(json.dumps(mac_tools.macmon("0.8")))
+    healthy_mac("macmon", f"printf '\\377\\000{{\\n'; read -r _ < \"$0.go\"; {good}; echo; exec sleep 600")
+    go = Path(os.environ["PATH"]) / "macmon.go"
+    os.mkfifo(go)
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        until(lambda: poller.readings()["system_power"].status == "parse_error")
+        go.write_text("go\n")
+        until(lambda: poller.readings()["system_power"].value == 19.75)
+
+
+def test_leaving_ends_every_process(healthy_mac: StandIn) -> None:
+    """
+    Streams and tools under way are gone when the poller is closed.
+    """
+    for name in ("powermetrics", "macmon", "vm_stat"):
+        healthy_mac(name, 'echo $$ >> "$0.pids"; exec sleep 600')
+    folder = Path(os.environ["PATH"])
+    files = [folder / f"{name}.pids" for name in ("powermetrics", "macmon", "vm_stat")]
+
+    with Poller(list(map(impatient, sources(tuple))), interval=1.0) as poller:
+        poller.refresh(0.0)
+        until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+
+    pids = [pid for file in files for pid in file.read_text().split()]
+    assert not [pid for pid in pids if psutil.pid_exists(int(pid))]
+
+
+def test_a_parser_with_a_bug_is_an_error(stand_in: StandIn) -> None:
+    """
+    An exception that no parser should raise reaches whoever takes samples, and is not a missing value.
+    """
+    stand_in("odd", "exit 0")
+
+    def parse(_: Output) -> Values:
+        raise ZeroDivisionError("bug")
+
+    with Poller([Tool("odd", ("swap_used",), lambda: ["odd"], parse)], interval=1.0) as poller:
+        poller.refresh(PATIENCE)
+
+        with pytest.raises(ZeroDivisionError, match="bug"):
+            poller.refresh(PATIENCE)
