@@ -38,7 +38,6 @@ class Per(Enum):
     PAIR = "pair"
     WINDOW = "window"
     HOST = "host sample"
-    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)

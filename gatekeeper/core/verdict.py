@@ -72,7 +72,7 @@ def figures(name: str, seen: Estimate | Missing) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise against what was measured."""
+    """One objective against what was measured."""
 
     metric: str
     bound: str
@@ -115,7 +115,7 @@ class WorkloadVerdict:
     required: bool
     because: str
     measured: dict[str, Any] = field(default_factory=dict)
-    """Figures a person wants to see beside the checks, whether promised or not."""
+    """Figures a person wants to see beside the checks, whether an objective names them or not."""
     choice: dict[str, Any] = field(default_factory=dict)
     """What the sweep saw and why it chose."""
 

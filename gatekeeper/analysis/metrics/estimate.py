@@ -228,12 +228,12 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
         ]
         for arm in (paired.answers, paired.plain)
     )
-    told = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
+    counts = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
     if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
-        return Missing(f"nothing shows whether the draft was used: no counters, and {told}")
+        return Missing(f"nothing shows whether the draft was used: no counters, and {counts}")
     if not paired.frozen:
         return Missing("without counters nothing shows in which answers the draft was used", len(mine))
-    return fact(1.0, len(mine), f"without counters: {told}")
+    return fact(1.0, len(mine), f"without counters: {counts}")
 
 
 def _truncation(paired: PairedAnswers) -> Estimate | Missing:

@@ -19,7 +19,7 @@ SAMPLES = 120
 TOKENS = 3
 """First tokens that are compared: later ones condition on so many starts that each is seen once."""
 FALSE_ALARM = 0.001
-"""A lossless draft is refused this often per workload and rung: ten workloads on three rungs stay under 3 %."""
+"""A lossless draft is refused this often per workload and ladder step: ten workloads on three steps stay under 3 %."""
 POWER = 0.9
 SHUFFLES = 4999
 """The smallest p-value is 1 in 5000, a fifth of the allowed false alarms."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gatekeeper.core.verdict import Estimate, Missing
 
 RESAMPLES = 2000
-"""Bootstrap draws: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
+"""Of a bootstrap: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
 
 Floats = NDArray[np.float64]
 
@@ -112,10 +112,10 @@ def expanded_percentile(level: float, n: int) -> float:
     return NormalDist().cdf(math.sqrt(n / (n - 1)) * student_quantile(level, n - 1))
 
 
-def bootstrap_bounds(draws: Floats, level: float, n: int) -> tuple[float, float]:
-    """Read the lower and the upper bound off bootstrap *draws* of a statistic of *n* units."""
-    at = expanded_percentile(level, n)  # for very few units this is beyond the draws, and the outermost draw is read
-    lo, hi = np.quantile(draws, [1 - at, at])
+def bootstrap_bounds(resampled: Floats, level: float, n: int) -> tuple[float, float]:
+    """Read the lower and the upper bound off a statistic of *n* units, *resampled* by the bootstrap."""
+    at = expanded_percentile(level, n)  # for very few units this is beyond all resamples, and the outermost is read
+    lo, hi = np.quantile(resampled, [1 - at, at])
     return float(lo), float(hi)
 
 
@@ -138,8 +138,8 @@ def geometric_mean_ratio(
     return Estimate(math.exp(center), math.exp(lo), math.exp(hi), n, confidence=level)
 
 
-def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = RESAMPLES) -> Floats:
-    """Return *draws* bootstrap means of the groups' means: groups resampled, then the values inside each."""
+def hierarchical_means(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> Floats:
+    """Return *resamples* bootstrap means of the groups' means: groups resampled, then the values inside each."""
     random = np.random.default_rng(seed)
     n = len(groups)
     widest = max(len(values) for values in groups)
@@ -147,12 +147,12 @@ def hierarchical_means(groups: Sequence[Floats], seed: int, draws: int = RESAMPL
     counts = np.array([len(values) for values in groups])
     for row, values in enumerate(groups):
         padded[row, : len(values)] = values
-    chosen = random.integers(n, size=(draws, n))
+    chosen = random.integers(n, size=(resamples, n))
     sizes = counts[chosen]
     if widest == 1:  # nothing to resample inside
         inside = padded[:, 0][chosen]
     else:
-        picks = (random.random((draws, n, widest)) * sizes[:, :, None]).astype(np.intp)
+        picks = (random.random((resamples, n, widest)) * sizes[:, :, None]).astype(np.intp)
         values = padded.ravel().take(picks + widest * chosen[:, :, None])
         values *= np.arange(widest) < sizes[:, :, None]
         inside = values.sum(axis=2) / sizes

@@ -42,7 +42,7 @@ _NORMAL = NormalDist()
 def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> tuple[int, ...]:
     """Return the counts of answers after which the records are looked at; the last one is the whole *budget*.
 
-    One look comes when each of the *canaries* was asked once: after that answers are repeats.
+    One look comes when each of the *canaries* was answered once: after that answers are repeats.
     """
     counts = [min(MIN_CANARIES, budget)]
     for end in (min(canaries or budget, budget), budget):
