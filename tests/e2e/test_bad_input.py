@@ -26,20 +26,13 @@ def edit(place: Place, old: str, new: str) -> None:
     ("old", "new", "wanted"),
     [
         ('name = "scripted"', 'name = "scripted"\nconfidense = 0.9', ("line 3", "confidense", "'confidence'")),
-        ("at_least = 1.16", "at_least = -1", ("objective[1]", "impossible", "never below 0")),
-        ("at_least = 1.16", "at_leest = 1.16", ("at_leest", "'at_least'")),
-        ('"throughput_ratio"', '"troughput_ratio"', ("troughput_ratio", "'throughput_ratio'")),
         ('"easy.jsonl"', '"essy.jsonl"', ("essy.jsonl", "does not exist", "'easy.jsonl'")),
-        ('"scripted"\ntarget', '"skripted"\ntarget', ("skripted", "'scripted'")),
-        ('duration = "150 s"', 'duration = "150 parsecs"', ("duration", "150 parsecs", "min")),
         ('duration = "150 s"', 'duration = "150 s', ("slo.toml", "not TOML", "line")),
-        ('metric = "throughput_ratio", ', "", ("metric", "missing")),
-        ("repeats = 1", 'repeats = "many"', ("sweep.repeats", "integer")),
     ],
 )
 def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: tuple[str, ...]) -> None:
     """
-    Each mistake in an SLO file is exit code 2, placed, and answered with what is allowed or was meant.
+    A mistake in an SLO file is exit code 2, with its line and what is allowed; tests/core/test_slo.py has every kind.
     """
     place = scripted()
     edit(place, old, new)
@@ -54,17 +47,12 @@ def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: 
     ("line", "wanted"),
     [
         ('{"id": "x", "messages": [{"role": "user", "con', "line 13"),
-        ('{"id": "easy-000", "messages": [{"role": "user", "content": "again"}]}', "easy-000"),
         ('{"id": "x", "messages": [], "expect": {"regex": "("}}', "regular expression"),
-        (
-            '{"id": "x", "messages": [{"role": "user", "content": "a"}], "expect": {"json_schema": {"type": 5}}}',
-            "schema",
-        ),
     ],
 )
 def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -> None:
     """
-    Half a line, a second id, a pattern or a schema that is none: exit code 2 with the line.
+    Half a line or a bad pattern is exit code 2 with its line; tests/core/test_canary.py has every kind.
     """
     place = scripted()
     file = place.path / "easy.jsonl"
