@@ -116,7 +116,7 @@ def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypa
     """
     for folder in ("canaries", "slos"):
         shutil.copytree(ROOT / folder, home.path / folder)
-    monkeypatch.setattr(inputs, "shipped", lambda folder: home.path / folder)
+    monkeypatch.setattr(inputs, "shipped_folder", lambda folder: home.path / folder)
     (home.path / "slos" / "broken.toml").write_text("no toml")
 
     first = home.run("init", "--json", code=3).document
@@ -197,7 +197,7 @@ def test_in_a_checkout_paths_are_relative(home: Place, monkeypatch: pytest.Monke
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
     for folder in ("canaries", "slos", "soak"):
         shutil.copytree(ROOT / folder, home.path / folder)
-    monkeypatch.setattr(inputs, "shipped", lambda folder: home.path / folder)
+    monkeypatch.setattr(inputs, "shipped_folder", lambda folder: home.path / folder)
 
     home.run("init", code=0)
 

@@ -47,7 +47,7 @@ class SendOptions:
 
     @property
     def left(self) -> float:
-        """Return how many seconds are left, a moment at least."""
+        """Return how many seconds are left, at least 0.1."""
         return max(0.1, self.seconds - (time.monotonic_ns() - self.begun_ns) / 1e9)
 
     def open(self, signal: Signal) -> Transport:

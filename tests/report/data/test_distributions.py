@@ -79,7 +79,7 @@ def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
 
 def test_nothing_recorded_has_no_distribution() -> None:
     """
-    A case without answers gives no spread at all.
+    A case without answers has no distributions at all.
     """
     case = bare({"easy": LOSING})
 

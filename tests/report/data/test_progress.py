@@ -50,7 +50,7 @@ def swept(count: int, each: float = 2.0, of: int = 100) -> list[Event]:
 
 
 def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
-    """Return the moment after *events*, heard all at once, and after more seconds of this machine."""
+    """Return the snapshot after *events*, taken in all at once, and after more seconds of this machine."""
     now = [1000.0]
     progress = Progress(lambda: now[0])
     for one in events:
@@ -71,7 +71,7 @@ def test_the_time_that_is_left_counts_every_stage() -> None:
 
 def test_time_is_the_events_own() -> None:
     """
-    A run that is looked at late, all its events heard in one moment, has the same time left as one seen on the spot.
+    A run that is looked at late, all its events taken in at once, has the same time left as one seen on the spot.
     """
     now = [5.0]
     on_the_spot = Progress(lambda: now[0])
@@ -84,7 +84,7 @@ def test_time_is_the_events_own() -> None:
 
 def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
     """
-    What another machine wrote as JSON gives the same moment, its samples and answers included.
+    What another machine wrote as JSON gives the same snapshot, its samples and answers included.
     """
     sample = event(21, "sample", values={"memory_headroom": Reading(5e9, "B", "made", "ok", 0.0)})
     live = [*swept(10), sample]

@@ -65,9 +65,9 @@ def test_rounds_are_no_events_unless_asked(told: Told) -> None:
     """
     Without rounds = true a span has no events.
     """
-    frame = identity_of(told.run)
+    identity = identity_of(told.run)
 
-    made = [spans.request(frame, file, one, rounds=False) for file, one in answers(told.run)]
+    made = [spans.request(identity, file, one, rounds=False) for file, one in answers(told.run)]
 
     assert [] == [event for span in made if span is not None for event in span.events]
 

@@ -31,7 +31,7 @@ VIEW = ("=" * 79, "speed")
 
 def test_a_terminal_made_narrower_is_wiped_to_its_last_wrapped_row() -> None:
     """
-    A line of 79 cells takes two rows of 40 columns: from there the region goes up three rows, not two.
+    A line of 79 cells takes two rows of 40 columns: from there the view goes up three rows, not two.
     """
     file, width = io.StringIO(), [80]
     live = LiveView(file, lambda: VIEW, lambda: width[0])
