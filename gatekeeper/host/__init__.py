@@ -1,6 +1,6 @@
 """The host: its telemetry and facts, the lock that lets one run measure at a time, and the background load."""
 
-from gatekeeper.host.background_load import background_load
+from gatekeeper.host.background_load import apply_load
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.host_lock import OWNER, hold_host, lock_holder, this_owner
@@ -13,7 +13,7 @@ __all__ = [
     "PLATFORMS",
     "SAMPLE_INTERVAL_S",
     "Sampler",
-    "background_load",
+    "apply_load",
     "conditions",
     "hold_host",
     "idle_sleep_seconds",

@@ -1,4 +1,4 @@
-"""A reproducible desktop load beside the soak: memory held, CPU ticks, disk reads, in children that die with us."""
+"""A reproducible desktop load during the soak: child processes that hold memory, use CPU and read the disk."""
 
 import contextlib
 import math
@@ -13,22 +13,22 @@ from pathlib import Path
 from gatekeeper.core.errors import GatekeeperError
 
 START_LIMIT = 60.0
-"""Seconds until every load must be on: filling 16 GB takes about ten."""
+"""Seconds until every load must be ready: filling 16 GB takes about ten."""
 
 _WORKER = Path(__file__).with_name("load_worker.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The children that make the load."""
+    """The child processes that make the load."""
 
     workers: tuple[subprocess.Popen[bytes], ...]
     kinds: tuple[str, ...]
 
     def faults(self) -> list[str]:
-        """Name the loads that have died: the soak ran beside a lighter load than its profile asks for."""
+        """Return the loads that have ended: the soak then ran with a lighter load than its profile says."""
         return [
-            f"the {kind} load ended with code {worker.returncode}"
+            f"the {kind} load exited with code {worker.returncode}"
             for worker, kind in zip(self.workers, self.kinds, strict=True)
             if worker.poll() is not None
         ]
@@ -44,8 +44,8 @@ def worker_jobs(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple
 
 
 @contextlib.contextmanager
-def background_load(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
-    """Put the load on before the body begins, and take it off after; with all zeros nothing is started."""
+def apply_load(memory_bytes: float = 0.0, cpu: float = 0.0, disk_read: float = 0.0) -> Iterator[Load]:
+    """Start the load before the body and end it after; with all zeros nothing is started."""
     jobs = worker_jobs(memory_bytes, cpu, disk_read)
     kinds = tuple(kind for kind, _ in jobs)
     with contextlib.ExitStack() as stack:
@@ -71,8 +71,8 @@ def _wait_until_ready(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequenc
                 worker, kind = key.data
                 if worker.stdout.readline() != b"ready\n":
                     raise GatekeeperError(
-                        f"the {kind} load of the soak profile ended before it began, with code {worker.wait()}",
-                        hint="lower `background` in the profile; this host has too little memory or disk for it",
+                        f"the {kind} load of the soak profile exited at start with code {worker.wait()}",
+                        hint="lower `background` in the profile: this host has too little memory or disk for it",
                     )
                 selector.unregister(key.fileobj)
             if not ready:

@@ -1,4 +1,4 @@
-"""What this host can serve: which objectives find their values here, and what would help the others."""
+"""Which host metrics can be measured on this host, and what to do about the others."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from gatekeeper.host.platforms import platform_sources, this_platform
 from gatekeeper.host.poller import Poller
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.host}
-"""The values each host metric is made of; any one of several will do."""
+"""The values each host metric can be computed from; one of them is enough."""
 
 _SUDO = (
     f"allow powermetrics with this line in `sudo visudo -f /etc/sudoers.d/gatekeeper`: {powermetrics.sudoers_line()}"
@@ -24,36 +24,39 @@ HINTS: dict[tuple[str, str], str] = {
     ("macos", "swapin_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
     ("macos", "swapout_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
     ("macos", "swap_used"): "sysctl is part of macOS: put /usr/sbin on PATH",
-    ("macos", "subject_footprint"): "run gatekeeper as the user who owns the subject's processes",
+    ("macos", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
     ("macos", "thermal_level"): f"notifyutil is part of macOS: put /usr/bin on PATH; or {_SUDO}",
-    ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); a Mac without fans has none",
+    ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); some Macs have no fan",
     ("macos", "package_power"): f"{_MACMON}; or {_SUDO}",
     ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
-    ("linux", "subject_footprint"): "run gatekeeper as the user who owns the subject's processes",
-    ("linux", "thermal_level"): "no thermal_throttle counters in /sys: a virtual machine or no Intel processor",
-    ("linux", "fan_speed"): "no fan in /sys/class/hwmon: load the board's sensor module, or do without",
+    ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
+    (
+        "linux",
+        "thermal_level",
+    ): "/sys has no thermal_throttle counters: they need an Intel processor, not virtual",
+    ("linux", "fan_speed"): "/sys/class/hwmon lists no fan: load the board's sensor module, or leave out the objective",
     (
         "linux",
         "package_power",
-    ): "no readable energy counter: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`",
+    ): "the energy counter cannot be read: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`",
 }
 """What to do about a missing value, by platform and value."""
 
-NO_SOURCE = "no source of this platform has it"
+NO_SOURCE = "this platform has no source for it"
 
 _READY = 3.0
-"""Seconds to wait for the first sample of a stream: powermetrics takes more than one."""
+"""Seconds to wait for the first reading of a stream: powermetrics takes more than one."""
 
 
 def unavailable_metrics(platform: str | None = None) -> Mapping[str, str]:
-    """Return, for each host metric this host cannot serve now, why, and the command or permission that fixes it."""
+    """Return, for each host metric that cannot be measured here now, the reason and the fix."""
     return survey(platform)[1]
 
 
 def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
     """Return the newest reading of every value, and what `unavailable_metrics` returns."""
     name = platform or this_platform()
-    # Our own process stands in for the subject, whose processes do not live yet.
+    # Our own process stands in for the server, which is not started yet.
     with Poller(platform_sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:
         panel.settle(streams=True, limit=_READY)
         panel.refresh(0.5)
@@ -67,7 +70,7 @@ def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[
 
 
 def _servable(reading: Reading) -> bool:
-    # The first reading of a mean needs a second one; a source that is there and readable will have it.
+    # A mean power needs two readings: after one it is stale, and the source can be read.
     return reading.status == "ok" or (reading.status == "stale" and reading.source == "powercap")
 
 
@@ -77,17 +80,19 @@ def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]
 
 
 def metric_hint(metric: str, platform: str | None = None) -> str:
-    """Return the command or permission that lets this host serve a host metric."""
+    """Return the command or permission that makes a host metric measurable here."""
     return HINTS.get((platform or this_platform(), METRIC_VALUES[metric][0]), NO_SOURCE)
 
 
 def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
-    """Return one line of advice for each missing value that has any, each advice once."""
+    """Return the hints for missing values, each hint once with all its values."""
     name = platform or this_platform()
     advice: dict[str, list[str]] = {}
     for value, reading in readings.items():
-        # `gatekeeper host` measures no subject, so its footprint is always missing.
+        # `gatekeeper host` starts no server, so its footprint is always missing.
         if reading.status != "ok" and value != "subject_footprint" and (hint := HINTS.get((name, value))):
             advice.setdefault(hint, []).append(value)
-    complaints = [f"{source} is refused: {detail}" for source, detail in details.items() if "password" in detail]
+    complaints = [
+        f"no permission to run {source}: {detail}" for source, detail in details.items() if "password" in detail
+    ]
     return complaints + [f"{', '.join(values)}: {hint}" for hint, values in advice.items()]

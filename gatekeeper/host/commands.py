@@ -8,9 +8,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import IO
 
 from gatekeeper.core.child_process import end
+
+MOST_OUTPUT = 4 << 20
+"""Bytes of output after which a command is killed: no tool of ours prints a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Output:
 
     @property
     def text(self) -> str | None:
-        """Return stdout as text, None where it holds bytes that no tool of ours prints."""
+        """Return stdout as text; None where it holds a NUL or is not UTF-8."""
         try:
             text = self.out.decode("utf-8")
         except UnicodeDecodeError:
@@ -32,12 +36,12 @@ class Output:
 
     @property
     def messages(self) -> str:
-        """Return both streams, for error messages: tools disagree about where they complain."""
+        """Return both streams, for error messages: some tools print their errors on stdout."""
         return (self.err + b"\n" + self.out[-2000:]).decode("utf-8", "replace").replace("\0", " ").strip()
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment in the C locale, so that numbers carry points and words are English."""
+    """Return this process's environment in the C locale, for decimal points and English words."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("LC_") and key != "LANG"}
     return kept | {"LC_ALL": "C", "LANG": "C"}
 
@@ -46,7 +50,7 @@ def environment() -> dict[str, str]:
 def running(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command and kill it and its group at the end of the body; raise OSError where it cannot start.
 
-    What runs as root cannot be killed; it ends at its next write into the closed pipe.
+    A process of root's cannot be killed; it ends at its next write into the closed pipe.
     """
     # A group of its own, not a session: sudo's cached permission belongs to the terminal of this session.
     process = subprocess.Popen(
@@ -67,7 +71,7 @@ def running(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a process whose output has ended, that of a killed one where it lives on."""
+    """Return the exit code of a process whose output has ended; that of a killed one where it still runs."""
     try:
         return process.wait(0.2)
     except subprocess.TimeoutExpired:
@@ -75,7 +79,7 @@ def exit_code(process: subprocess.Popen[bytes]) -> int:
 
 
 class _Run:
-    """A command under way: its process, what it has printed, and when its time is over."""
+    """A running command: its process, what it has printed, and when its time is over."""
 
     def __init__(self, argv: Sequence[str], limit: float) -> None:
         self._closing = contextlib.ExitStack()
@@ -91,39 +95,66 @@ class _Run:
         if not chunk:
             self.open.remove(pipe)
 
-    def close(self) -> Output | None:
-        """Return its output; kill it and return None where that has not ended."""
-        with self._closing:
-            return None if self.open else Output(exit_code(self.process), *self.printed.values())
+    def result(self) -> "Output | Killed | None":
+        """Return how it ended, None while it runs."""
+        if not self.open:
+            return Output(exit_code(self.process), *self.printed.values())
+        if sum(map(len, self.printed.values())) > MOST_OUTPUT:
+            return Killed.TOO_MUCH_OUTPUT
+        return Killed.TIMEOUT if time.monotonic() >= self.end else None
+
+    def close(self) -> None:
+        """Kill it where it still runs."""
+        self._closing.close()
 
 
-Result = Output | OSError | None
-"""What a command printed, why it cannot start, or None where it did not end in time."""
+class Killed(Enum):
+    """Why a command was killed."""
+
+    TIMEOUT = auto()
+    TOO_MUCH_OUTPUT = auto()
+    """It printed more than MOST_OUTPUT."""
 
 
-def run_all(commands: Sequence[tuple[Sequence[str], float]], ended: Callable[[int, Result], None]) -> None:
+Result = Output | Killed | OSError
+"""What a command printed, why it was killed, or why it cannot start."""
+
+
+def run_all(
+    commands: Sequence[tuple[Sequence[str], float]], ended: Callable[[int, Result], None], stop: int | None = None
+) -> None:
     """Run command lines side by side, each with its limit in seconds; report each by its index as soon as it ends.
 
-    One thread reads them all: a thread for each takes a third more CPU time, which the measured program may want.
+    Kill those that still run, without a report, when the descriptor *stop* becomes readable. One thread reads them all:
+    a thread for each takes a third more CPU time, which the measured program may want.
     """
     runs: dict[int, _Run] = {}
-    for index, (argv, limit) in enumerate(commands):
-        try:
-            runs[index] = _Run(argv, limit)
-        except OSError as error:
-            ended(index, error)
-    while runs:
-        pipes = {pipe: run for run in runs.values() for pipe in run.open}
-        left = min(run.end for run in runs.values()) - time.monotonic()
-        for pipe in select.select(pipes, (), (), max(0.0, left))[0]:
-            pipes[pipe].read(pipe)
-        now = time.monotonic()
-        for index in [index for index, run in runs.items() if not run.open or now >= run.end]:
-            ended(index, runs.pop(index).close())
+    stops = () if stop is None else (stop,)
+    try:
+        for index, (argv, limit) in enumerate(commands):
+            try:
+                runs[index] = _Run(argv, limit)
+            except OSError as error:
+                ended(index, error)
+        while runs:
+            pipes = {pipe: run for run in runs.values() for pipe in run.open}
+            left = min(run.end for run in runs.values()) - time.monotonic()
+            ready = select.select((*pipes, *stops), (), (), max(0.0, left))[0]
+            if stop in ready:
+                return
+            for pipe in ready:
+                pipes[pipe].read(pipe)
+            for index, run in list(runs.items()):
+                if (result := run.result()) is not None:
+                    runs.pop(index).close()
+                    ended(index, result)
+    finally:
+        for run in runs.values():
+            run.close()
 
 
 def run(argv: Sequence[str]) -> Output | None:
-    """Run a command to its end; None where it is missing, cannot start, or hangs."""
+    """Run a command to its end; None where it is missing, cannot start, hangs or prints without end."""
     results: list[Result] = []
     run_all([(argv, 3.0)], lambda _, result: results.append(result))
     return results[0] if isinstance(results[0], Output) else None

@@ -1,4 +1,4 @@
-"""The conditions a run was made under: facts for the manifest, every unknown None, never a serial number."""
+"""The conditions of a run: facts about the host for the manifest, None where unknown, never a serial number."""
 
 import contextlib
 import os
@@ -40,12 +40,12 @@ KEYS = (
 
 
 def conditions(platform: str | None = None) -> dict[str, Any]:
-    """Return the facts, JSON-able. Taken before and after a soak they show what changed meanwhile."""
+    """Return the facts as plain JSON. Taken before and after a soak, they show what changed during it."""
     name = platform or this_platform()
     known: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
     facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(known)
     if os.environ.get(HOST_AS):
-        facts["replayed"] = True  # these are a test's tools, and no reader shall take them for a machine
+        facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
     if facts["booted_at"] is not None and facts["uptime_s"] is None:
         facts["uptime_s"] = round(datetime.now(UTC).timestamp() - facts["booted_at"], 1)
     if isinstance(facts["booted_at"], float | int):
@@ -95,7 +95,7 @@ def _memory(proc: Path) -> int | None:
 
 
 def _virtual(cpuinfo: str, vendor: str) -> bool | None:
-    """Tell a virtual machine by the processor's own flag or the vendor of the board; None where neither speaks."""
+    """Recognise a virtual machine by the processor's flag or the board's vendor; None where neither is known."""
     if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE):
         return True
     if re.search(r"QEMU|KVM|VMware|VirtualBox|Xen|Virtual Machine|Google Compute|Amazon EC2|Parallels", vendor):
@@ -107,8 +107,8 @@ def _virtual(cpuinfo: str, vendor: str) -> bool | None:
 def keep_awake(platform: str | None = None) -> Iterator[None]:
     """Hold `caffeinate` for this process on macOS; nothing elsewhere.
 
-    It watches our process id, so it ends with us even if we are killed. Whether the host slept all the same is read
-    from the samples: the time of day jumps against the monotonic clock.
+    It watches our process id, so it ends with us even if we are killed. If the host sleeps all the same, the samples
+    show it: the time of day jumps against the monotonic clock.
     """
     if (platform or this_platform()) != "macos" or shutil.which("caffeinate") is None:
         yield
@@ -118,6 +118,6 @@ def keep_awake(platform: str | None = None) -> Iterator[None]:
 
 
 def idle_sleep_seconds(platform: str | None = None) -> float | None:
-    """Return the idle seconds after which this host goes to sleep by itself; None where it never does or is unknown."""
+    """Return the idle seconds after which this host goes to sleep; None for never and for unknown."""
     output = run(["pmset", "-g"]) if (platform or this_platform()) == "macos" else None
     return (pmset.parse_sleep(output) or None) if output is not None else None

@@ -1,4 +1,4 @@
-"""The lock of a host: one run measures at a time, because two would measure each other."""
+"""The host lock: one run measures at a time, because two would disturb each other."""
 
 import getpass
 import json
@@ -18,9 +18,9 @@ from gatekeeper.core.files import FileLock, LockHeldError
 from gatekeeper.core.units import show_seconds
 
 LOCK = "GATEKEEPER_HOST_LOCK"
-"""Names another lock file. Who sets it measures beside the runs that take the usual one."""
+"""Names another lock file. Runs with different lock files may measure at the same time."""
 OWNER = "GATEKEEPER_OWNER"
-"""For whom a run is made that another program started: a run from another machine names that machine."""
+"""The owner of a run that another program starts: a remote run names the machine it was started from."""
 DEFAULT_PATH = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
 
 
@@ -48,37 +48,37 @@ class Holder:
         return asdict(self)
 
     def describe(self, now: datetime) -> str:
-        """Name the owner and how long ago it began."""
+        """Return the owner, the run and how long it has held the lock."""
         seconds = max(0.0, (now - datetime.fromisoformat(self.since)).total_seconds())
         return f"{self.who}, run {self.run} (process {self.pid}), for {show_seconds(seconds)}"
 
 
 def this_owner() -> str:
-    """Name for whom a run here is made: USER@HOST, or what a run from another machine says."""
+    """Return the owner of a run here: USER@HOST, or the one that a remote run was started for."""
     return os.environ.get(OWNER) or f"{_user()}@{socket.gethostname()}"
 
 
 @contextmanager
 def hold_host(run: str) -> Iterator[str | None]:
-    """Hold this host for the run named *run*; give a remark where a dead run's lock was taken over.
+    """Hold the host lock for the run named *run*; yield a remark where a killed run left its lock file.
 
-    A host that another run holds is a HostLacksError with its owner and age. The lock is the kernel's: it ends with
-    the process that holds it, so one that is free but not empty was left by a run that was killed.
+    Raise HostLacksError with owner and age where another run holds it. The lock is the kernel's and ends with the
+    process that holds it, so a file that is unlocked but not empty was left by a run that was killed.
     """
     lock = _host_lock()
     owner = {"who": this_owner(), "run": run, "pid": os.getpid(), "since": stamp(_now())}
     try:
         left = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
     except LockHeldError as held:
-        by = _description(held.owner) or "a run that does not say whose it is"
+        by = _description(held.owner) or f"another run ({lock.path} does not name its owner)"
         raise HostLacksError(
-            f"this host is occupied by {by}",
-            hint="two runs would measure each other: wait for it, or end it; its lock ends with it",
+            f"this host is locked by {by}",
+            hint="wait for that run or end it, which releases the lock: two runs would disturb each other",
         ) from None
     try:
         if left.strip():
-            by = _description(left) or "a run that did not say whose it was"
-            yield f"{lock.path} was left by {by}; that run is dead, and its lock was taken over"
+            by = _description(left) or "an unknown run"
+            yield f"took over the lock file {lock.path} of {by}: that run was killed"
         else:
             yield None
     finally:
@@ -86,7 +86,7 @@ def hold_host(run: str) -> Iterator[str | None]:
 
 
 def lock_holder() -> Holder | None:
-    """Return who holds this host now; None where it is free, or the holder cannot be read."""
+    """Return who holds the host lock; None where it is free, or its file cannot be read."""
     try:
         held = _host_lock().holder()
     except GatekeeperError:
@@ -95,27 +95,27 @@ def lock_holder() -> Holder | None:
 
 
 def _host_lock() -> FileLock:
-    # The file stays: removed, every user of the host would have to be able to make it anew.
+    # The file stays: if it were removed, every user of the host would need the right to create it again.
     return FileLock(Path(os.environ.get(LOCK) or DEFAULT_PATH), opener=_open)
 
 
 def _description(text: str) -> str:
-    """Name the owner that a lock file speaks of; empty where it cannot be read."""
+    """Return the owner, run and age in a lock file's text; empty where it cannot be read."""
     owner = Holder.parse(text)
     return owner.describe(_now()) if owner is not None else ""
 
 
 def _open(path: Path) -> int:
-    """Open the lock file for every user of the host, without following a link that another user laid there."""
+    """Open the lock file for every user of the host, without following a link that another user put there."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
-            # Without O_CREAT first: Linux refuses to create what another user made in a sticky folder.
+            # First without O_CREAT: in a sticky folder Linux refuses it for a file of another user.
             descriptor = os.open(path, flags)
         except FileNotFoundError:
             descriptor = os.open(path, flags | os.O_CREAT, 0o666)
             with suppress(OSError):
-                os.fchmod(descriptor, 0o666)  # the umask took what other users need
+                os.fchmod(descriptor, 0o666)  # the umask has removed what other users need
     except OSError as error:
         raise GatekeeperError(
             f"cannot lock this host: {path}: {error.strerror}", hint=f"remove it, or name another file with {LOCK}"
@@ -123,7 +123,7 @@ def _open(path: Path) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise GatekeeperError(
-            f"cannot lock this host: {path} is no file", hint=f"remove it, or name another file with {LOCK}"
+            f"cannot lock this host: {path} is not a regular file", hint=f"remove it, or name another file with {LOCK}"
         )
     return descriptor
 

@@ -14,7 +14,7 @@ SYS = Path("/sys")
 _ROW = re.compile(r"^([A-Za-z0-9_()]+):?[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
 
 _COUNTED = re.compile(r"^(pswpin|pswpout|oom_kill)[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
-"""The rows that are wanted of the two hundred in /proc/vmstat: to read them all takes four times as long."""
+"""The rows we need of the two hundred in /proc/vmstat: reading all of them takes four times as long."""
 
 
 def fields(text: str, rows: re.Pattern[str] = _ROW) -> dict[str, int]:
@@ -27,7 +27,7 @@ def _sum(row: Mapping[str, int], *names: str) -> float | Status:
 
 
 class Meminfo(DirectSource):
-    """Memory from /proc/meminfo. Headroom is MemAvailable: what can be had without swapping."""
+    """Memory from /proc/meminfo. Headroom is MemAvailable: what can be allocated without swapping."""
 
     name = "/proc/meminfo"
     provides = (
@@ -105,7 +105,7 @@ class Pressure(DirectSource):
 
 
 def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
-    """Return *roots* that live and all their descendants."""
+    """Return those of *roots* that still run, and all their descendants."""
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -127,11 +127,11 @@ def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
 
 
 COST_MOST = 1 / 1000
-"""Share of the time spent in walking the subject's page tables: the walk holds a lock the subject may want."""
+"""Largest share of the time spent walking the server's page tables: the walk holds a lock that the server needs."""
 
 
 class Footprint(DirectSource):
-    """Memory of the subject's process tree: Pss + SwapPss of smaps_rollup, shared pages counted once."""
+    """Memory of the server's process tree: Pss + SwapPss of smaps_rollup, shared pages counted once."""
 
     name = "smaps_rollup"
     provides = ("subject_footprint",)
@@ -145,7 +145,7 @@ class Footprint(DirectSource):
         self._kept: Values = {}
 
     def read(self) -> Values:
-        """Return the sum over the tree; one process that refuses makes the sum unknown, not smaller."""
+        """Return the sum over the tree; if one process cannot be read, the sum is unknown, not smaller."""
         roots = tuple(self._pids())
         now = time.monotonic_ns()
         if roots == self._roots and now < self._due_ns:
@@ -220,7 +220,7 @@ def _read_word(path: Path) -> str:
 
 
 class Fans(DirectSource):
-    """Fan speed from hwmon: the fastest fan. Zero is a fan at rest or a sensor without one."""
+    """Fan speed from hwmon: the fastest fan. Zero is a fan that stands still, or a sensor without a fan."""
 
     name = "hwmon"
     provides = ("fan_speed",)
@@ -243,7 +243,7 @@ class PowerSupply(DirectSource):
         self._folder = sys / "class" / "power_supply"
 
     def read(self) -> Values:
-        """Return "ac" when a mains adapter is online, "battery" when none is and a system battery is there."""
+        """Return "ac" if a mains adapter is online, else "battery" if there is a system battery."""
         mains, batteries = [], 0
         for supply in sorted(self._folder.glob("*")):
             kind = _read_word(supply / "type")
@@ -257,7 +257,7 @@ class PowerSupply(DirectSource):
 
 
 class Rapl(DirectSource):
-    """Package power from Intel's and AMD's energy counters; most kernels show them to root only."""
+    """Package power from the energy counters of Intel and AMD; on most kernels only root can read them."""
 
     name = "powercap"
     provides = ("package_power",)
@@ -268,7 +268,7 @@ class Rapl(DirectSource):
         self._last: tuple[int, list[int]] | None = None
 
     def read(self) -> Values:
-        """Return the mean power since the last reading; a counter that wrapped leaves one reading out."""
+        """Return the mean power since the last reading; stale for the first reading and after a counter wrapped."""
         if not self._zones:
             return {}
         now, energies = time.monotonic_ns(), [_read_number(zone / "energy_uj") for zone in self._zones]

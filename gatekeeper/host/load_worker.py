@@ -1,6 +1,6 @@
-"""The child side of a background load: holds memory, burns CPU or reads from disk until its parent is gone.
+"""The child process of a background load: holds memory, uses CPU or reads the disk until its parent ends.
 
-Run as `python load_worker.py KIND AMOUNT`, alone: it imports nothing of ours, so that it starts fast and stays small.
+Run as `python load_worker.py KIND AMOUNT`. It imports nothing of ours, so it starts fast and stays small.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from pathlib import Path
 MEBIBYTE = 1 << 20
 
 TOUCH_EVERY = 10.0
-"""Seconds between two passes over the held memory: desktop apps are mostly idle, yet use their memory now and then."""
+"""Seconds between two passes over the held memory: desktop apps are mostly idle, and use their memory at times."""
 
 CYCLE = 0.1
 """Seconds of one duty cycle of a CPU load."""
 
 FILE_MOST = 512 * MEBIBYTE
-"""Bytes of the file that is read round and round; its pages are dropped from the cache behind the reader."""
+"""Bytes of the file that is read again and again; its pages are dropped from the cache before each read."""
 
 F_NOCACHE = 48
 """macOS's fcntl that keeps a file out of the unified buffer cache."""
 
 
 def die_with_parent() -> None:
-    """Exit when the parent closes our stdin, as its death does."""
+    """Exit when the parent closes our stdin; its death closes it too."""
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
@@ -40,13 +40,13 @@ def die_with_parent() -> None:
 
 
 def ready() -> None:
-    """Tell the parent that the load is on."""
+    """Report to the parent that the load is running."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
 def hold_memory(size: int) -> None:
-    """Hold *size* bytes that no compressor can shrink, the same ones in every run."""
+    """Hold *size* bytes that cannot be compressed, the same ones in every run."""
     block = random.Random(0).randbytes(MEBIBYTE)
     held = mmap.mmap(-1, max(1, size))
     for start in range(0, size, MEBIBYTE):
@@ -74,9 +74,9 @@ def burn_cpu(share: float) -> None:
 
 
 def read_disk(rate: float) -> None:
-    """Read *rate* bytes a second from a file of our own, past the page cache where the system allows it."""
+    """Read *rate* bytes per second from a temporary file, without the page cache where the system allows it."""
     size = min(FILE_MOST, max(MEBIBYTE, round(rate * 30) // MEBIBYTE * MEBIBYTE))
-    with tempfile.TemporaryFile() as file:  # without a name: nothing is left behind, however we end
+    with tempfile.TemporaryFile() as file:  # it has no name, so nothing is left behind
         block = random.Random(0).randbytes(MEBIBYTE)
         for _ in range(size // MEBIBYTE):
             file.write(block)
@@ -108,11 +108,11 @@ def drop_from_cache(fd: int, place: int) -> None:
 
 
 def main(kind: str, amount: str) -> None:
-    """Do one kind of load for ever."""
+    """Run one kind of load until the parent ends."""
     die_with_parent()
     with contextlib.suppress(OSError):
-        os.nice(5)  # desktop apps yield to the foreground job, and so does their stand-in
-    with contextlib.suppress(OSError):  # on Linux: if memory ends, this goes and not the subject
+        os.nice(5)  # desktop apps yield to the foreground job, and so does this
+    with contextlib.suppress(OSError):  # on Linux: if memory runs out, this is killed and not the server
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     {"memory": lambda: hold_memory(int(amount)), "cpu": lambda: burn_cpu(float(amount))}.get(
         kind, lambda: read_disk(float(amount))

@@ -10,11 +10,11 @@ from gatekeeper.host.sources import Source
 
 PLATFORMS = ("macos", "linux")
 HOST_AS = "GATEKEEPER_HOST_AS"
-"""For tests: reads the tools on PATH as those of another platform; the manifest's host facts say that it was set."""
+"""For tests: takes the tools on PATH for those of another platform; the host facts in the manifest note it."""
 
 
 def this_platform() -> str:
-    """Name the platform we run on; one that we do not know has no sources."""
+    """Return the name of this platform; an unknown one has no sources."""
     if named := os.environ.get(HOST_AS):
         return named
     return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Self
 
 from gatekeeper.core.records import Reading
-from gatekeeper.host.commands import Output, Result, exit_code, run_all, running
+from gatekeeper.host.commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
 
 RETRY_PAUSES = (1.0, 5.0, 30.0)
@@ -23,16 +23,16 @@ TAIL = 1 << 16
 
 
 class Reader:
-    """What every kind of source has in common: its newest reading and how long that stays fresh."""
+    """The newest reading of a source, and how long it stays fresh."""
 
     def __init__(self, name: str, provides: tuple[str, ...], period: float) -> None:
         self.name = name
         self.provides = provides
         self.detail = ""
-        """What went wrong last, in the source's own words."""
+        """The last error, in the source's own words."""
         self.settled = threading.Event()
-        """Set once it has answered, failed or run out of time."""
-        # Half a period of jitter, and a second for a busy machine: older than that is not "now".
+        """Set after its first result: a reading, an error or a timeout."""
+        # Half a period of jitter, and a second for a busy machine; an older reading is stale.
         self._fresh_ns = round((1.5 * period + 1.0) * 1e9)
         self._newest: tuple[Values, int] | None = None
 
@@ -58,7 +58,7 @@ class Reader:
         self._keep_failure(Status.DENIED if isinstance(error, PermissionError) else Status.ABSENT, str(error))
 
     def _timed_out(self, detail: str) -> None:
-        """Note why there is no reading; the last one stays until it is stale."""
+        """Keep the reason why there is no new reading; the last one stays until it is stale."""
         self.detail = detail
         self.settled.set()
 
@@ -114,8 +114,11 @@ class ToolReader(Reader):
         if isinstance(result, OSError):
             self._due_ns = math.inf
             self._keep_error(result)
-        elif result is None:
-            self._timed_out(f"{self.name}: no answer within {self.limit:g} s")
+        elif result is Killed.TIMEOUT:
+            self._timed_out(f"{self.name}: no output within {self.limit:g} s, so it was killed")
+        elif result is Killed.TOO_MUCH_OUTPUT:
+            detail = f"{self.name}: printed more than {MOST_OUTPUT >> 20} MiB, so it was killed"
+            self._keep_failure(Status.PARSE_ERROR, detail)
         else:
             values, detail = self._tool.parse(result), ""
             if result.code:
@@ -127,17 +130,17 @@ class ToolReader(Reader):
 
 
 class StreamReader(Reader):
-    """A stream that is followed in a thread, and started again when it dies or falls silent."""
+    """A stream that is read in a thread, and restarted when it ends or prints nothing."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream.name, stream.provides, PERIOD_STREAM)
         self.cost_ns = 0
-        """CPU time of the thread that follows it."""
+        """CPU time of the thread that reads it."""
         self._stream = stream
         self._deaths = 0
 
     def follow(self, stop: int) -> None:
-        """Follow it until the descriptor *stop* becomes readable, or until it can never work."""
+        """Read it until the descriptor *stop* becomes readable, or until it can never work."""
         while self._follow_once(stop):
             pause = RETRY_PAUSES[min(self._deaths, len(RETRY_PAUSES) - 1)]
             self._deaths += 1
@@ -145,7 +148,7 @@ class StreamReader(Reader):
                 return
 
     def _follow_once(self, stop: int) -> bool:
-        """Follow one process to its end; tell whether another may be started."""
+        """Read one process to its end; return whether another may be started."""
         argv = self._stream.argv()
         if argv is None or shutil.which(argv[0]) is None:
             self._keep_failure(Status.ABSENT, f"{argv[0] if argv else self.name}: not found on PATH")
@@ -159,15 +162,15 @@ class StreamReader(Reader):
         if output is None:
             return True
         messages = " ".join(output.messages.split())[-200:]
-        detail = f"{self.name}: ended with code {output.code}{f': {messages}' if messages else ''}"
+        detail = f"{self.name}: exited with code {output.code}{f': {messages}' if messages else ''}"
         status = self._stream.permanent_failure(output)
-        if status is not None or self._newest is None:  # without any reading there is nothing that could be stale
+        if status is not None or self._newest is None:  # there is no reading that could be stale
             self._keep_failure(status or Status.ABSENT, detail)
         self.detail = detail
         return status is None
 
     def _read(self, process: subprocess.Popen[bytes], stop: int) -> Output | None:
-        """Keep its readings until it ends; None where it falls silent, or *stop* becomes readable."""
+        """Keep its readings until it ends; None where it prints none for too long, or *stop* becomes readable."""
         assert process.stdout is not None
         assert process.stderr is not None
         out, err = process.stdout.fileno(), process.stderr.fileno()
@@ -177,7 +180,7 @@ class StreamReader(Reader):
             left = max(0.0, newest + self._stream.silence - time.monotonic())
             ready = select.select([stop, *pipes], [], [], left)[0]
             if not ready:
-                self._timed_out(f"{self.name}: silent for {self._stream.silence:g} s")
+                self._timed_out(f"{self.name}: no reading for {self._stream.silence:g} s, restarting it")
             if not ready or stop in ready:
                 return None
             for pipe in ready:
@@ -193,14 +196,14 @@ class StreamReader(Reader):
 
 
 _MOST_USEFUL_FIRST = (Status.DENIED, Status.PARSE_ERROR, Status.STALE, Status.ABSENT)
-"""Which status is reported when several sources lack a value: the one a person can do most about."""
+"""Which status is reported when several sources lack a value: the one that is easiest to fix."""
 
 
 class Poller:
-    """Starts the sources, keeps their newest readings, and closes what it started.
+    """Starts the sources, keeps their newest readings, and ends what it started.
 
-    Times here are the machine's own: a tool takes real time even where the run's clock is virtual. There *gap* is the
-    least real time between two runs of a tool, so that ten virtual minutes are not thousands of processes.
+    Times here are real, also where the run's clock is virtual. There *gap* is the least real time between two runs of a
+    tool, so that ten virtual minutes do not start thousands of processes.
     """
 
     def __init__(self, sources: Sequence[Source], *, interval: float, gap: float = 0.0) -> None:
@@ -222,22 +225,22 @@ class Poller:
         self.close()
 
     def close(self) -> None:
-        """End the streams, and wait for the tools under way, each of which has its time limit."""
+        """End the streams and the running tools."""
         os.close(self._close)
         self._executor.shutdown(cancel_futures=True)
         os.close(self._stop)
 
     def settle(self, *, streams: bool, limit: float = 3.0) -> None:
-        """Wait until each tool, and where *streams* each stream, has answered, failed or run out of time once."""
+        """Wait until each tool, and with *streams* each stream, has had its first reading, error or timeout."""
         self._start()
         end = time.monotonic() + limit
         for reader in (*self._tools, *(self._streams if streams else ())):
             reader.settled.wait(max(0.0, end - time.monotonic()))
 
     def refresh(self, grace: float) -> None:
-        """Read what answers at once, start the tools that are due, and give them *grace* seconds.
+        """Read the direct sources, start the tools that are due, and wait *grace* seconds for them.
 
-        A tool that needs longer goes on; its answer belongs to the next sample, with its age.
+        A tool that needs longer keeps running; its reading belongs to the next sample, with its age.
         """
         runs = self._start()
         for reader in self._direct:
@@ -247,7 +250,7 @@ class Poller:
     def _start(self) -> list[Future[None]]:
         """Start the tools that are due, all in one thread; return the threads in which tools run now."""
         for ended in filter(Future.done, [*self._following, *self._runs]):
-            ended.result()  # raises what a parser with a bug has raised
+            ended.result()  # raises again what a parser with a bug raised
         self._runs = [run for run in self._runs if not run.done()]
         now = time.monotonic_ns()
         due = [(tool, argv) for tool in self._tools if (argv := tool.due_command(now)) is not None]
@@ -257,15 +260,17 @@ class Poller:
 
     def _run(self, due: Sequence[tuple[ToolReader, Sequence[str]]]) -> None:
         began = time.thread_time_ns()
-        run_all([(argv, tool.limit) for tool, argv in due], lambda index, result: due[index][0].keep(result))
+        run_all(
+            [(argv, tool.limit) for tool, argv in due], lambda index, result: due[index][0].keep(result), self._stop
+        )
         self._tools_cost_ns += time.thread_time_ns() - began
 
     def cost_ns(self) -> int:
-        """Return the CPU time that this thread and the threads of tools and streams have taken."""
+        """Return the CPU time of this thread and of the threads of tools and streams."""
         return time.thread_time_ns() + self._tools_cost_ns + sum(stream.cost_ns for stream in self._streams)
 
     def readings(self) -> dict[str, Reading]:
-        """Return every value: the first source that has a fresh one, else the status a person can do most about."""
+        """Return every value from the first source that has a fresh one, else the status that is easiest to fix."""
         now = time.monotonic_ns()
         return {name: self._reading(name, now) for name in UNITS}
 
@@ -282,7 +287,7 @@ class Poller:
         return min(missing, key=lambda ranked: ranked[0])[1]
 
     def details(self) -> Mapping[str, str]:
-        """Return what went wrong with each source that failed, in its own words."""
+        """Return the last error of each source that failed, in its own words."""
         return {reader.name: reader.detail for reader in self._readers if reader.detail}
 
 

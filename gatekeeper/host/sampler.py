@@ -1,4 +1,4 @@
-"""Samples the host: beside a run, each sample recorded before the next, or on the terminal for a person."""
+"""Samples the host: into the records of a run, or onto the terminal."""
 
 import itertools
 import json
@@ -16,16 +16,16 @@ from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import Source
 
 SAMPLE_INTERVAL_S = 1.0
-"""How often the host is sampled. A run freezes it in its manifest: a change here spoils no stored run."""
+"""Seconds between two samples of the host. The manifest stores it, so a change here leaves stored runs valid."""
 
 
 def _grace(interval: float) -> float:
-    """Return how long a sample waits for its tools: a share of the interval, and never longer than half a second."""
+    """Return the seconds a sample waits for its tools: a share of the interval, at most half a second."""
     return min(0.4 * interval, 0.5)
 
 
 class Sampler:
-    """Samples the host from entering to leaving: a thread with monotonic deadlines, or the ticks of a virtual clock.
+    """Samples the host while it is entered: in a thread with monotonic deadlines, or at ticks of a virtual clock.
 
     `phase` and `segment` may be set while it runs; they are copied into the samples that follow.
     """
@@ -53,10 +53,10 @@ class Sampler:
 
     @property
     def fault(self) -> str | None:
-        """Say why no more samples come, None while they do."""
+        """Return why sampling ended early, None while it runs."""
         thread = self._thread
         if self._fault is None and thread is not None and not thread.is_alive() and not self._stopping.is_set():
-            return "the sampler's thread ended"
+            return "the sampler's thread ended unexpectedly"
         return self._fault
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class Sampler:
     def _guarded(self, sample: Callable[[], None]) -> None:
         try:
             sample()
-        except Exception as error:  # noqa: BLE001  whatever ended the sampling is the fault, which the soak reports
+        except Exception as error:  # noqa: BLE001  any error that ends the sampling is the fault, which the soak reports
             self._fault = f"{type(error).__name__}: {error}"
 
     def _take(self, grace: float, cost_from_ns: int, deadline_ns: int | None = None) -> None:
@@ -113,7 +113,7 @@ class Sampler:
         interval, grace = round(self._interval * 1e9), _grace(self._interval)
         deadline, cost_from = self._clock.now_ns(), self._poller.cost_ns()
         while not self._stopping.wait(max(0, deadline - self._clock.now_ns()) / 1e9):
-            # Whole missed intervals are a gap that the coverage sees; they are not made up for by a burst.
+            # Missed intervals are skipped and show in the coverage; a burst of samples would hide them.
             deadline += max(0, self._clock.now_ns() - deadline) // interval * interval
             self._take(grace, cost_from, deadline)
             cost_from = self._poller.cost_ns()
@@ -129,9 +129,9 @@ def watch(
     write_hint: Callable[[str], None],
     table: Callable[[HostSample, Mapping[str, str]], str],
 ) -> None:
-    """Write *samples* samples, or samples until interrupted; after the first, what would make missing values appear.
+    """Write *samples* samples, or samples until interrupted; after the first one, hints for the missing values.
 
-    *table* renders a sample for a person, with what went wrong at each source. JSON is one object a line.
+    *table* renders a sample and the last error of each source for the terminal. JSON is one object per line.
     """
     clock = SystemClock()
     with Poller(platform_sources(platform, tuple), interval=interval) as poller:

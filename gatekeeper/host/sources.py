@@ -13,17 +13,17 @@ class Status(StrEnum):
     """The status of a value that is missing; a missing value is never written as zero."""
 
     DENIED = "denied"
-    """The host has it and refuses to show it."""
+    """The host has the value, and we may not read it."""
     PARSE_ERROR = "parse_error"
-    """The source answered, but not in the format we know."""
+    """The source printed something, but not in a format we know."""
     STALE = "stale"
-    """The source has not answered in time."""
+    """The newest reading is too old, or there is none yet."""
     ABSENT = "absent"
     """This host has no such source."""
 
 
 Values = dict[str, float | str | Status]
-"""What one reading of one source yields, by value name, in base units."""
+"""One reading of one source: its values by name, in base units."""
 
 UNITS: dict[str, str] = {
     "memory_total": "B",
@@ -57,11 +57,11 @@ UNITS: dict[str, str] = {
     "power_source": "",
     "power_mode": "",
 }
-"""Every value a sample holds, always all of them; the table's order."""
+"""The values of a sample and their units, in the order of the table; every sample holds all of them."""
 
 
 def number(value: object, *, least: float = 0.0, most: float = math.inf) -> float | Status:
-    """Return *value* as a finite number within its possible range, or a parse error."""
+    """Return *value* as a finite number between *least* and *most*, or a parse error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Status.PARSE_ERROR
     try:
@@ -77,18 +77,18 @@ def scaled(value: float | Status, factor: float) -> float | Status:
 
 
 PERIOD_STREAM = 1.0
-"""Seconds between two items of a stream, whatever the interval: sudoers pins the command lines."""
+"""Seconds between two readings of a stream at any sampling interval: the sudoers rule fixes the command line."""
 
 
 class DirectSource:
-    """A source that answers at once: files of the kernel, a system call."""
+    """A source that is read at once: files of the kernel, a system call."""
 
     name: str
     provides: tuple[str, ...]
     max_reuse: float = 0.0
     """Longest time in seconds for which it may return a reading again instead of taking a new one."""
     reused_age_ns: int = 0
-    """How old the reading is that `read` returned last."""
+    """The age of the reading that `read` returned last."""
 
     def read(self) -> Values:
         """Return its values now. OSError makes all of them absent (or denied), ValueError a parse error."""
@@ -102,12 +102,12 @@ class Tool:
     name: str
     provides: tuple[str, ...]
     argv: Callable[[], Sequence[str] | None]
-    """Program and arguments; None when there is nothing to measure just now."""
+    """Program and arguments; None where there is nothing to measure now."""
     parse: Callable[[Output], Values]
     period: float = 0.0
     """Seconds between two runs; 0 is every sample."""
     limit: float = 2.0
-    """Seconds after which it is killed. It does not delay the others, which are read meanwhile."""
+    """Seconds after which it is killed. The other sources are read meanwhile."""
 
 
 class Decoder(Protocol):
@@ -119,18 +119,18 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A command that prints its values again and again until it is stopped."""
+    """A command that prints readings until it is stopped."""
 
     name: str
     provides: tuple[str, ...]
     argv: Callable[[], Sequence[str] | None]
     """Program and arguments; None where this host lacks it."""
     decoder: Callable[[], Decoder]
-    """Makes a fresh decoder for a fresh process."""
+    """Makes a decoder for each new process."""
     permanent_failure: Callable[[Output], Status | None]
-    """Returns why it will never work, or None to start it again; `out` is what it printed after its last reading."""
+    """Returns why it can never work, or None to restart it; `out` is what it printed after its last reading."""
     silence: float = 5.0
-    """Seconds without a reading after which it is taken for hung and started again."""
+    """Seconds without a reading after which it counts as hung and is restarted."""
 
 
 Source = DirectSource | Tool | Stream
@@ -150,12 +150,12 @@ _REFUSED = (
 
 
 def refused(message: str) -> bool:
-    """Tell whether a tool's complaint means that it was not allowed to answer."""
+    """Return whether a tool's error message means that permission is missing."""
     return any(phrase in message.lower() for phrase in _REFUSED)
 
 
 def failure(output: Output) -> Status | None:
-    """Judge a tool by its end alone: None when it exited well and printed text."""
+    """Return why a tool's output is unusable, from its exit code and encoding; None where it exited with 0 and text."""
     if output.code != 0:
         return Status.DENIED if refused(output.messages) else Status.ABSENT
     return Status.PARSE_ERROR if output.text is None else None

@@ -199,7 +199,7 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
     client.close()  # a soak begins with a fresh process: what the sweep left in memory is not its own
     profile = run.prepared.inputs.profile
     load = profile.background
-    with host.background_load(load.memory, load.cpu, load.disk_read) as beside:
+    with host.apply_load(load.memory, load.cpu, load.disk_read) as beside:
         _conditions(run, soak_plan)
         try:
             soak(

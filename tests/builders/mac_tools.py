@@ -1,4 +1,4 @@
-"""What the tools of a Mac say, written from their grammars with numbers of our own."""
+"""Output of the tools of a Mac, written from their grammars with numbers of our own."""
 
 import json
 import shlex
@@ -66,7 +66,7 @@ SYSCTL: dict[str, str] = {
 
 
 def sysctl_script(**changed: str | None) -> str:
-    """Return a sysctl that knows `-n KEY…` and complains of keys it lacks; *changed* uses `__` for a dot."""
+    """Return a script of sysctl: it knows `-n KEY…`, and unknown keys are errors; *changed* uses `__` for a dot."""
     values: dict[str, str | None] = {**SYSCTL, **{key.replace("__", "."): value for key, value in changed.items()}}
     cases = "\n".join(f"  {key}) echo '{value}';;" for key, value in values.items() if value is not None)
     return (

@@ -183,7 +183,7 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, until: Until, ended:
     ended(process)
     after = place.run("probe", "slo.toml", "--seconds", "1")
 
-    assert all("this host is occupied by " in one and ", run run (process " in one for one in refused)
+    assert all("this host is locked by " in one and ", run run (process " in one for one in refused)
     assert not (place.path / "second").exists()
     assert 0 == after.code
 

@@ -216,7 +216,7 @@ def test_every_signal_ends_gatekeeper_once(
 
 def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]) -> None:
     """
-    The second finds the host occupied, says by whom and exits with 3; the first goes on to its own verdict.
+    The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict.
     """
     made = night(REAL_TIME, soak={"duration": "1 s"})
     first = made.held("all runs/*/baseline.jsonl").start("slo.toml")
@@ -227,7 +227,7 @@ def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callab
     out, _ = first.communicate(timeout=240)
 
     assert 3 == second.code, second.out
-    assert "slo: unproven (exit code 3): this host is occupied by " in the_line(second)
+    assert "slo: unproven (exit code 3): this host is locked by " in the_line(second)
     assert out == made.last()
     (run,) = made.written()
     # How fast it was is the busy machine's to say, not whether it came to its end.

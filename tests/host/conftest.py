@@ -1,4 +1,4 @@
-"""What the host's tests share: a folder of stand-in tools that is all there is on PATH."""
+"""Fixtures of the host's tests: a folder of stand-in tools, which is the whole PATH."""
 
 import shutil
 import sys
@@ -14,14 +14,14 @@ from tests.builders import mac_tools
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 HELPERS = ("cat", "head", "seq", "sleep", "touch", "tr", "yes")
-"""What the scripts themselves need; PATH holds nothing else."""
+"""Programs that the scripts themselves need; PATH holds nothing else."""
 
 StandIn = Callable[[str, str], Path]
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Return a function that puts a shell script on PATH under a tool's name; the real tools of a Mac are not there."""
+    """Return a function that puts a shell script on PATH under a tool's name; no real tool of a Mac is on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in HELPERS:
@@ -39,7 +39,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 PATIENCE = 20.0
-"""Seconds after which something that must happen has not: far more than any of it takes."""
+"""Seconds to wait for what must happen: far more than any of it takes."""
 
 
 @pytest.fixture

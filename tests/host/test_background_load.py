@@ -1,4 +1,4 @@
-"""The background load: it is really there, and it never outlives us."""
+"""The background load: it exists while the body runs, and never outlives its parent."""
 
 import contextlib
 import os
@@ -12,8 +12,7 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
-from gatekeeper.host import background_load
-from gatekeeper.host.background_load import worker_jobs
+from gatekeeper.host.background_load import apply_load, worker_jobs
 from tests.host.conftest import until
 
 MEGABYTE = 10**6
@@ -28,7 +27,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("asked", "jobs"),
+    ("amounts", "jobs"),
     [
         ((0.0, 0.0, 0.0), []),
         ((2e9, 0.0, 0.0), [("memory", "2000000000")]),
@@ -36,18 +35,18 @@ def gone(pid: int) -> bool:
         ((0.0, 2.0, 1e6), [("cpu", "1.0"), ("cpu", "1.0"), ("disk", "1000000")]),
     ],
 )
-def test_each_load_has_its_workers(asked: tuple[float, float, float], jobs: list[tuple[str, str]]) -> None:
+def test_each_load_has_its_workers(amounts: tuple[float, float, float], jobs: list[tuple[str, str]]) -> None:
     """
-    One for memory, one for each core begun, one for the disk; none for zeros.
+    One for memory, one for each whole or partial core, one for the disk; none for zeros.
     """
-    assert jobs == worker_jobs(*asked)
+    assert jobs == worker_jobs(*amounts)
 
 
 def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
     """
-    Memory is held before the body begins, a core is burnt and the disk is read during it, and no child stays.
+    Memory is held before the body begins, CPU and disk are used during it, and no child process stays.
     """
-    with background_load(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
+    with apply_load(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
         memory, cpu, disk = (psutil.Process(worker.pid) for worker in load.workers)
         held = memory.memory_info().rss
         until(lambda: sum(cpu.cpu_times()[:2]) > 0.2)
@@ -62,13 +61,13 @@ def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
 
 def test_a_load_that_died_is_a_fault() -> None:
     """
-    A soak beside a lighter load than promised must know.
+    A soak with a lighter load than its profile says gets a fault.
     """
-    with background_load(MEGABYTE, 0.01) as load:
+    with apply_load(MEGABYTE, 0.01) as load:
         load.workers[0].kill()
         load.workers[0].wait()
 
-        assert load.faults() == ["the memory load ended with code -9"]
+        assert load.faults() == ["the memory load exited with code -9"]
 
 
 def test_the_load_dies_with_a_killed_parent() -> None:
@@ -76,8 +75,8 @@ def test_the_load_dies_with_a_killed_parent() -> None:
     A parent that is killed takes its workers with it.
     """
     script = (
-        "from gatekeeper.host import background_load\nimport time\n"
-        "with background_load(1e6, 0.01, 1e5) as load:\n"
+        "from gatekeeper.host import apply_load\nimport time\n"
+        "with apply_load(1e6, 0.01, 1e5) as load:\n"
         "    print(*[worker.pid for worker in load.workers], flush=True)\n    time.sleep(600)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -98,8 +97,8 @@ def test_a_load_this_host_cannot_carry_is_an_error() -> None:
     More memory than an address space holds fails before the body, with advice.
     """
     with contextlib.ExitStack() as stack:
-        with pytest.raises(GatekeeperError, match="ended before it began") as caught:
-            stack.enter_context(background_load(1e18))
+        with pytest.raises(GatekeeperError, match="exited at start") as caught:
+            stack.enter_context(apply_load(1e18))
 
         assert "background" in caught.value.hint
 
@@ -107,7 +106,7 @@ def test_a_load_this_host_cannot_carry_is_an_error() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "soak" / "profiles").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_shipped_profile_is_well_formed(path: Path) -> None:
     """
-    It reads, bears its file's name, says why it exists, and only those made for it put a load beside the soak.
+    It can be read, has its file's name and a reason, and only two of them add a background load.
     """
     profile = parse(path.read_text("utf-8"), path.name, Profile)
 

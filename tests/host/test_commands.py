@@ -1,8 +1,12 @@
 """Running the host's tools side by side."""
 
+import os
 import time
+from pathlib import Path
 
-from gatekeeper.host.commands import Output, Result, run, run_all
+import psutil
+
+from gatekeeper.host.commands import Killed, Output, Result, run, run_all
 from tests.host.conftest import StandIn
 
 
@@ -22,7 +26,7 @@ def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
     assert isinstance(results[3], FileNotFoundError)
     assert Output(0, b"quick\n") == results[1]
     assert Output(3, b"slow\n", b"late\n") == results[0]
-    assert results[2] is None
+    assert results[2] is Killed.TIMEOUT
     assert time.monotonic() - began < 20
 
 
@@ -33,3 +37,21 @@ def test_a_command_that_cannot_start_has_no_output(stand_in: StandIn) -> None:
     stand_in("fails", "exit 1")
 
     assert (None, Output(1, b"")) == (run(["missing"]), run(["fails"]))
+
+
+def test_a_command_that_prints_without_end_is_killed(stand_in: StandIn) -> None:
+    """
+    It is killed long before its time limit, on either stream, and the commands beside it are read to their end.
+    """
+    stand_in("endless", 'echo $$ > "$0.pid"; exec yes')
+    stand_in("complains", "exec yes >&2")
+    stand_in("quick", "sleep 0.5; echo quick")
+    results: dict[int, Result] = {}
+    began = time.monotonic()
+
+    run_all([(["endless"], 60.0), (["complains"], 60.0), (["quick"], 60.0)], results.__setitem__)
+
+    assert {0: Killed.TOO_MUCH_OUTPUT, 1: Killed.TOO_MUCH_OUTPUT, 2: Output(0, b"quick\n")} == results
+    assert time.monotonic() - began < 60
+    assert not psutil.pid_exists(int((Path(os.environ["PATH"]) / "endless.pid").read_text()))
+    assert run(["endless"]) is None

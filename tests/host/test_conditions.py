@@ -43,7 +43,7 @@ def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
 
 def test_a_virtual_mac_is_recognised(healthy_mac: StandIn) -> None:
     """
-    Its model name gives it away, and so does the hypervisor's key.
+    It is recognised by its model name and by the hypervisor's key.
     """
     healthy_mac("sysctl", mac_tools.sysctl_script(hw__model="VirtualMac2,1", kern__hv_vmm_present=None))
 
@@ -63,7 +63,7 @@ def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
 
 def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
     """
-    While a run lasts caffeinate watches our process id; afterwards it is gone. Elsewhere nothing is started.
+    During a run caffeinate watches our process id and ends with the run. On Linux nothing is started.
     """
     log = stand_in("caffeinate", 'echo "$$ $*" > "$0.log"; exec sleep 600').with_name("caffeinate.log")
 

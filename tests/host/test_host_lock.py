@@ -1,4 +1,4 @@
-"""One measuring run at a time on a host: the lock, its owner and age, and what a dead run leaves."""
+"""One measuring run at a time on a host: the lock, its owner and age, and what a killed run leaves."""
 
 import json
 import os
@@ -47,9 +47,9 @@ def holder(owner: str = "") -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def test_a_second_run_is_told_whose_the_host_is_and_for_how_long(lock: Path) -> None:
+def test_a_second_run_gets_the_owner_and_age_of_the_lock(lock: Path) -> None:
     """
-    A host that another process holds is exit 3, with its owner, its run and its age; the lock ends with the run.
+    While another process holds the host, exit 3 with owner, run and age; the lock ends with that run.
     """
     with holder("anna@laptop") as process:
         with pytest.raises(HostLacksError) as refused, hold_host("mine"):
@@ -67,9 +67,9 @@ def test_a_second_run_is_told_whose_the_host_is_and_for_how_long(lock: Path) -> 
     assert (None, "") == (lock_holder(), lock.read_text())
 
 
-def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
+def test_the_lock_of_a_killed_run_is_taken_over_with_a_remark(lock: Path) -> None:
     """
-    Kill -9 leaves words in the lock file and no lock: the next run takes it over and says whose it was.
+    Kill -9 leaves text in the lock file and no lock: the next run takes it over and reports whose it was.
     """
     with holder("anna@laptop") as process:
         os.kill(process.pid, signal.SIGKILL)
@@ -79,15 +79,15 @@ def test_a_dead_runs_lock_is_taken_over_and_said(lock: Path) -> None:
             held = lock_holder()
 
     assert remark is not None
-    assert "left by anna@laptop, run theirs" in remark
+    assert "anna@laptop, run theirs" in remark
     assert held is not None
     assert "mine" == held.run
     assert str(lock) in remark
 
 
-def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Somebody cleans the folder between the opening and the locking: the file that has the name now is locked.
+    The file is deleted between opening and locking it: the new file of that name is locked.
     """
     lock_file = files._lock
     cleaned: list[bool] = []
@@ -108,19 +108,19 @@ def test_a_file_that_lost_its_name_locks_nothing(lock: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"who": 1, "since": "never"}', "\x00\xff"])
-def test_a_holder_that_can_not_be_read_still_holds(lock: Path, text: str) -> None:
+def test_a_lock_whose_owner_cannot_be_read_still_holds(lock: Path, text: str) -> None:
     """
-    Whatever stands in the file, the kernel's lock decides.
+    Whatever text the file holds, the kernel's lock decides.
     """
     with holder():
         lock.write_text(text)
-        with pytest.raises(HostLacksError, match="does not say whose"), hold_host("mine"):
+        with pytest.raises(HostLacksError, match="does not name its owner"), hold_host("mine"):
             pass
 
 
 def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -> None:
     """
-    In a folder that everybody writes, a link laid in the lock's place must not empty somebody's file.
+    In a folder that every user can write to, a link instead of the lock file must not empty another file.
     """
     precious = tmp_path / "precious"
     precious.write_text("kept")
@@ -134,7 +134,7 @@ def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -
 
 def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
     """
-    What is no file is named, with what to do next.
+    A folder is named in the error, with what to do next.
     """
     lock.mkdir()
 

@@ -1,4 +1,4 @@
-"""What Linux says of itself: real files where there are any, written ones for the rest."""
+"""The sources of a Linux host: on the real files where there are any, on written ones for the rest."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def meminfo(**changed: int) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a folder that stands for /proc and /sys."""
+    """Return a folder that replaces /proc and /sys."""
     put(tmp_path, "meminfo", meminfo())
     put(tmp_path, "vmstat", "nr_free_pages 100\npswpin 7\npswpout 9\noom_kill 2\n")
     put(tmp_path, "pressure/memory", pressure(0.0, 0.0))
@@ -163,7 +163,7 @@ def test_the_footprint_is_the_trees_pss_and_swap(root: Path) -> None:
     assert found == {"subject_footprint": (110 + 200 + 11) * 1024.0}
 
 
-def test_no_subject_is_no_footprint(root: Path) -> None:
+def test_no_process_is_no_footprint(root: Path) -> None:
     """
     A process that has ended, or none at all, has an absent footprint: not zero bytes.
     """
@@ -181,9 +181,9 @@ def test_a_changed_rollup_is_a_parse_error(root: Path) -> None:
     assert linux.Footprint(lambda: [10], root).read() == {"subject_footprint": BAD}
 
 
-def test_a_footprint_returned_again_tells_its_age(root: Path) -> None:
+def test_a_reused_footprint_has_its_age(root: Path) -> None:
     """
-    A walk of the page tables is not repeated at once, and the reading says how old it is; a new subject is measured.
+    The page tables are not walked again at once, and the reading has its age; a new process is measured at once.
     """
     process(root, 10)
     process(root, 20, pss=500)
@@ -192,12 +192,12 @@ def test_a_footprint_returned_again_tells_its_age(root: Path) -> None:
     first = source.read()
     process(root, 10, pss=900)
 
-    again, held = source.read(), source.reused_age_ns
+    again, age = source.read(), source.reused_age_ns
     roots[0] = 20
     other = source.read()
 
     assert first == again
-    assert held > 0
+    assert age > 0
     assert (other, source.reused_age_ns) == ({"subject_footprint": 510 * 1024.0}, 0)
 
 

@@ -57,7 +57,7 @@ def test_rows_for_tagged_memory_change_nothing() -> None:
 
 def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
     """
-    File-backed plus anonymous pages must be active plus inactive plus speculative; else nothing is believed.
+    File-backed plus anonymous pages must be active plus inactive plus speculative; else all values are parse errors.
     """
     found = vm_stat.parse(printed(mac_tools.vm_stat(Pages_active=100_000)))
 
@@ -124,9 +124,9 @@ def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
     assert whole | {sysctl.KEYS[missing]: Status.ABSENT} == found
 
 
-def test_sysctl_that_swallows_a_line_silently_is_not_believed() -> None:
+def test_sysctl_with_a_missing_line_is_a_parse_error() -> None:
     """
-    Fewer lines than keys and no complaint: which line is whose is unknown, so nothing is read.
+    With fewer lines than keys and no error, the lines cannot be matched to the keys.
     """
     found = sysctl.parse(printed("1\n25769803776\n0\n"))
 
@@ -148,7 +148,7 @@ def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
 
 def test_lines_that_name_their_key_belong_to_it() -> None:
     """
-    A sysctl that prints its keys in spite of -n is read in any order, beside keys nobody asked for.
+    A sysctl that prints its keys in spite of -n is read in any order; extra keys are ignored.
     """
     plain = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
     named = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
@@ -160,7 +160,7 @@ def test_lines_that_name_their_key_belong_to_it() -> None:
 
 def test_facts_that_are_cut_off_are_unknown() -> None:
     """
-    The last line without its end is a lack, not a text.
+    A last line without a line end is a parse error.
     """
     assert {"hw.model": "Mac16,10", "kern.osversion": BAD} == sysctl.lines(
         printed("Mac16,10\n25B"), ("hw.model", "kern.osversion")
@@ -170,7 +170,7 @@ def test_facts_that_are_cut_off_are_unknown() -> None:
 @pytest.mark.parametrize("line", [mac_tools.swapusage(point=","), "total = 1024.00M", "", "total = 1.0G  used = 0.5G"])
 def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
     """
-    A decimal comma under LC_ALL=C is not the tool we know.
+    A decimal comma or another unit is a format we do not know.
     """
     found = sysctl.parse(printed(f"1\n{line}\n25769803776\n0\n"))
 
@@ -251,14 +251,14 @@ def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Status) -> N
         ("", None),
     ],
 )
-def test_idle_sleep_is_told_apart_from_the_disks_and_the_displays(text: str, seconds: float | None) -> None:
+def test_idle_sleep_is_not_that_of_disks_or_displays(text: str, seconds: float | None) -> None:
     """
-    Minutes of the row `sleep` alone, whoever holds it off at the moment; 0 is never.
+    The minutes of the row `sleep`, also where sleep is prevented at the moment; 0 is never.
     """
     assert seconds == pmset.parse_sleep(printed(text))
 
 
-def test_pmset_notes_are_no_all_clear() -> None:
+def test_pmset_notes_leave_the_speed_limit_absent() -> None:
     """
     Three notes that nothing was recorded mean not found: absent, never a full speed limit.
     """
@@ -320,16 +320,16 @@ def test_footprint_sums_the_tree() -> None:
 
 
 @pytest.mark.parametrize("size", ["18 GB", "-1 B", "some B"])
-def test_a_rounded_footprint_is_not_believed(size: str) -> None:
+def test_a_rounded_footprint_is_a_parse_error(size: str) -> None:
     """
-    Whole gigabytes hide a leak of a quarter of one.
+    Whole gigabytes would hide a leak of 0.25 GB.
     """
     assert footprint.parse(printed(footprint_text(("a", 1, size))), [1]) == {"subject_footprint": BAD}
 
 
 def test_a_process_without_a_footprint_makes_the_sum_unknown() -> None:
     """
-    A tree measured in part is not a smaller tree.
+    The sum over a part of the tree is not reported.
     """
     text = footprint_text(("a", 1, "100 B"))
 
@@ -373,7 +373,7 @@ PARSERS: list[Callable[[Output], Values]] = [
 @given(out=st.binary(max_size=300), code=st.integers(-15, 2), parser=st.sampled_from(PARSERS))
 def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output], Values]) -> None:
     """
-    Random bytes, with any exit code, are a lack of every value.
+    With random bytes and any exit code, every value is missing.
     """
     found = parser(Output(code, out))
 
@@ -489,7 +489,7 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lack"),
+    ("message", "status"),
     [
         ("sudo: a password is required", Status.DENIED),
         ("sudo: a terminal is required to read the password; either use the -S option", Status.DENIED),
@@ -500,15 +500,15 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
     ],
 )
 @pytest.mark.parametrize("on_stdout", [False, True])
-def test_powermetrics_that_will_never_work_is_told_from_one_that_died(
-    said: str, lack: Status | None, on_stdout: bool
+def test_powermetrics_that_can_never_work_differs_from_one_that_died(
+    message: str, status: Status | None, on_stdout: bool
 ) -> None:
     """
     Refusals and unknown samplers end the attempts, on whichever stream they are printed; a crash does not.
     """
-    output = Output(1, said.encode() if on_stdout else b"", b"" if on_stdout else said.encode())
+    output = Output(1, message.encode() if on_stdout else b"", b"" if on_stdout else message.encode())
 
-    assert lack is powermetrics.permanent_failure(output)
+    assert status is powermetrics.permanent_failure(output)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Reading all sources of a Mac: its tools well and unwell. Stand-ins are small scripts, everything else is real."""
+"""Reading all sources of a Mac, with working and broken tools. The tools are small scripts, all else is real."""
 
 import json
 import os
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,7 @@ BROKEN = {
     "prints garbage": ("head -c 4000 /dev/zero | tr '\\0' '\\377'", "parse_error"),
     "prints NULs": ("head -c 4000 /dev/zero", "parse_error"),
     "prints nothing": ("exit 0", "parse_error"),
+    "prints without end": ("exec yes", "parse_error"),
     "dies of a signal": ("kill -9 $$", "absent"),
     "speaks German": ("echo 'Statistik des virtuellen Speichers: 1.234,00'", "parse_error"),
     "is no program": ("\nexit 127", "absent"),
@@ -77,7 +79,7 @@ BROKEN = {
 @pytest.mark.parametrize("how", list(BROKEN))
 def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: str) -> None:
     """
-    Whatever vm_stat does, headroom is a status and never a number, and sysctl's values stand beside it.
+    Whatever vm_stat does, headroom is a status and never a number, and sysctl's values are ok.
     """
     script, status = BROKEN[how]
     healthy_mac("vm_stat", script)
@@ -139,37 +141,37 @@ def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "sudo: a password is required",
         "sudo: a terminal is required to read the password; either use the -S option to read from standard input",
         "user is not allowed to execute '/usr/bin/powermetrics' as root on mac.",
     ],
 )
-def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, said: str) -> None:
+def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, message: str) -> None:
     """
     A refusal makes power denied, sudo is not started again, and the hint carries the sudoers line.
     """
     for name in ("macmon", "notifyutil"):
         healthy_mac(name, "exit 1")
-    healthy_mac("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(said)} >&2; exit 1')
+    healthy_mac("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(message)} >&2; exit 1')
 
     with Poller(sources(tuple), interval=1.0) as poller:
         until(lambda: poller.readings()["package_power"].status == "denied")
         for _ in range(3):
             poller.refresh(0.1)
         found = poller.readings()
-    lacks = host.unavailable_metrics("macos")
+    missing = host.unavailable_metrics("macos")
 
     assert {"denied"} == {found[name].status for name in ("package_power", "gpu_power", "thermal_level")}
-    assert powermetrics.sudoers_line() in lacks["power_mean"]
+    assert powermetrics.sudoers_line() in missing["power_mean"]
     calls = (Path(os.environ["PATH"]) / "sudo.calls").read_text().split()
     assert len(calls) == 2  # one poller each
 
 
 def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
     """
-    A system that lacks a sampler says so on either stream and lacks the values.
+    Where a sampler is missing, its error may be on either stream; the values are absent.
     """
     healthy_mac("macmon", "exit 1")
     healthy_mac("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
@@ -182,7 +184,7 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
 
 def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> None:
     """
-    A powermetrics that dies in the middle leaves no old power standing, and is started again.
+    The last power of a powermetrics that died goes stale, and it is restarted.
     """
     healthy_mac("macmon", "exit 1")
     first, second = mac_tools.powermetrics(combined=1000.0), mac_tools.powermetrics(combined=2000.0)
@@ -193,7 +195,7 @@ def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> N
 
     with Poller(sources(tuple), interval=1.0) as poller:
         until(lambda: poller.readings()["package_power"].value == 1.0)
-        until(lambda: "ended with code 139" in poller.details().get("powermetrics", ""))
+        until(lambda: "exited with code 139" in poller.details().get("powermetrics", ""))
         until(lambda: poller.readings()["package_power"].value == 2.0)
         until(lambda: poller.readings()["package_power"].status == "stale")
 
@@ -202,7 +204,7 @@ def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> N
 
 def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A hung powermetrics is noticed by its silence.
+    A powermetrics that prints no reading is restarted.
     """
     monkeypatch.setattr("gatekeeper.host.poller.RETRY_PAUSES", (0.1,))
     healthy_mac("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
@@ -211,7 +213,7 @@ def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pyt
     with Poller(list(map(impatient, sources(tuple))), interval=1.0) as poller:
         until(lambda: calls.exists() and len(calls.read_text().split()) == 2)
 
-        assert "silent" in poller.details()["powermetrics"]
+        assert "no reading for" in poller.details()["powermetrics"]
         assert poller.readings()["cpu_power"].source == "macmon"
 
 
@@ -233,24 +235,27 @@ def test_a_stream_of_garbage_is_a_parse_error(healthy_mac: StandIn) -> None:
 
 def test_leaving_ends_every_process(healthy_mac: StandIn) -> None:
     """
-    Streams and tools under way are gone when the poller is closed.
+    Closing the poller ends streams and running tools, without waiting for the tools' time limits.
     """
     for name in ("powermetrics", "macmon", "vm_stat"):
         healthy_mac(name, 'echo $$ >> "$0.pids"; exec sleep 600')
     folder = Path(os.environ["PATH"])
     files = [folder / f"{name}.pids" for name in ("powermetrics", "macmon", "vm_stat")]
 
-    with Poller(list(map(impatient, sources(tuple))), interval=1.0) as poller:
+    patient = [replace(source, limit=600.0) if isinstance(source, Tool) else source for source in sources(tuple)]
+    with Poller(patient, interval=1.0) as poller:
         poller.refresh(0.0)
         until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+        closing = time.monotonic()
 
+    assert time.monotonic() - closing < PATIENCE
     pids = [pid for file in files for pid in file.read_text().split()]
     assert not [pid for pid in pids if psutil.pid_exists(int(pid))]
 
 
 def test_a_parser_with_a_bug_is_an_error(stand_in: StandIn) -> None:
     """
-    An exception that no parser should raise reaches whoever takes samples, and is not a missing value.
+    An exception that no parser should raise reaches the caller; it is not a missing value.
     """
     stand_in("odd", "exit 0")
 

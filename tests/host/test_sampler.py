@@ -26,17 +26,17 @@ SECOND = 10**9
 
 
 class Thermometer(DirectSource):
-    """A source that says what it is told."""
+    """A source that returns what its function returns."""
 
     name = "thermometer"
     provides = ("memory_headroom", "fan_speed")
 
-    def __init__(self, say: Callable[[], Values]) -> None:
-        self._say = say
+    def __init__(self, values: Callable[[], Values]) -> None:
+        self._values = values
 
     def read(self) -> Values:
-        """Return the next thing."""
-        return self._say()
+        """Return the next values."""
+        return self._values()
 
 
 def fine() -> Values:
@@ -63,10 +63,10 @@ class Collected:
 def sampler(
     clock: SystemClock | VirtualClock,
     record: Callable[[HostSample], None],
-    say: Callable[[], Values] = fine,
+    values: Callable[[], Values] = fine,
     interval: float = 1.0,
 ) -> Sampler:
-    sources: Sequence[DirectSource] = [Thermometer(say)]
+    sources: Sequence[DirectSource] = [Thermometer(values)]
     return Sampler("linux", clock=clock, pids=tuple, record=record, interval=interval, sources=sources)
 
 
@@ -100,7 +100,7 @@ def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
 
 def test_every_sample_holds_every_value() -> None:
     """
-    What a source lacks is absent, what no source gives is absent too, and neither is a number.
+    A value that its source lacks is absent, and so is one without any source; neither is a number.
     """
     seen = Collected()
 
@@ -124,7 +124,7 @@ def test_every_sample_holds_every_value() -> None:
 )
 def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
     """
-    The other sources and the sampler go on.
+    The other sources and the sampler continue.
     """
 
     def fail() -> Values:
@@ -242,7 +242,7 @@ def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn)
 
 def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
     """
-    NDJSON: `at` and every value with value, unit, source, status and age; missing ones are null.
+    One JSON object per line: `at` and every value with value, unit, source, status and age; missing ones are null.
     """
     healthy_mac("ioreg", "exit 1")
     lines: list[str] = []

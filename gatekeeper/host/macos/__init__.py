@@ -1,4 +1,4 @@
-"""The sources of a Mac: the tools that macOS ships, and macmon."""
+"""The sources on a Mac: the tools that macOS ships, and macmon."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from gatekeeper.host.sources import Source
 
 
 def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
-    """Return every source of a Mac; where two give the same value, the first that has it counts."""
+    """Return every source on a Mac; where two have the same value, the first one counts."""
     tree: Source = footprint.ProcPidRusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
     return [
         vm_stat.TOOL,

@@ -1,4 +1,4 @@
-"""Facts of a Mac for the manifest, from sysctl and pmset; nothing that could name the person or the machine."""
+"""Facts about a Mac for the manifest, from sysctl and pmset; nothing that identifies its owner or the machine."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ KEYS = (
 
 
 def facts() -> dict[str, Any]:
-    """Return what is known; a tool that is missing, refuses or hangs leaves its facts None."""
+    """Return the facts; those of a tool that is missing, fails or hangs are None."""
     line = _sysctl(KEYS)
     boot = re.match(r"\{ sec = (\d+), ", line.get("kern.boottime", ""))
     load = re.fullmatch(r"\{ (\d+\.\d+) (\d+\.\d+) (\d+\.\d+) \}", line.get("vm.loadavg", ""))
@@ -52,7 +52,7 @@ def facts() -> dict[str, Any]:
 
 
 def _sysctl(keys: Sequence[str]) -> dict[str, str]:
-    """Read all keys at once, and one by one where the lines cannot be told apart."""
+    """Read all keys with one call, or one by one where the lines cannot be matched to the keys."""
     output = run(["sysctl", "-n", *keys])
     found = sysctl.lines(output, keys) if output is not None else {}
     if len(keys) > 1 and Status.PARSE_ERROR in found.values():

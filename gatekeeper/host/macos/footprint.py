@@ -1,4 +1,4 @@
-"""The memory that the kernel charges to the subject's processes: by proc_pid_rusage on a Mac, or by `footprint`."""
+"""The memory that the kernel charges to the server's processes, by proc_pid_rusage or by `footprint`."""
 
 import ctypes
 import errno
@@ -21,17 +21,17 @@ SIZE = 512
 FOOTPRINT_AT = 72
 """Byte offset of ri_phys_footprint in flavor 0, read in xnu's resource.h."""
 TREE_MAX_AGE = 5.0
-"""Seconds for which a list of the subject's processes is kept: listing all processes takes milliseconds."""
+"""Seconds for which the list of the server's processes is kept: listing all processes takes milliseconds."""
 
 
 def process_tree(roots: Sequence[int]) -> list[int]:
-    """Return *roots* that live and all their descendants, on any platform."""
+    """Return those of *roots* that still run, and all their descendants, on any platform."""
     found: set[int] = set()
     for root in roots:
         try:
             process = psutil.Process(root)
             found |= {root} | {child.pid for child in process.children(recursive=True)}
-        except (psutil.Error, RuntimeError):  # psutil raises RuntimeError where a new system surprises it
+        except (psutil.Error, RuntimeError):  # psutil raises RuntimeError on systems newer than itself
             continue
     return sorted(found)
 
@@ -43,7 +43,7 @@ def footprint_in(structure: bytes) -> int:
 
 
 class ProcPidRusage(DirectSource):
-    """Sum of phys_footprint over the tree, by a system call; RSS would miss what the GPU holds."""
+    """Sum of phys_footprint over the tree, by a system call; RSS would miss the memory of the GPU."""
 
     name = "proc_pid_rusage"
     provides = PROVIDES
@@ -56,7 +56,7 @@ class ProcPidRusage(DirectSource):
         self._due_ns = 0
 
     def read(self) -> Values:
-        """Return the sum; one process that refuses makes it unknown."""
+        """Return the sum; unknown if one process cannot be read."""
         roots, now = tuple(self._pids()), time.monotonic_ns()
         if roots != self._roots or now >= self._due_ns:
             self._roots, self._tree = roots, process_tree(roots)
@@ -78,11 +78,11 @@ class ProcPidRusage(DirectSource):
 _HEADER = re.compile(r"^.*\[(\d+)\]:.*\bFootprint:\s+(\d+)(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
 
 _UNITS = {"": 1, "B": 1, "bytes": 1, "KB": 1 << 10, "MB": 1 << 20}
-"""Units that are exact enough. Whole gigabytes are not: a leak of a quarter would read as none."""
+"""Units that are exact enough. Whole gigabytes are not: a leak of 0.25 GB would not show."""
 
 
 def tool(pids: Callable[[], Sequence[int]]) -> Tool:
-    """Return the tool for the tree of *pids*, which is listed anew for each run."""
+    """Return the tool for the tree of *pids*, which is listed again for each run."""
     tree: list[int] = []
 
     def argv() -> list[str] | None:
@@ -93,7 +93,7 @@ def tool(pids: Callable[[], Sequence[int]]) -> Tool:
 
 
 def parse(output: Output, pids: Sequence[int]) -> Values:
-    """Return the sum over *pids*; a process without its line makes the sum unknown, not smaller."""
+    """Return the sum over *pids*; if one process has no line, the sum is unknown, not smaller."""
     if status := failure(output):
         return dict.fromkeys(PROVIDES, status)
     seen: dict[int, float] = {}

@@ -24,7 +24,7 @@ LINE_MOST = 1 << 20
 
 
 class LineDecoder:
-    """Cuts the stream at line ends; a tail without one is cut off and yields nothing."""
+    """Cuts the stream at line ends; an unfinished last line yields nothing."""
 
     def __init__(self) -> None:
         self._tail = b""
@@ -53,8 +53,8 @@ def parse(line: bytes) -> Values:
 def _gpu(document: Mapping[str, Any]) -> Values:
     """Return frequency and activity.
 
-    The pair of versions before 0.8 holds the frequency-scaled ratio, a lower bound of the activity: with it a GPU is
-    never taken for busier than it is, so it can only make a thermal host check harder to prove.
+    Before version 0.8 the pair holds the frequency-scaled ratio, a lower bound of the activity. It never overstates how
+    busy the GPU is, so it can only make a thermal host check harder to prove.
     """
     pair = document.get("gpu_usage")
     frequency, active = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
@@ -78,7 +78,7 @@ def _fans(document: Mapping[str, Any]) -> float | Status:
 
 
 def permanent_failure(output: Output) -> Status | None:
-    """Return why it will never work: refused, or its arguments unknown; None where it may be started again."""
+    """Return why it can never work: no permission, or unknown arguments; None where it may be restarted."""
     if refused(output.messages):
         return Status.DENIED
     return Status.ABSENT if output.code != 0 and "unrecognized" in output.messages else None

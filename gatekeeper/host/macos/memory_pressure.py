@@ -1,4 +1,4 @@
-"""memory_pressure -Q: a cross-check of the memory size. Its percentage counts active pages: it is not free memory."""
+"""memory_pressure -Q: a cross-check of the memory size. Its percentage counts active pages, not free ones."""
 
 import re
 

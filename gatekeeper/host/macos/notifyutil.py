@@ -1,4 +1,4 @@
-"""notifyutil: the thermal pressure level. A key that does not exist prints 0 too, so 0 alone proves nothing."""
+"""notifyutil: the thermal pressure level. A key that does not exist prints 0 as well, so 0 alone proves nothing."""
 
 import re
 

@@ -10,7 +10,7 @@ _MODES = {"0": "automatic", "1": "low", "2": "high"}
 
 
 def parse_battery(output: Output) -> Values:
-    """Return where power comes from; a UPS that is drawn from is a battery."""
+    """Return the power source; a UPS in use counts as a battery."""
     if status := failure(output):
         return dict.fromkeys(("power_source",), status)
     match = re.match(r"Now drawing from '([A-Za-z ]+)'", output.text or "")
@@ -18,7 +18,7 @@ def parse_battery(output: Output) -> Values:
 
 
 def parse_mode(output: Output) -> Values:
-    """Return "automatic", "low" or "high"; older systems know only low or not."""
+    """Return "automatic", "low" or "high"; older systems know only "automatic" and "low"."""
     if status := failure(output):
         return dict.fromkeys(("power_mode",), status)
     rows = dict(re.findall(r"^\s*(powermode|lowpowermode)\s+(\d+)\s*$", output.text or "", re.MULTILINE))
@@ -29,13 +29,13 @@ def parse_mode(output: Output) -> Values:
 
 
 def parse_sleep(output: Output) -> float | None:
-    """Return the idle seconds after which the system sleeps; 0 where it never does, None where it does not say."""
+    """Return the idle seconds after which the system sleeps; 0 for never, None where the output has no such row."""
     match = re.search(r"^\s*sleep\s+(\d{1,5})\b", output.text or "", re.MULTILINE) if not failure(output) else None
     return float(match.group(1)) * 60 if match else None
 
 
 def parse_therm(output: Output) -> Values:
-    """Return the CPU speed limit as a share. The three notes that nothing was recorded are no all-clear: absent."""
+    """Return the CPU speed limit as a share; absent where pmset notes that nothing was recorded."""
     if status := failure(output):
         return dict.fromkeys(("cpu_speed_limit",), status)
     match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})\s*$", output.text or "", re.MULTILINE)

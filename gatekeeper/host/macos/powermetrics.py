@@ -1,6 +1,6 @@
-"""powermetrics: power, frequency, residency and thermal pressure, as a long-lived stream of property lists.
+"""powermetrics: power, frequency, residency and thermal pressure, as an endless stream of property lists.
 
-It needs root, so it is started through `sudo -n` with one fixed command line that a sudoers rule can name.
+It needs root, so it is started through `sudo -n` with one fixed command line that a sudoers rule can allow.
 """
 
 import os
@@ -25,7 +25,7 @@ PROVIDES = (
 )
 
 BOUND = 3600
-"""Samples after which it ends by itself: we cannot signal what runs as root. It is then started again."""
+"""Samples after which it ends by itself and is restarted: we cannot signal a process of root's."""
 
 ARGUMENTS = ("-f", "plist", "-b", "0", "-i", "1000", "-n", str(BOUND), "--samplers", "cpu_power,gpu_power,thermal")
 
@@ -63,14 +63,14 @@ class PlistDecoder:
         self._searched = 0
 
     def feed(self, chunk: bytes) -> list[Values]:
-        """Return the samples that *chunk* completes; the last, unfinished one is kept, and never parsed if cut off."""
+        """Return the samples that *chunk* completes; an unfinished one is kept, and never parsed if cut off."""
         self._buffer += chunk
         found: list[Values] = []
         while (end := self._buffer.find(_END, self._searched)) >= 0:
             frame = bytes(self._buffer[: end + len(_END)])
             del self._buffer[: end + len(_END)]
             self._searched = 0
-            # A sample cut off by a restart may stand before a whole one: begin at the last beginning.
+            # A sample cut off by a restart may precede a whole one: begin at the last start mark.
             begin = frame.rfind(_START)
             sample = parse(frame[begin:] if begin >= 0 else b"")
             if sample is not None:
@@ -87,7 +87,7 @@ def parse(frame: bytes) -> Values | None:
     """Return the values of one property list; None for a sample that is not the difference of two instants."""
     try:
         sample = plistlib.loads(frame, fmt=plistlib.FMT_XML)
-    except Exception:  # noqa: BLE001  plistlib raises whatever the garbage makes its parts raise
+    except Exception:  # noqa: BLE001  on garbage plistlib raises errors of many kinds
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     if not isinstance(sample, dict):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
@@ -139,7 +139,7 @@ def _level(sample: Mapping[str, Any]) -> float | Status:
 
 
 def permanent_failure(output: Output) -> Status | None:
-    """Return why it will never work: sudo refuses, or a sampler is unknown; None where it may be started again."""
+    """Return why it can never work: no permission, or an unknown sampler; None where it may be restarted."""
     if output.code == 0:
         return None
     if refused(output.messages):

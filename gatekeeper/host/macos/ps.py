@@ -1,4 +1,4 @@
-"""ps: the processor time taken by the system's own batch jobs, which come and go beside a soak."""
+"""ps: the CPU use of the system's own batch jobs, which may run during a soak."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "
 
 
 def heavy(text: str) -> dict[str, float] | None:
-    """Return the cores each of them takes; None where no row reads as a share and a program."""
+    """Return the cores that each of these jobs uses; None where no row holds a share and a program."""
     rows = re.findall(r"^\s*(\d+\.\d+)\s+(\S.*?)\s*$", text, re.MULTILINE)
     found: dict[str, float] = {}
     for share, program in rows:
@@ -24,7 +24,7 @@ def heavy(text: str) -> dict[str, float] | None:
 
 
 def parse(output: Output) -> Values:
-    """Return the cores that all of them take together."""
+    """Return the cores that all of these jobs use together."""
     status = failure(output)
     # Program names may be in any encoding; only a failed run makes the value missing.
     if status is not None and output.code != 0:
@@ -38,7 +38,7 @@ ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")
 
 
 def argv() -> tuple[str, ...] | None:
-    """Return the command on a Mac, or beside its stand-ins; elsewhere ps describes another host."""
+    """Return the command on a Mac, or where stand-ins for its tools are on PATH; None elsewhere."""
     return ARGV if sys.platform == "darwin" or shutil.which("vm_stat") else None
 
 

@@ -23,9 +23,9 @@ _SWAP = re.compile(r"total = \d+\.\d\dM\s+used = (\d+\.\d\d)M\s+free = \d+\.\d\d
 def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Status]:
     """Return the line of each key of `sysctl -n KEY…`, whose output carries no names.
 
-    A line that names its key all the same belongs to that key. A key this system lacks leaves no line and is named on
-    stderr, so it is taken out before the others are counted; if they do not match the keys then, none of them is
-    trusted. A last line without its end is cut off.
+    A line that names its key all the same belongs to that key. A key this system lacks has no line and is named on
+    stderr, so it is left out. If the number of the other lines is not that of the other keys, none of them is trusted.
+    A last line without a line end is cut off.
     """
     if output.text is None:
         return dict.fromkeys(keys, Status.PARSE_ERROR)
@@ -70,7 +70,7 @@ def _value(key: str, line: str | Status) -> float | Status:
     if key == "kern.memorystatus_vm_pressure_level":
         return float(number) if number in (1, 2, 4) else Status.PARSE_ERROR
     if key == "iogpu.wired_limit_mb":
-        return float(number * MEBIBYTE) if number else Status.ABSENT  # 0 is the system's default, not a limit of zero
+        return float(number * MEBIBYTE) if number else Status.ABSENT  # 0 means the system's default
     return float(number) if number else Status.PARSE_ERROR
 
 
@@ -78,7 +78,7 @@ def _tool(key: str, period: float) -> Tool:
     return Tool("sysctl", (KEYS[key],), lambda: ["sysctl", "-n", key], partial(parse, keys=(key,)), period=period)
 
 
-# One call for each key: what a key prints can then never be taken for another's, whichever of them a system lacks.
+# One call for each key, so that no value can be taken for that of another key on systems that lack one.
 TOOLS = (
     _tool("kern.memorystatus_vm_pressure_level", 0.0),
     _tool("vm.swapusage", 0.0),

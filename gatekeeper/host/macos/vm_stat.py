@@ -15,11 +15,11 @@ PROVIDES = (
 )
 
 PAGES: dict[str, tuple[str, ...]] = {
-    # What can be had without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.
+    # Free without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.
     "memory_headroom": ("Pages free", "File-backed pages", "Pages purgeable"),
     "memory_wired": ("Pages wired down",),
     "memory_compressed": ("Pages occupied by compressor",),
-    # "Stored" is the size before compression, so growth cannot hide behind it.
+    # "Stored" is the size before compression, so compression cannot hide growth.
     "memory_uncompressed_demand": ("Pages wired down", "Anonymous pages", "Pages stored in compressor"),
     "swapin_bytes": ("Swapins",),
     "swapout_bytes": ("Swapouts",),
@@ -27,7 +27,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 """Which rows each value is the sum of, in pages."""
 
 TORN_MOST = 0.005
-"""The two ways to count resident pages agree in one instant; counters still moving may differ by this share."""
+"""The two ways to count resident pages agree at one instant; while counters change they may differ by this share."""
 
 _HEADER = re.compile(r"Mach Virtual Memory Statistics: \(page size of (\d+) bytes\)")
 _ROW = re.compile(r'"?([^":]+)"?:\s+(\d+)\.')
@@ -51,7 +51,7 @@ def parse(output: Output) -> Values:
 
 
 def _torn(rows: dict[str, int]) -> bool:
-    """Tell whether the rows are not of one instant: File-backed + Anonymous = active + inactive + speculative."""
+    """Return whether the rows are of different instants: File-backed + Anonymous = active + inactive + speculative."""
     kinds = [rows.get(name) for name in ("File-backed pages", "Anonymous pages")]
     queues = [rows.get(name) for name in ("Pages active", "Pages inactive", "Pages speculative")]
     if None in kinds or None in queues:
