@@ -1,36 +1,160 @@
-"""The documents a contributor starts from: every path they name exists, and the map leaves no package out."""
+"""The documents that people read: every path, link and command they name exists, and the map leaves no package out."""
 
 import re
 from pathlib import Path
 
+import click
 import pytest
+
+from gatekeeper.cli.main import gatekeeper
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
-PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml))`")
+DOCUMENTS = [
+    *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
+]
+OLDER_VERSIONS = "## [0.1.0]"
+"""The changelog below this line names what existed then."""
+FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
 """In backquotes: a folder that ends in a slash, or a file of one of these kinds."""
-MADE_BY_A_RUN = {"policy.toml"}
+IN_REPOSITORY = re.compile(
+    r"(?<![\w/.~-])(?:bench|canaries|docs|gatekeeper|models|slos|soak|tests|tools)/[\w./-]*[\w/](?![\w*-])"
+)
+"""Anywhere: a path that begins with a folder of the repository."""
+SET_FOR_A_HOOK = "GATEKEEPER_WORKLOAD"
+"""One of the variables that `deploy/watch/outputs.py` names after the keys of a change."""
+MADE_LATER = {"policy.toml", "policy.live.toml", "slos/this-host.toml", "soak/hosts.toml"}
+PLACEHOLDER = re.compile("NAME|HOST|SLO|OTHER|qwen")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"(?:^ {4}|^\| `|`|\()(gatekeeper [^`#\n]+)", re.MULTILINE)
+SCRIPT = r"python (?:-m (?=bench))?(?=bench|models|tools)|\./run |tools/(?=\w+[` ])|soak/nightly"
+PROGRAM = re.compile(rf"(?:^ {{4}}|`)(?:[A-Z_]+=\S+ |chrt -r 5 )*((?:{SCRIPT})[^`#\n]+)", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 
-def named(document: str) -> list[str]:
-    found = PATH.findall((ROOT / document).read_text())
-    assert len(found) > 5, "the pattern finds no paths any more"
-    return [path for path in found if path not in MADE_BY_A_RUN and "NAME" not in path]
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text().split(OLDER_VERSIONS)[0]
 
 
-@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def exists(path: str, beside: Path) -> bool:
+    """Say if *path* is in the repository, beside the document, or in the package: a row may leave its folder out."""
+    made = path in MADE_LATER or PLACEHOLDER.search(path)
+    return bool(made) or (ROOT / path).exists() or any(any(root.glob(f"**/{path}")) for root in (beside, PACKAGE))
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of *document*."""
+    prose = re.sub(r"(?ms)^```.*?^```", "", document.read_text())
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(line: str) -> list[click.Command]:
+    """Return the commands that *line* names, several where it reads `list|attach`."""
+    context = click.Context(gatekeeper)
+    found: list[click.Command] = [gatekeeper]
+    for word in line.split()[1:]:
+        groups = [one for one in found if isinstance(one, click.Group)]
+        if not groups or word.startswith("-"):
+            break
+        named = [(group, name) for group in groups for name in re.split(r"\\?\|", word)]
+        found = [command for group, name in named if (command := group.get_command(context, name))]
+        assert len(found) == len(named), line
+    return found
+
+
+def options(found: list[click.Command]) -> set[str]:
+    return {name for command in found for one in command.params for name in (*one.opts, *one.secondary_opts)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_path_that_a_document_names_exists(document: str) -> None:
     """
-    A path stands in the repository or in the package; a row about one package may leave its folder out.
+    A file or folder that a document names is in the repository, unless a command makes it.
     """
-    lost = [path for path in named(document) if not (ROOT / path).exists() and not any(PACKAGE.glob(f"**/{path}"))]
+    text = text_of(document)
+    named = {*FILE.findall(text), *IN_REPOSITORY.findall(text)}
+
+    assert [] == sorted(path for path in named if not exists(path, (ROOT / document).parent))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_of_a_document_resolves(document: str) -> None:
+    """
+    A link within the repository leads to a file, and its anchor to a heading.
+    """
+    folder = (ROOT / document).parent
+    links = [link.partition("#") for link in LINK.findall(text_of(document)) if "://" not in link]
+    targets = [
+        (link, folder / path if path else ROOT / document, anchor) for link, _, anchor in links for path in [link]
+    ]
+
+    lost = [link or anchor for link, target, anchor in targets if not target.exists()]
+    lost += [anchor for _, target, anchor in targets if anchor and target.exists() and anchor not in anchors(target)]
 
     assert [] == lost
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_that_a_document_shows_exists(document: str) -> None:
+    """
+    A command of gatekeeper has every option it is shown with, those elsewhere in its row of a table included.
+    """
+    lost = []
+    for line in COMMAND.findall(text_of(document)):
+        lost += [f"{line}: {option}" for option in OPTION.findall(line) if option not in options(commands(line))]
+    for row in re.findall(r"^\| `gatekeeper .*$", text_of(document), re.MULTILINE):
+        known = options([command for line in COMMAND.findall(row) for command in commands(line)])
+        lost += [f"{row}: {option}" for option in OPTION.findall(row) if option not in {*known, "--version"}]
+
+    assert [] == lost
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_program_that_a_document_shows_exists(document: str) -> None:
+    """
+    A script of the repository knows every option it is shown with; `./run` knows its first word.
+    """
+    lost = []
+    for line in PROGRAM.findall(text_of(document)):
+        program, *words = line.removeprefix("python ").removeprefix("-m ").split()
+        path = ROOT / (program if "/" in program else program.replace(".", "/") + ".py")
+        source = path.read_text()
+        wanted = [f"\n{words[0]})\n"] if program == "./run" else OPTION.findall(line)
+        lost += [f"{line}: {word}" for word in wanted if word not in source]
+
+    assert [] == lost
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_variable_that_a_document_names_is_read(document: str) -> None:
+    """
+    A variable of the environment that begins with GATEKEEPER_ is one that the package or its tests use.
+    """
+    code = (
+        "".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]) + SET_FOR_A_HOOK
+    )
+
+    lost = [name for name in re.findall(r"GATEKEEPER_[A-Z_]*[A-Z]", text_of(document)) if name not in code]
+
+    assert [] == lost
+
+
+def test_the_patterns_find_what_they_look_for() -> None:
+    """
+    The checks above are not empty by mistake.
+    """
+    readme = text_of("README.md")
+
+    assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
+    assert min(len(pattern.findall(readme)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
+    assert len(PROGRAM.findall(readme)) > 5
+
+
 def test_the_map_names_every_package() -> None:
     """
-    A folder of the package that the map does not know is a room nobody can find.
+    A folder of the package that the map does not name is a folder that a reader cannot find.
     """
     text = (ROOT / "ARCHITECTURE.md").read_text()
 
