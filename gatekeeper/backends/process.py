@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from gatekeeper.backends.workers import loop
-from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import child_process
 
 GRACE_S = 10.0
 """From SIGTERM to SIGKILL: a server that frees a large model needs seconds, not tens of them."""

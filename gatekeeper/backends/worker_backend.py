@@ -32,12 +32,12 @@ from gatekeeper.backends.worker_protocol import (
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.files import file_sha256
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.system.files import file_sha256
 
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gatekeeper.backends.process import GRACE_S, environment, last_words, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
-from gatekeeper.core import child_process
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import child_process
 
 HEARTBEAT = "GATEKEEPER_BEAT"
 """Names the descriptor of the page: any change of its first eight bytes is a sign of life."""

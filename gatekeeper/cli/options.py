@@ -32,8 +32,8 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the lines of the SLO file with what is wrong, on stderr."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    from gatekeeper.core.inputs import find_slo_file  # noqa: PLC0415
     from gatekeeper.core.slo import parse  # noqa: PLC0415
+    from gatekeeper.core.system.inputs import find_slo_file  # noqa: PLC0415
     from gatekeeper.report import github_annotations  # noqa: PLC0415
 
     file, text = find_slo_file(run_dir, slo)

@@ -64,7 +64,7 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 def plan(slo: Path, *, as_json: bool) -> int:
     """Show every trial, the expected duration, and what this plan can not prove. Nothing is run."""
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run.forecast import forecast  # noqa: PLC0415
+    from gatekeeper.run.plan import forecast  # noqa: PLC0415
 
     document, exit_code = forecast(slo)
     show(document, command_text.plan(document), as_json=as_json)

@@ -1,7 +1,9 @@
 """Exit codes, and the errors that end a command: what gatekeeper, its user or this host got wrong."""
 
 from collections.abc import Iterable
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from gatekeeper.core.reasons import Reason
 
 
 class ExitCode(IntEnum):
@@ -46,36 +48,6 @@ class HostLacksError(GatekeeperError):
     """This host cannot prove an objective; another could."""
 
     exit_code = ExitCode.UNPROVEN
-
-
-class Reason(StrEnum):
-    """What `admit` answers, and why a stored run proves nothing: words that scripts rely on."""
-
-    ADMITTED = "admitted"
-    BROKEN_PROMISE = "broken_promise"
-
-    NO_RUN = "no_run"
-    UNFINISHED = "unfinished"
-    TAMPERED = "tampered"
-    UNREADABLE = "unreadable"
-    UNPROVEN = "unproven"
-    EXPIRED = "expired"
-    DEMO = "demo"
-    OTHER_SLO = "other_slo"
-    OTHER_INPUTS = "other_inputs"
-    OTHER_ARTIFACTS = "other_artifacts"
-    OTHER_HOST = "other_host"
-    UNSIGNED = "unsigned"
-    NO_ARTIFACTS = "no_artifacts"
-
-    # How a run on a remote host ended without a verdict of its own.
-    CANCELLED = "cancelled"
-    DAMAGED = "damaged"
-    DIED = "died"
-    DISAGREEMENT = "disagreement"
-    INTERRUPTED = "interrupted"
-    KILLED = "killed"
-    REBOOTED = "rebooted"
 
 
 class NoProofError(GatekeeperError):

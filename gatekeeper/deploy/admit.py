@@ -8,13 +8,14 @@ from typing import Any
 
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError, Reason
-from gatekeeper.core.inputs import Inputs
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
-from gatekeeper.core.run_directory import RunDirectory
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY

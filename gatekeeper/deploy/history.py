@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, MEASURED
-from gatekeeper.core.run_directory import RunDirectory
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load, verify
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
-from gatekeeper.core import run_directory
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
-from gatekeeper.core.run_directory import RunDirectory
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
 from gatekeeper.run.stages.promote import POLICY
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import IO
 
-from gatekeeper.core.child_process import end
+from gatekeeper.core.system.child_process import end
 
 MOST_OUTPUT = 4 << 20
 """Bytes of output after which a command is killed: no tool of ours prints a tenth of it."""

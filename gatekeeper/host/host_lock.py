@@ -14,7 +14,7 @@ from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.files import FileLock, LockHeldError
+from gatekeeper.core.system.files import FileLock, LockHeldError
 from gatekeeper.core.units import show_seconds
 
 LOCK = "GATEKEEPER_HOST_LOCK"

@@ -9,14 +9,14 @@ from gatekeeper import host
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.host_checks import host_segment
-from gatekeeper.core import run_directory
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample
+from gatekeeper.core.system import run_directory
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.forecast import outlook
 from gatekeeper.run.load import load_case
+from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, SoakTask
 

@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, forbidden_divergences
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Kind
-from gatekeeper.core.run_directory import ANSWERS, TIES, RecordWriter
+from gatekeeper.core.system.run_directory import ANSWERS, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import SoakTask
 from gatekeeper.run.stages.first_tokens import sample_first_tokens

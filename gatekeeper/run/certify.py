@@ -17,13 +17,13 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation, Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
+from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, junit, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE

@@ -15,10 +15,11 @@ from gatekeeper.analysis.plan.memory_fit import SMALL_VOCABULARY, MemoryFit, est
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.models.locate import FoundModel
-from gatekeeper.core import canary, inputs, slo
+from gatekeeper.core import canary, slo
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
-from gatekeeper.core.files import write_atomically
 from gatekeeper.core.manifest import Model
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.report import slo_template
 from gatekeeper.report.slo_template import ModelEntry, Proposal, WorkloadEntry

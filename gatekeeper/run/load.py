@@ -11,12 +11,13 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
-from gatekeeper.core import inputs, run_directory
-from gatekeeper.core.errors import InputError, NoProofError, Reason
-from gatekeeper.core.inputs import Inputs, load_manifest, stored_inputs
+from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, StoredRecords
-from gatekeeper.core.run_directory import RESTORE_HINT
+from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
+from gatekeeper.core.system.run_directory import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.run.stages.promote import POLICY

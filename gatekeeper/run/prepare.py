@@ -7,7 +7,7 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan import memory_fit
-from gatekeeper.analysis.plan.capabilities import confirmed_sight, probe_findings
+from gatekeeper.analysis.plan.capability_probe import confirmed_sight, probe_findings
 from gatekeeper.analysis.plan.preflight import (
     BackendTraits,
     Complaint,
@@ -19,16 +19,16 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
-from gatekeeper.core.inputs import Inputs, load_manifest
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, differences, sha256
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Setting
-from gatekeeper.core.run_directory import RunDirectory
+from gatekeeper.core.system.inputs import Inputs, load_manifest
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.load import fixed_in, plan_of
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages.capabilities import request_both_arms
+from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
 
 WEIGHTS = ("never", "not-here", "weak")

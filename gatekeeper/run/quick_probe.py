@@ -15,13 +15,13 @@ from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.sweep import quick_probe
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
+from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import Prepared, prepare, takes_real_time
 from gatekeeper.run.requests import Client

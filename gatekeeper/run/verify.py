@@ -16,14 +16,15 @@ import numpy as np
 from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.policy import policy as policy_of
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
-from gatekeeper.core.run_directory import RESTORE_HINT, RunDirectory
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.run_directory import RESTORE_HINT, RunDirectory
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE

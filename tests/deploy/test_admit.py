@@ -12,8 +12,8 @@ import pytest
 import tomli_w
 
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import files, inputs
 from gatekeeper.core.manifest import Model
+from gatekeeper.core.system import files, inputs
 from gatekeeper.deploy.admit import Requirements, admit
 from tests.builders.manifest import manifest
 

@@ -14,7 +14,7 @@ import tomli_w
 
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.run_directory import CHECKSUMS, RunDirectory
+from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.report.certificate import render
 from gatekeeper.run import verify
 from tests.builders.place import Place

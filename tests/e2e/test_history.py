@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.run_directory import CHECKSUMS
+from gatekeeper.core.system.run_directory import CHECKSUMS
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper import host
-from gatekeeper.core import inputs, slo
+from gatekeeper.core import slo
+from gatekeeper.core.system import inputs
 from gatekeeper.run import init_slo
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in

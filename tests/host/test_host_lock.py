@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core import files
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.system import files
 from gatekeeper.host.host_lock import LOCK, OWNER, hold_host, lock_holder
 
 HOLD = (

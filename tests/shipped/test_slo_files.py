@@ -16,7 +16,6 @@ from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.backends import open_backend
-from gatekeeper.core import inputs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary import parse as read_canaries
 from gatekeeper.core.errors import InputError
@@ -25,6 +24,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo, parse
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.system import inputs
 
 Json: TypeAlias = dict[str, Any]
 

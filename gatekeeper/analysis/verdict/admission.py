@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, NoProofError, Reason
+from gatekeeper.core.errors import ExitCode, NoProofError
 from gatekeeper.core.manifest import File, Manifest, Model
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
 

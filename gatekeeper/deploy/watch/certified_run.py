@@ -11,14 +11,14 @@ from typing import Any
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.slo import CHOSEN
+from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.deploy.watch.model_identity import model_name
 
 _NAMED_ANSWERS = 20

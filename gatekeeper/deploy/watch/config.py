@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy, Watch
+from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch import guard_samples
 from gatekeeper.deploy.watch.model_identity import is_local
 

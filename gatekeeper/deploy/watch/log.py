@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.files import write_atomically
+from gatekeeper.core.system.files import write_atomically
 
 SCHEMA = 1
 """Version of the log's lines. 1: the first."""

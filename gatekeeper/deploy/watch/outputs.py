@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import IO, Any, Self
 
-from gatekeeper.core import child_process
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
+from gatekeeper.core.system import child_process
 from gatekeeper.deploy.watch import messages, route_state
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.certified_run import CertifiedRun

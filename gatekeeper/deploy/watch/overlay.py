@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
 
 SCHEMA = 1
 """Version of the overlay. 1: the first."""

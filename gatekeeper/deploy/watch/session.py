@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper import host
-from gatekeeper.core import files
 from gatekeeper.core.clock import Clock, Instant, stamp
 from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.system import files
 from gatekeeper.deploy.watch import certified_run, messages
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile

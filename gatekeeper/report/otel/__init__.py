@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
+from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.otel.endpoint import Destination, RefusedError, destination

@@ -18,10 +18,10 @@ from typing import Any
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.trace import ReadableSpan
 
-from gatekeeper.core import inputs, run_directory
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
+from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.report.otel import metrics, spans
 from gatekeeper.report.otel.endpoint import Protocol, Signal
 from gatekeeper.report.otel.identity import SCOPE, RunIdentity

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gatekeeper.core import run_directory
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError, Reason
-from gatekeeper.core.files import file_sha256
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.reasons import Reason
+from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.files import file_sha256
 from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json

@@ -8,12 +8,12 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import inputs
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
-from gatekeeper.core.files import HashCache, user_hash_cache
-from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import HashCache, user_hash_cache
+from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare

@@ -13,10 +13,10 @@ from typing import Any
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import ExitCode, HostLacksError, InputError
-from gatekeeper.core.inputs import load_manifest
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.records import Event
+from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
 from gatekeeper.run.remote import download, upload

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
 
 RUNS = Path("runs")
 SUFFIX = ".remote.json"

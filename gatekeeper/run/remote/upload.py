@@ -9,12 +9,13 @@ from pathlib import Path
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core import inputs, toml_file
+from gatekeeper.core import toml_file
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.files import HashCache, user_hash_cache
-from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.manifest import Model, digest_of, sha256
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import HashCache, user_hash_cache
+from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.remote.reconnect import Say
 from gatekeeper.run.remote.ssh import Connection

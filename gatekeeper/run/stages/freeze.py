@@ -12,12 +12,12 @@ from gatekeeper import __version__, host
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.files import HashCache, user_hash_cache
-from gatekeeper.core.inputs import Inputs
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.slo import Host
+from gatekeeper.core.system.files import HashCache, user_hash_cache
+from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.core.verdict import Finding
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends.models import artifacts, locate
-from gatekeeper.core import files
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, sha256
+from gatekeeper.core.system import files
 
 MODELS = Path(__file__).parents[3] / "models"
 

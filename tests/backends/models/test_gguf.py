@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.backends.models import artifacts, gguf
-from gatekeeper.core import files
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.system import files
 from tools import write_gguf
 
 MODELS = Path(__file__).parents[3] / "models"

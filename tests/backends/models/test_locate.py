@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.models import artifacts, locate
-from gatekeeper.core import files, inputs
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import files, inputs
 from gatekeeper.run.stages.freeze import freeze_models
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core.files import HashCache
 from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.deploy.watch import model_identity
 from tests.builders import manifest as build
 

@@ -9,7 +9,7 @@ import tomli_w
 
 from bench import after_promotion
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core.files import HashCache
+from gatekeeper.core.system.files import HashCache
 from tests.builders.deployment import policy_of, write_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core import run_directory
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
+from gatekeeper.core.system import run_directory
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.place import ROOT, Done, Place, canary_lines
 

@@ -14,8 +14,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gatekeeper import host
-from gatekeeper.core import run_directory
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.system import run_directory
 from gatekeeper.report.otel.endpoint import Protocol
 from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
 from gatekeeper.report.otel.identity import wall_ns

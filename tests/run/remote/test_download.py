@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from gatekeeper.core import run_directory
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.system import run_directory
 from gatekeeper.run.remote.download import download, ending
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from tests.builders.place import Place

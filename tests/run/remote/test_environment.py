@@ -234,7 +234,7 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     (tmp_path / made.name).write_bytes(made.content)
     install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
-    ask = "import gatekeeper.core.inputs as i; print(i.shipped_folder('slos')); import gatekeeper.cli.main"
+    ask = "import gatekeeper.core.system.inputs as i; print(i.shipped_folder('slos')); import gatekeeper.cli.main"
 
     ran = subprocess.run(
         [sys.executable, "-P", "-c", ask],

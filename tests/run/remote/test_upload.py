@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gatekeeper.core import inputs
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import inputs
 from gatekeeper.run.remote.upload import Bundle, pack
 from tests.builders.place import ROOT, canary_lines
 from tests.run.remote.conftest import ON, Make, Pair

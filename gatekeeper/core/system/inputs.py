@@ -6,12 +6,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gatekeeper.core import canary, run_directory, toml_file
+from gatekeeper.core import canary, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.slo import parse as parse_slo
+from gatekeeper.core.system import run_directory
 
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
@@ -108,7 +109,7 @@ def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
 
 def shipped_folder(folder: str) -> Path:
     """Return a folder of the data that ships with gatekeeper: in the wheel, or beside the package in a checkout."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     inside = package / "data" / folder
     return inside if inside.is_dir() else package.parent / folder
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.files import FileLock, HashCache, LockHeldError, write_atomically
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.system.files import FileLock, HashCache, LockHeldError, write_atomically
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -91,7 +91,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(_: Path) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr("gatekeeper.core.files.file_sha256", refuse)
+    monkeypatch.setattr("gatekeeper.core.system.files.file_sha256", refuse)
 
     assert sha256("weights") == digest == HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 

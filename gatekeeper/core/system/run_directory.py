@@ -10,9 +10,10 @@ from typing import IO, Any, Generic
 
 from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Reason
-from gatekeeper.core.files import FileLock, LockHeldError, file_sha256, write_atomically
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
+from gatekeeper.core.system.files import FileLock, LockHeldError, file_sha256, write_atomically
 
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""

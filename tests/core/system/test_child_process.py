@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from gatekeeper.core.child_process import end, exit_reason
+from gatekeeper.core.system.child_process import end, exit_reason
 
 CHILD = "import signal, subprocess, sys; print(subprocess.Popen(['sleep', '1000']).pid, flush=True); "
 """Starts a child of its own in its group, and says which."""

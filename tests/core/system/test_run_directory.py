@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.core import run_directory
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Arrival, Event, Generation, HostSample, Reading, Role, Rounds, setting
+from gatekeeper.core.system import run_directory
 
 PRELUDE = """
 import pathlib, resource, sys
-from gatekeeper.core import run_directory
+from gatekeeper.core.system import run_directory
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.records import Event
 """

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan import duration
-from gatekeeper.core import inputs
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.system import inputs
 from gatekeeper.run.prepare import Prepared, prepare
 
 BANDWIDTH = 100e9

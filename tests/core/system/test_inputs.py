@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core import inputs
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import File, Manifest, sha256
-from gatekeeper.core.run_directory import RunDirectory
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.run_directory import RunDirectory
 
 SLO = """\
 schema = 1

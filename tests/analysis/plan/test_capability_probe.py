@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.plan.capabilities import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
+from gatekeeper.analysis.plan.capability_probe import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
 from gatekeeper.analysis.plan.preflight import BackendTraits, missing_capabilities
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Arrival, Claims, Rounds

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gatekeeper.analysis.plan import capabilities
-from gatekeeper.analysis.plan.capabilities import ProbeAnswers
+from gatekeeper.analysis.plan import capability_probe
+from gatekeeper.analysis.plan.capability_probe import ProbeAnswers
 from gatekeeper.analysis.plan.settings import candidate_settings, plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
@@ -18,7 +18,7 @@ def request_both_arms(
 ) -> ProbeAnswers:
     """Request a few tokens with drafting off and on; raise GatekeeperError where the system cannot be started."""
     workload = slo.workload[0].name
-    canary = capabilities.probe_canary(canaries[workload])
+    canary = capability_probe.probe_canary(canaries[workload])
     offered = candidate_settings(slo)
     candidate = offered[0][2] if offered else None
     plain = plain_of(candidate or ())
@@ -27,7 +27,7 @@ def request_both_arms(
 
         def send(arm: str, knobs: Setting) -> Answer:
             client.open(candidate if candidate is not None and backend.shares_process else knobs)
-            most = min(sampling_for(slo, canary, knobs, 1).max_tokens, capabilities.ANSWER_TOKENS)
+            most = min(sampling_for(slo, canary, knobs, 1).max_tokens, capability_probe.ANSWER_TOKENS)
             brief = canary.model_copy(update={"max_tokens": None})
             knobs = tuple((knob, value) for knob, value in knobs if knob not in {"max_tokens", "concurrency"})
             request = build_request(slo, "glance", arm, workload, brief, arm, knobs, Role.WARMUP, max_tokens=most)
