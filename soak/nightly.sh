@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# One night: certify an SLO here or on another machine, rotate old runs, and say in one line how it ended.
+# One night: certify an SLO on this or on a remote host, delete old runs, and print one line with the result.
 #
-#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- WORDS]
+#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- OPTIONS]
 #
-#   --on HOST    measure there, by `gatekeeper remote certify`; without it, here
-#   --hosts FILE where HOST is looked up [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
-#   --runs DIR   where run directories, logs and last.txt go [default: runs]; give each host a folder of its own
-#   --keep N     how many of the newest runs and logs stay [default: 14]; `gatekeeper prune --help` says what else stays
-#   -- WORDS     the rest of the line goes to gatekeeper as it is
+#   --on HOST    measure on HOST, by `gatekeeper remote certify` [default: this machine]
+#   --hosts FILE the hosts file that describes HOST [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
+#   --runs DIR   folder of run directories, logs and last.txt [default: runs]; use one folder for each host
+#   --keep N     keep the newest N runs and logs [default: 14]; `gatekeeper prune --help` says what else is kept
+#   -- OPTIONS   further options of `gatekeeper certify`
 #
-# Everything gatekeeper says goes to DIR/nightly-TIME-SLO.log. Standard output gets one line, which is also what
-# DIR/last.txt holds: outcome, figures or reason, host, run directory. The exit code is gatekeeper's own.
-# GATEKEEPER names the program, where it is neither on PATH nor in .venv beside this folder.
+# The output of gatekeeper goes to DIR/nightly-TIME-SLO.log. Standard output gets one line, which is also in
+# DIR/last.txt: outcome, figures or reason, host, run directory. The exit code is gatekeeper's own.
+# GATEKEEPER names the program, if it is neither on PATH nor in .venv next to this folder.
 set -euo pipefail
-# Written for the bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. But for the line above, any
-# POSIX shell runs it, and a test has one do so.
+# Written for bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. Except for the line above it is
+# POSIX shell; a test runs it in one.
 
 slo='' host='' hosts='' runs=runs keep=14
 name=nightly where='' run='' log='' line='' child='' signals=0
-code=4 # until gatekeeper has said otherwise: what fails here is never taken for a verdict
+code=4 # until gatekeeper has ended: an error of this script must not look like a verdict
 
-tell() { # write last.txt whole or not at all
+write_last() { # write last.txt whole or not at all
   printf '%s\n' "$1" 2>/dev/null >"$runs/.last.$$" && mv -f "$runs/.last.$$" "$runs/last.txt" 2>/dev/null
 }
 
@@ -30,7 +30,7 @@ at_end() {
   set +e
   if [ -z "$line" ]; then line="$name: nightly.sh failed (exit code $code)"; fi
   line=$(printf '%s' "$line" | LC_ALL=C tr '\001-\037\177' ' ')
-  if [ -n "$log" ] && ! tell "$line" 2>/dev/null; then
+  if [ -n "$log" ] && ! write_last "$line" 2>/dev/null; then
     rm -f "$runs/.last.$$"
     line="$line; last.txt could not be written"
   fi
@@ -38,22 +38,22 @@ at_end() {
   exit "$code"
 }
 
-give_up() { # give_up CODE WORDS: there is nothing to run
+give_up() { # give_up CODE MESSAGE: end before gatekeeper is started
   code=$1
   line="$name: $2 (exit code $1)"
   exit "$1"
 }
 
 # shellcheck disable=SC2329
-stop() { # the first signal ends gatekeeper, which keeps what it measured; further ones must not disturb it at that
+stop() { # the first signal ends gatekeeper, which keeps its records; further signals must not interrupt that
   signals=$((signals + 1))
   if [ "$signals" = 1 ] && [ -n "$child" ]; then kill -s TERM "$child" 2>/dev/null || true; fi
 }
 
-reason() { # what gatekeeper complained of last, and what it said to do
-  awk '/^gatekeeper: / { said = substr($0, 13); hint = "" }
+reason() { # the last error of gatekeeper in the log, with its hint
+  awk '/^gatekeeper: / { error = substr($0, 13); hint = "" }
        /^  hint: / { hint = substr($0, 9) }
-       END { if (said != "") printf "%s%s", said, (hint == "" ? "" : " (" hint ")") }' "$log"
+       END { if (error != "") printf "%s%s", error, (hint == "" ? "" : " (" hint ")") }' "$log"
 }
 
 trap at_end EXIT
@@ -79,17 +79,17 @@ while [ $# -gt 0 ]; do
     shift
     break
     ;;
-  -*) give_up 2 "there is no option $1; --help says which there are" ;;
+  -*) give_up 2 "no option $1; see --help" ;;
   *)
-    if [ -n "$slo" ]; then give_up 2 "one SLO file, and not also $1"; fi
+    if [ -n "$slo" ]; then give_up 2 "expected one SLO file, got also $1"; fi
     slo=$1
     shift
     ;;
   esac
 done
-if [ -z "$slo" ]; then give_up 2 "needs an SLO file; --help says how"; fi
+if [ -z "$slo" ]; then give_up 2 "needs an SLO file; see --help"; fi
 case "$keep" in
-*[!0-9]* | 0*) give_up 2 "--keep $keep is no number of runs" ;;
+*[!0-9]* | 0*) give_up 2 "--keep $keep is not a number of runs (1 or more)" ;;
 esac
 name=${slo##*/}
 name=${name%.toml}
@@ -97,19 +97,19 @@ here=$(uname -n)
 where=${host:-$here}
 
 if ! mkdir -p -- "$runs" 2>/dev/null || ! runs=$(CDPATH='' cd -- "$runs" 2>/dev/null && pwd); then
-  give_up 4 "the folder $runs can not be made"
+  give_up 4 "cannot create the folder $runs"
 fi
 stamp=$(date -u +%Y-%m-%dT%H%M%SZ)
 try=''
-# A second night of the same second finds the log there already, and takes the next name.
+# If a second night starts in the same second, the log exists already: take the next name.
 until (set -C && : >"$runs/nightly-$stamp-$name$try.log") 2>/dev/null; do
   try=$((${try:-0} - 1))
-  if [ "$try" -lt -9 ]; then give_up 4 "nothing can be written into $runs"; fi
+  if [ "$try" -lt -9 ]; then give_up 4 "cannot write into $runs"; fi
 done
 run="$runs/$stamp-$name$try"
 log="$runs/nightly-$stamp-$name$try.log"
-# What a power cut leaves must not be the last night's good news.
-tell "$name: began at $stamp and has not ended; on $where; $run" || give_up 4 "nothing can be written into $runs"
+# After a power cut, last.txt must not show the result of an earlier night.
+write_last "$name: started at $stamp and has not ended; on $where; $run" || give_up 4 "cannot write into $runs"
 
 program=${GATEKEEPER:-}
 if [ -z "$program" ]; then
@@ -117,7 +117,7 @@ if [ -z "$program" ]; then
   if command -v gatekeeper >/dev/null 2>&1; then program=gatekeeper; else program=$beside; fi
 fi
 if ! command -v "$program" >/dev/null 2>&1; then
-  give_up 2 "no gatekeeper on PATH; GATEKEEPER=/path/to/gatekeeper names one"
+  give_up 2 "no gatekeeper on PATH; set GATEKEEPER=/path/to/gatekeeper"
 fi
 
 trap stop TERM INT HUP
@@ -132,7 +132,7 @@ if [ "$signals" != 0 ]; then kill -s TERM "$child" 2>/dev/null || true; fi
 while :; do
   before=$signals ended=0
   wait "$child" || ended=$?
-  # A signal of ours ends the wait and not the child: then wait again, for the child's own code.
+  # A signal to this script ends the wait, not the child: then wait again, for the child's own code.
   if [ "$before" = "$signals" ]; then break; fi
 done
 child='' code=$ended
@@ -142,9 +142,9 @@ if [ -f "$run/SHA256SUMS" ]; then
 fi
 case "$line" in
 *"(exit code $code)"* | *"(exit code $code,"*) line="$line; on $where; $run" ;;
-*) # no run, or one that gatekeeper did not stand by
+*) # no run, or one whose verdict has another exit code
   case "$code" in
-  0 | 1) word='no verdict' code=4 ;; # both speak of a run, and there is none
+  0 | 1) word='no verdict' code=4 ;; # both codes mean a verdict, and there is none
   2) word='nothing was run' ;;
   3) word='unproven' ;;
   130) word='interrupted' ;;
@@ -161,8 +161,8 @@ if [ "$signals" = 0 ]; then
   if [ -n "$host" ] && [ -f "$run/SHA256SUMS" ]; then
     "$program" remote prune --on "$host" ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
   fi
-  if [ -z "$rotated" ]; then line="$line; old runs were not rotated, see $log"; fi
-  set -- "$runs"/nightly-*.log # in the order of their times
+  if [ -z "$rotated" ]; then line="$line; old runs were not deleted, see $log"; fi
+  set -- "$runs"/nightly-*.log # oldest first
   while [ $# -gt "$keep" ]; do
     rm -f -- "$1" || true
     shift

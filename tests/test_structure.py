@@ -1,4 +1,4 @@
-"""The house rules a reader can not see from one file."""
+"""Rules of the whole package that one file does not show."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""The nightly workflow's shell steps, run in order, with a gatekeeper and a gh that write down what they were asked."""
+"""The nightly workflow's shell steps, run in order, with a gatekeeper and a gh that record their arguments."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ case "$1 $2" in
   ;;
 report*)
   case "$4" in
-  line) echo "m4-24gb: told (exit code $CODE): so" ;;
+  line) echo "m4-24gb: promoted (exit code $CODE): so" ;;
   *) echo "# a report" ;;
   esac
   ;;
@@ -98,7 +98,7 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     assert made.calls[0].startswith("<remote><certify><slos/m4-24gb.toml><--on><soak@mini><--out>")
     assert "ssh:  owner: github.com/some/where" == made.calls[1]
     assert not any(call.startswith("gh") for call in made.calls)
-    assert "m4-24gb: told (exit code 0): so; on soak@mini; " in done.summary
+    assert "m4-24gb: promoted (exit code 0): so; on soak@mini; " in done.summary
     assert "# a report" in done.summary
     assert "nightly-soak" == done.uploaded
     assert (made.folder / "checkout" / "nightly-soak" / "last.txt").is_file()
@@ -106,7 +106,7 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
 
 def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     """
-    The line and the job's page are in it, indented, so that nobody is called by a name in it; the code ends the job.
+    The line and the job's page are in it, indented, so that a name in it mentions no user; the code ends the job.
     """
     made = job(code=1, inputs__slo="my slos/a $(touch hacked).toml", inputs__host="mini; touch hacked")
 
@@ -117,7 +117,8 @@ def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     title = "Nightly soak: a $(touch hacked) on mini; touch hacked"
     assert "gh<issue><list><--state><open><--label><nightly-soak>" in calls
     assert (
-        f"gh<issue><create><--title><{title}><--label><nightly-soak><--body><    m4-24gb: told (exit code 1)" in calls
+        f"gh<issue><create><--title><{title}><--label><nightly-soak><--body><    m4-24gb: promoted (exit code 1)"
+        in calls
     )
     assert "https://github.example/some/where/actions/runs/17>" in calls
     assert calls.index("gh<label><create><nightly-soak><--force>") < calls.index("gh<issue><create>")

@@ -106,7 +106,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "complaint"),
     [
         ((), "needs an SLO file"),
         (("slo.toml", "other.toml"), "one SLO file"),
@@ -117,16 +117,18 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
         (("slo.toml", "--host", "mini"), "no option --host"),
     ],
 )
-def test_a_wrong_command_line_is_exit_code_2(night: Callable[..., Night], words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_command_line_is_exit_code_2(
+    night: Callable[..., Night], arguments: tuple[str, ...], complaint: str
+) -> None:
     """
     The line says so, too, and nothing is written.
     """
     made = night(program="touch called")
 
-    done = made.run(*words)
+    done = made.run(*arguments)
 
     assert 2 == done.code
-    assert said in the_line(done)
+    assert complaint in the_line(done)
     assert not made.runs.exists()
     assert not (made.place.path / "called").exists()
 
@@ -138,7 +140,7 @@ def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
     done = night(program="touch called").run("--help")
 
     assert (0, "") == (done.code, done.err)
-    assert "soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- WORDS]" in done.out
+    assert "soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- OPTIONS]" in done.out
     assert "set -e" not in done.out
 
 
@@ -178,7 +180,7 @@ def test_a_stopped_night_can_be_resumed(
     process.send_signal(signal.SIGTERM)
     done = made.ended(process)
 
-    assert during.startswith("slo: began at ")
+    assert during.startswith("slo: started at ")
     assert 130 == done.code
     assert the_line(done).startswith("slo: interrupted (exit code 130): interrupted (what was measured is kept; ")
     assert made.last() == done.out
@@ -253,7 +255,7 @@ exit $status
 def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> None:
     """
     No room for the run, or not even for its beginning: exit code 4 and a line that says so, though the log and
-    last.txt can not; last.txt never keeps the good news of the night before.
+    last.txt cannot; last.txt never keeps the result of the night before.
     """
     if shutil.which("unshare") is None or subprocess.run([*TRIED, "/mnt"], capture_output=True, check=False).returncode:
         pytest.skip("no file system of a few pages can be mounted here")
@@ -278,7 +280,7 @@ def test_a_folder_that_cannot_be_made_is_exit_code_4(night: Callable[..., Night]
     done = made.run("slo.toml")
 
     assert (4, "mine") == (done.code, made.runs.read_text())
-    assert "can not be made" in the_line(done)
+    assert "cannot create the folder" in the_line(done)
 
 
 def test_old_logs_go(night: Callable[..., Night]) -> None:
@@ -325,7 +327,7 @@ def test_another_host_is_asked_over_ssh(night: Callable[..., Night]) -> None:
 @pytest.mark.parametrize(("code", "expected"), [(0, 4), (1, 4), (3, 3), (4, 4), (137, 137)])
 def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: int, expected: int) -> None:
     """
-    Where no run lies there, success and a broken promise are claims without evidence: the code is 4; others stand.
+    Without a run directory, exit codes 0 and 1 have no evidence and become 4; others stay.
     """
     done = night(program=f'if [ "$1" = certify ]; then exit {code}; fi').run("slo.toml")
 
@@ -346,7 +348,7 @@ def test_the_line_says_what_went_wrong_after_the_run(
     done = night(program=f"{set_}\n{QUICK}").run("slo.toml")
 
     assert (code, "") == (done.code, done.err)
-    assert (promoted, rotated) == ("promoted" in done.out, "old runs were not rotated" not in done.out)
+    assert (promoted, rotated) == ("promoted" in done.out, "old runs were not deleted" not in done.out)
 
 
 def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:

@@ -141,7 +141,7 @@ def test_systemd_reads_every_unit(tmp_path: Path) -> None:
         ]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         if "Failed to initialize manager" in ran.stderr:
-            pytest.skip("systemd-analyze can not work here")
+            pytest.skip("systemd-analyze cannot work here")
 
         assert (0, []) == (ran.returncode, [line for line in ran.stderr.splitlines() if "gatekeeper" in line]), unit
 
