@@ -1,4 +1,4 @@
-"""A server's process: the program is found, started under a guard, awaited, quoted and ended."""
+"""A server's process: find the program, start it under a guard, wait until it is ready, quote its log, end it."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.system import child_process
 
 GRACE_S = 10.0
-"""From SIGTERM to SIGKILL: a server that frees a large model needs seconds, not tens of them."""
+"""Seconds from SIGTERM to SIGKILL: a server that frees a large model needs a few."""
 
 HOST = "127.0.0.1"
 _POLL_S = 0.05
@@ -68,7 +68,7 @@ def installed(*names: str) -> dict[str, str]:
 def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
     """Return the versions of packages in the environment of a Python program; empty for any other program.
 
-    Few servers know --version, and a server's own version does not tell which mlx it decodes with.
+    Few servers have --version, and a server's own version does not identify the mlx it decodes with.
     """
     python = _python_of(shutil.which(program))
     if python is None:
@@ -91,7 +91,7 @@ def _python_of(found: str | None) -> str | None:
     if found is None or Path(found).name.startswith("python"):
         return found
     with contextlib.suppress(OSError), Path(found).open("rb") as file:
-        # Where the path is long or has a space in it, installers write `#!/bin/sh` and the Python into the second line.
+        # For a path that is long or has a space, installers write `#!/bin/sh`, and the Python on the second line.
         named = re.match(rb"#!(?:/bin/sh\n'+exec' )?[ \t]*\"?([^\"\n]*python[^\"\n ]*)", file.read(1000))
         return None if named is None else os.fsdecode(named.group(1))
     return None
@@ -145,7 +145,7 @@ class ServerProcess:
             if self._pipe is None:
                 return
             try:
-                # The guard itself needs the grace, and a moment more to wait for what it had to kill.
+                # The guard itself needs the grace, and a moment more to wait for a server that it had to kill.
                 child_process.end(self._guard, grace=self._grace + 5)
             finally:
                 if self._guard.returncode == -signal.SIGKILL and self.pid:
@@ -166,8 +166,8 @@ def launch(
 ) -> ServerProcess:
     """Start *command* and wait until *ready*, which is called with its pid, is true.
 
-    Raise InputError where the program is missing, exits, or is not ready within *start_timeout* seconds; the log's
-    tail is quoted.
+    Raise InputError with the last lines of its log where the program is missing, exits, or is not ready within
+    *start_timeout* seconds.
     """
     program = find_program(command[0], install=install)
     process = ServerProcess([program, *command[1:]], log=log, ours=ours)
@@ -180,9 +180,9 @@ def launch(
 
 
 def listens(pid: int, port: int) -> bool:
-    """Tell whether a program or a child of it listens on *port*; True where the system does not say.
+    """Tell whether a program or a child of it listens on *port*; True where the system does not show it.
 
-    Another program that took the port in the meantime would answer, and be measured, in its place.
+    Another program that took the port in the meantime would be measured instead.
     """
     try:
         root = psutil.Process(pid)
@@ -198,13 +198,15 @@ def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], s
     deadline = time.monotonic() + start_timeout
     while not ready(process.pid):
         if (ended := process.ending(_POLL_S)) is not None:
-            raise InputError(f"`{command}` ended at start: {ended}", hint=last_words(process.log))
+            raise InputError(f"`{command}` ended at start: {ended}", hint=quoted_log(process.log))
         if time.monotonic() > deadline:
             message = f"`{command}` was not healthy within start_timeout = {start_timeout:g} s"
-            raise InputError(message, hint=f"raise start_timeout in [subject], or see why.\n{last_words(process.log)}")
+            raise InputError(
+                message, hint=f"raise start_timeout in [subject], or fix the cause.\n{quoted_log(process.log)}"
+            )
 
 
-def last_words(log: Path) -> str:
-    """Quote the tail of a log, for an error."""
+def quoted_log(log: Path) -> str:
+    """Quote the last lines of a log, for an error."""
     text = tail(log)
-    return f"its last words ({log.name}):\n{text}" if text else f"it said nothing ({log.name} is empty)"
+    return f"last lines of {log.name}:\n{text}" if text else f"its log {log.name} is empty"

@@ -1,4 +1,4 @@
-"""A server under test: it answers requests, and its counters and its end are read beside them."""
+"""A server under test: its answers, its cumulative counters, and how it ended."""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
-from gatekeeper.backends.http.chat import PLAIN, read_answer, resolve
-from gatekeeper.backends.http.stream import post
+from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
+from gatekeeper.backends.http.stream import BROKEN, NO_CONNECTION, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
@@ -17,26 +17,27 @@ from gatekeeper.core.records import Answer, Claims, Setting
 from gatekeeper.core.subject import Subject
 
 _EXIT_S = 0.5
-"""Longest wait for a killed server to be gone, after its connection broke."""
-_BROKEN = ("connection broken", "no connection", "cut off", "empty answer")
+"""Seconds to wait for the exit of a server whose connection broke."""
+_PERHAPS_DEAD = (BROKEN, NO_CONNECTION, CUT_OFF, EMPTY)
+"""Kinds of faults after which a server may be exiting."""
 _PING = Canary.model_validate({"id": "ping", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFormat:
-    """How the requests to one server are made."""
+    """Makes the requests to one server."""
 
     dialect: Dialect
     subject: Subject
     headers: Mapping[str, str]
     model: str | None
-    """What it calls the target; None: it need not be named."""
+    """The server's name for the target; None: requests need no name."""
     drafts: Mapping[str, str]
-    """What it calls each draft."""
+    """The server's name for each draft."""
     cache: bool
 
     def server_request(self, request: DecodeRequest) -> ServerRequest:
-        """Return *request* in the server's names, without a seed where it would change more than the draw."""
+        """Return *request* with the server's names, without a seed where it would change more than the draw."""
         resolved, knobs = resolve(request), dict(request.setting)
         if (knobs.get("concurrency") or 1) > 1:
             resolved = replace(resolved, seed=None)
@@ -53,7 +54,7 @@ class RequestFormat:
 
 
 class Server(RunningSystem):
-    """One server, started by us or running already; many threads may request answers at once."""
+    """One server, started by us or already running; several threads may send requests at once."""
 
     def __init__(self, process: ServerProcess | None, root: str, started_for: Setting, requests: RequestFormat) -> None:
         self.process, self.root = process, root
@@ -64,7 +65,7 @@ class Server(RunningSystem):
         """Answer one request; a dead server, a broken or invalid stream and silence are the answer's fault."""
         self._check_draft(request)
         dialect, sent = self._requests.dialect, self._requests.server_request(request)
-        # What it counts elsewhere is one answer's own only where no other is under way.
+        # Its counters hold one answer alone only while no other request is running.
         counted = request.draft is not None and (sent.knobs.get("concurrency") or 1) == 1
         before = dialect.counters(self._get) if counted and dialect.counters is not None else None
         answer = self._post(sent, self._requests.subject.timeout)
@@ -83,7 +84,7 @@ class Server(RunningSystem):
     def _post(self, request: ServerRequest, timeout: float) -> Answer:
         if self._closed:
             now = SystemClock().now_ns()
-            return Answer(now, now, fault="no connection: it was closed")
+            return Answer(now, now, fault=f"{NO_CONNECTION}: gatekeeper has ended the server")
         dialect, headers = self._requests.dialect, self._requests.headers
         raw = post(self.root + dialect.path, self._requests.body(request), headers=headers, timeout=timeout)
         answer, response = read_answer(raw, tokens_of=dialect.tokens_of)
@@ -93,7 +94,7 @@ class Server(RunningSystem):
         dialect = self._requests.dialect
         switched = dialect.switches and ("draft" not in dialect.restart_knobs or request.draft is None)
         if request.draft != self._draft and not switched:
-            message = f"asked the server of '{self._draft or PLAIN}' to decode with '{request.draft or PLAIN}'"
+            message = f"the server started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
 
     def _get(self, path: str) -> str | None:
@@ -103,7 +104,7 @@ class Server(RunningSystem):
         fault = answer.fault or ""
         if self.process is None:
             return answer
-        ended = self.process.ending(_EXIT_S if fault.startswith(_BROKEN) else 0.0)
+        ended = self.process.ending(_EXIT_S if fault.startswith(_PERHAPS_DEAD) else 0.0)
         return answer if ended is None else replace(answer, fault=f"server died: {ended} ({fault})")
 
     def counters(self) -> Counters | None:
@@ -112,7 +113,7 @@ class Server(RunningSystem):
         return None if read is None else read(self._get)
 
     def pids(self) -> tuple[int, ...]:
-        """Return the server's process, without its guard; none of a server that was running already."""
+        """Return the server's process, without its guard; none where it was already running."""
         return () if self.process is None else (self.process.pid,)
 
     def alive(self) -> bool:
@@ -120,7 +121,7 @@ class Server(RunningSystem):
         return not self._closed and (self.process is None or self.process.alive())
 
     def close(self) -> None:
-        """End the server and wait for it; one that was running already is left alone."""
+        """End the server and wait for it; one that was already running is left alone."""
         self._closed = True
         if self.process is not None:
             self.process.close()
@@ -132,14 +133,14 @@ def shortest_request(setting: Setting) -> DecodeRequest:
 
 
 def _plain(answer: Answer) -> Answer:
-    """Return an answer of plain decoding; one that was drafted all the same cannot be a baseline, so it is a fault."""
+    """Return an answer of plain decoding; one that was drafted cannot be a baseline, so it gets a fault."""
     if answer.claims.drafted:
-        return replace(answer, fault=f"not plain: {answer.claims.drafted} tokens were drafted, and none asked for")
+        return replace(answer, fault=f"not plain: {answer.claims.drafted} tokens were drafted for a plain request")
     return replace(answer, rounds=None)
 
 
 def _completed(claims: Claims, gained: Counters) -> Claims:
-    """Return *claims* with what only the server's counters tell; where both tell, the answer's own are kept.
+    """Return *claims*, completed from the server's counters; a claim of the answer itself is kept.
 
     Counters that contradict the answer count other requests too, and are not used.
     """

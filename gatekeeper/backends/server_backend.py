@@ -23,20 +23,20 @@ from gatekeeper.backends.process import (
     find_program,
     free_port,
     installed_beside,
-    last_words,
     launch,
     listens,
+    quoted_log,
 )
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.subject import Subject
 
 _COMMAND_S = 60.0
-"""Longest wait for a program's --help or --version: some import a whole framework first."""
+"""Seconds to wait for a program's --help or --version: some import a whole framework first."""
 
 
 def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
@@ -44,7 +44,9 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
     del base
     dialect = dialect_of(subject.backend)
     if (complaint := dialect.complaint(subject)) is not None:
-        raise InputError(f"no verdict can be given for {dialect.name} started so: {complaint}", hint="leave it out")
+        raise InputError(
+            f"cannot certify {dialect.name} with {complaint}", hint="remove the option, or unset the variable"
+        )
     backend = ServerBackend(subject, models, logs, dialect)
     if subject.url is None:
         _check_programs(subject, dialect)
@@ -52,15 +54,15 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
 
 
 def _check_programs(subject: Subject, dialect: Dialect) -> None:
-    """Refuse, before anything is hashed or started, what could not be started."""
+    """Raise InputError for programs that cannot be started, before anything is hashed."""
     for name, command in (("plain_command", subject.plain_command), ("command", subject.command)):
         if command is not None and not any("{port}" in word for word in command):
-            # With a fixed port, another server that holds it already would be measured in its place.
-            message = f"subject.{name} takes no port"
+            # On a fixed port another server may already listen, and would be measured instead.
+            message = f"subject.{name} has no {{port}}"
             raise InputError(message, hint="write {port} where the server's port goes")
         program = (command or subject.program or dialect.program)[:1]
         if command is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
-            message = f"subject.{name} is missing: gatekeeper does not start {dialect.name} by itself"
+            message = f"subject.{name} is missing: gatekeeper has no command line for {dialect.name}"
             raise InputError(message, hint=dialect.install)
         if program:
             find_program(program[0], install=dialect.install)
@@ -95,7 +97,7 @@ class ServerBackend:
         self.draft_hint = dialect.draft_hint
 
     def _settable(self, restarting: set[str]) -> set[str]:
-        """Return which of the knobs that need a restart can be set: with a command of the SLO's, its placeholders."""
+        """Return which of the knobs that need a restart can be set; for a command of the SLO's, its placeholders."""
         subject = self._subject
         if subject.url is not None:
             return {"draft", *self._dialect.by_request}
@@ -107,7 +109,7 @@ class ServerBackend:
     def _forecast(self) -> Sight:
         subject, seen = self._subject, self._dialect.sight
         if any(part is not None for part in (subject.url, subject.command, subject.program)):
-            seen &= ~Sight.ROUNDS  # counting them ourselves takes our patch inside the server
+            seen &= ~Sight.ROUNDS  # we can count them only with our patch in the server
         if subject.url is None:
             seen |= Sight.MEMORY
         if self.shares_process or subject.url is None or subject.plain_url is not None:
@@ -122,10 +124,10 @@ class ServerBackend:
         return "|".join(str(knobs.get(knob)) for knob in self.restart_knobs)
 
     def start(self, setting: Setting, *, cache: bool = False) -> Server:
-        """Start a server, or attach to the one that runs, and wait until its models are loaded.
+        """Start a server, or attach to the running one, and wait until its models are loaded.
 
-        *cache* leaves its prompt cache on, as deployed. Raise InputError where it does not come up, quoting the tail of
-        its log.
+        *cache* leaves its prompt cache on, as deployed. Raise InputError with the last lines of its log where it does
+        not start.
         """
         subject, draft = self._subject, dict(setting).get("draft")
         if subject.url is not None:
@@ -154,17 +156,17 @@ class ServerBackend:
             raise
 
     def _ready(self, server: Server) -> Server:
-        """Wait until a request is served: some servers say `ok` before their models are loaded, or fail to load."""
+        """Wait until a request is answered: some servers are healthy before, or without, loaded models."""
         answer = server.ping(self._subject.start_timeout)
         healthy = control.status(server.root + self._dialect.health, self._headers) == 200
-        if healthy and not (answer.fault or "").startswith("timeout"):
-            # Another fault of the answer is a result: a draft that cannot work shows in the records.
+        if healthy and not (answer.fault or "").startswith(TIMEOUT):
+            # Any other fault of the answer is a result: the records will show that the draft does not work.
             return server
         process = server.process
         ended = process.ending(0.0) if process is not None else None
-        because = f"it ended: {ended}" if ended else answer.fault or f"its {self._dialect.health} says unavailable"
+        because = f"it exited: {ended}" if ended else answer.fault or f"GET {self._dialect.health} is not HTTP 200"
         where = f" at {server.root}" if process is None else ""
-        hint = "start it, or name the place where it runs" if process is None else last_words(process.log)
+        hint = "start it, or correct the url" if process is None else quoted_log(process.log)
         raise InputError(f"{self.name}{where} cannot serve {self._subject.target}: {because}", hint=hint)
 
     def command(self, setting: Setting, port: int, *, cache: bool) -> tuple[str, ...]:
@@ -190,7 +192,7 @@ class ServerBackend:
         return (*words, *subject.args)
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of what answers, and the commands of the user's own that start it."""
+        """Return the versions of the server, and the SLO's own commands that start it."""
         subject, dialect = self._subject, self._dialect
         named = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
         found = {name: " ".join(words) for name, words in named.items() if words is not None}
@@ -206,18 +208,18 @@ class ServerBackend:
         return found | (beside or {self.name: _version(_output_of((*program[:1], "--version")))})
 
     def _place(self, name: str) -> str:
-        """Return where a model lies; the name itself for a draft that the server brings along."""
+        """Return where a model is stored; the name itself for a draft that is part of the server."""
         own = name in self._dialect.own_drafts and name not in self._models
         return name if own else str(local_path(self._models, name))
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
-        """Return the fields of a request with *setting* that one with *other* does not have; nothing is sent."""
+        """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
         requests = RequestFormat(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
         bodies = (requests.body(requests.server_request(shortest_request(one))) for one in (setting, other))
         return _difference(*map(json.loads, bodies))
 
     def _drafts(self) -> dict[str, str]:
-        """Return what the server calls each draft."""
+        """Return the server's name for each draft."""
         named = self._dialect.named
         return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
 
@@ -233,7 +235,7 @@ class ServerBackend:
 
 
 def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *ours* holds that *others* do not, tables within tables too."""
+    """Return what *ours* holds and *others* do not, in nested tables too."""
     found: dict[str, Any] = {}
     for name, value in ours.items():
         other = others.get(name)
@@ -245,7 +247,7 @@ def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str,
 
 
 def _root(url: str) -> str:
-    """Return where a server's paths begin: addresses are given with /v1 and without."""
+    """Return a server's address without /v1, with which it may be given."""
     return url.rstrip("/").removesuffix("/v1")
 
 
@@ -266,7 +268,7 @@ def _authorization(subject: Subject) -> dict[str, str]:
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """Return what a program prints; empty where it cannot be started, or does not end in time."""
+    """Return a program's output; empty where it cannot be started or does not end in time."""
     try:
         done = subprocess.run(
             command,

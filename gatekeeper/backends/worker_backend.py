@@ -1,4 +1,4 @@
-"""The worker backend: programs that speak the worker protocol, one process per draft; mlx-lm runs in one of ours."""
+"""The worker backend: programs with the worker protocol, one process per draft; ours runs mlx-lm."""
 
 import os
 import platform
@@ -34,7 +34,7 @@ from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.files import file_sha256
@@ -42,32 +42,32 @@ from gatekeeper.core.system.files import file_sha256
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
 _SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
-"""What both arms must show to be compared."""
+"""Parts of an answer that count only where both arms show them."""
 _MLX_GREETING = Greeting(
     "mlx-lm",
     _SEEN_IN_ANSWERS | Sight.ROUNDS | Sight.PLAIN | Sight.LOGITS,
     frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"}),
     shares_process=True,
 )
-"""What our own worker greets with; known here, so that nothing has to be started to plan a run."""
+"""The greeting of our own worker, so that a run can be planned without starting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The command lines of both arms, with their placeholders still open."""
+    """The command lines of both arms, with their placeholders."""
 
     drafting: tuple[str, ...]
     plain: tuple[str, ...] | None
     """None: the same program, whose words with {draft} are left out where there is no draft."""
     models: Mapping[str, Path]
     folder: Path
-    """Where the programs run: the SLO file's folder, so that paths mean what they mean there."""
+    """The working directory of the programs: the SLO file's folder, which paths are relative to."""
 
     def filled(self, target: str, draft: str | None) -> list[str]:
-        """Return one arm's command line; raise InputError where its program is not here."""
+        """Return one arm's command line; raise InputError where its program is missing."""
         words = self.drafting if draft is not None or self.plain is None else self.plain
         if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
-            raise InputError(f"`{' '.join(words)}` names no program once {{draft}} is left out", hint=MANUAL)
+            raise InputError(f"`{' '.join(words)}` is empty without the words that hold {{draft}}", hint=MANUAL)
         values = {"target": local_path(self.models, target), "draft": draft and local_path(self.models, draft)}
         filled = [_PLACEHOLDER.sub(lambda found: str(values[found[1]]), word) for word in kept]
         return [self._program(filled[0]), *filled[1:]]
@@ -102,7 +102,8 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
     if name not in ADAPTERS:
         unused["program"] = subject.program
     for key in (key for key, value in unused.items() if value):
-        raise InputError(f"backend {name} has no use for subject.{key}", hint="a worker gets everything in its asks")
+        hint = "remove it: a worker gets everything with its requests"
+        raise InputError(f"backend {name} does not use subject.{key}", hint=hint)
     command = subject.command
     if command is None and name in ADAPTERS:
         command = (*(subject.program or (sys.executable, "-P")), "-m", ADAPTERS[name], "{target}", "{draft}")
@@ -111,7 +112,8 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
         raise InputError(f"the {name} backend needs the command of a worker in [subject]", hint=hint)
     for word in (*command, *(subject.plain_command or ()), *subject.args):
         if "{port}" in word:
-            raise InputError(f"'{word}': a worker has no port", hint="it speaks on stdin and stdout")
+            hint = "remove {port}: a worker reads stdin and writes stdout"
+            raise InputError(f"'{word}': a worker has no port", hint=hint)
     plain = None if subject.plain_command is None else (*subject.plain_command, *subject.args)
     commands = Commands((*command, *subject.args), plain, models, base.absolute())
     return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
@@ -134,10 +136,10 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
-    draft_hint = "look why the worker's draft proposes nothing"
+    draft_hint = "check why the worker's draft proposes nothing"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool) -> None:
-        """*ours*: the worker is one of this package, so it is started with this package on its path."""
+        """*ours*: the worker is part of this package, and is started with this package on its path."""
         self.name: str = subject.backend
         self.clock: Clock = SystemClock()
         self._subject, self._commands, self._logs, self._ours = subject, commands, logs, ours
@@ -150,11 +152,11 @@ class WorkerBackend:
         self.uncached = Sight.COLD in self.sight
 
     def residence(self, setting: Setting) -> str:
-        """Return the draft; `plain` names a worker without one, though one that shares its process answers both."""
+        """Return the draft, or `plain` for a worker without one; one that shares its process answers both."""
         return str(dict(setting).get("draft") or PLAIN)
 
     def start(self, setting: Setting, *, cache: bool = False) -> "Worker":
-        """Start a worker and wait until it is ready; raise InputError with its last words where it does not come up."""
+        """Start a worker and wait until it is ready; raise InputError with the end of its log where it is not."""
         if cache:
             raise GatekeeperError("a worker has no prompt cache to leave on", hint="this is a bug; please report it")
         draft, limit = dict(setting).get("draft"), self._subject.start_timeout
@@ -170,7 +172,7 @@ class WorkerBackend:
         return Worker(process, draft, self._subject.timeout, shares_process=self.shares_process)
 
     def versions(self) -> Mapping[str, str]:
-        """Return what the workers greet with, the commands that start them, and the digests of the files in these."""
+        """Return the versions in the workers' greetings, their commands, and the digests of the files in these."""
         found = _versions("worker", self._greeting)
         if not self._ours:
             found |= self._commands.for_manifest()
@@ -195,14 +197,14 @@ class WorkerBackend:
     def _check_unchanged(self, process: WorkerProcess, greeting: Greeting, draft: str | None) -> None:
         expected = self._greeting if draft is not None else self._plain_greeting
         if greeting != expected:
-            message = f"`{process.command}` greets as {greeting}, and greeted as {expected} before the run"
-            raise InputError(message, hint="did the worker change? Begin a new run")
+            message = f"the greeting of `{process.command}` is {greeting}, but was {expected} before the run"
+            raise InputError(message, hint="the worker has changed: begin a new run")
 
 
 class MlxBackend(WorkerBackend):
     """Starts our own mlx-lm worker, which runs in the environment of this process."""
 
-    draft_hint = "look at num_draft_tokens and the pair's vocabularies"
+    draft_hint = "check num_draft_tokens, and the vocabularies of target and draft"
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions of the environment this process and its workers share."""
@@ -217,11 +219,11 @@ class MlxBackend(WorkerBackend):
         return f"mlx-worker-{number}.log"
 
     def _check_unchanged(self, process: WorkerProcess, greeting: Greeting, draft: str | None) -> None:
-        """Accept every greeting: the worker is of this very version of gatekeeper."""
+        """Accept every greeting: the worker is part of this gatekeeper."""
 
 
 def _of_both(drafting: Greeting, plain: Greeting, *, separate: bool) -> tuple[Sight, frozenset[str]]:
-    """Return what a pair of workers lets us see and which knobs it takes; we measure its memory ourselves."""
+    """Return what a pair of workers shows and which knobs it takes; we measure its memory ourselves."""
     if not separate:
         return drafting.sight | Sight.MEMORY, drafting.knobs
     sight = drafting.sight & plain.sight & _SEEN_IN_ANSWERS
@@ -245,7 +247,7 @@ def _await_ready(process: WorkerProcess, name: str, deadline: float, limit: floa
     if "failed" in message:
         raise _failure(process, name, message)
     if message.get("ready") is not True:
-        raise InputError(f"`{process.command}` did not say that it is ready", hint=f'{MANUAL}: {{"ready": true}}')
+        raise InputError(f"`{process.command}` did not send its ready line", hint=f'{MANUAL}: {{"ready": true}}')
 
 
 def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: float) -> dict[str, Any]:
@@ -253,23 +255,23 @@ def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: flo
         return read_line(process.receive(timeout))
     except WorkerFault as fault:
         hint = MANUAL
-        if str(fault).startswith("timeout"):
-            message = f"`{process.command}` was not ready in start_timeout = {limit:g} s: it did not {what}"
-            hint = "raise start_timeout in [subject], or look at what the machine is busy with"
+        if str(fault).startswith(TIMEOUT):
+            message = f"`{process.command}` did not {what} within start_timeout = {limit:g} s"
+            hint = "raise start_timeout in [subject], or check what else runs on this machine"
         elif process.alive():
             message = f"`{process.command}` did not {what}: {fault}"
         else:
             message = f"`{process.command}` ended at start, before it could {what}: {fault}"
-        raise InputError(message, hint=f"{hint}.\n{process.last_words()}") from None
+        raise InputError(message, hint=f"{hint}.\n{process.quoted_log()}") from None
 
 
 def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> InputError:
     if model := message.get("loading"):
         because = f"{model}: {name} cannot load this model: {message['failed']}"
-        hint = message.get("hint") or "is the folder complete? Fetch the model again"
+        hint = message.get("hint") or "is the folder complete? Download the model again"
     else:
         because, hint = f"`{process.command}` cannot work here: {message['failed']}", message.get("hint") or MANUAL
-    return InputError(because, hint=f"{hint}.\n{process.last_words()}")
+    return InputError(because, hint=f"{hint}.\n{process.quoted_log()}")
 
 
 class Worker(RunningSystem):
@@ -282,9 +284,9 @@ class Worker(RunningSystem):
         self._lock = threading.Lock()
 
     def answer(self, request: DecodeRequest) -> Answer:
-        """Answer one request; what the worker does wrong, its death and its silence are the answer's fault."""
+        """Answer one request; an error, the death and the silence of the worker are the answer's fault."""
         if request.draft not in self._drafts:
-            because = f"asked a worker that holds '{self._draft or PLAIN}' to decode with '{request.draft or PLAIN}'"
+            because = f"the worker started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
             raise GatekeeperError(because, hint="this is a bug; please report it")
         with self._lock:
             sent = time.monotonic_ns()
@@ -295,13 +297,13 @@ class Worker(RunningSystem):
         try:
             return answer_from(message, sent_ns=sent, received_ns=received, drafting=request.draft is not None)
         except WorkerFault as wrong:
-            # The line was whole and of this request: the worker is wrong, and still in step.
+            # The line was complete and of this request: the worker can take the next one.
             return Answer(sent, received, fault=str(wrong))
 
     def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*.
 
-        An untimed pass that explains near-ties; None where the worker cannot tell.
+        An untimed pass that explains near-ties; None where the worker has no logits.
         """
         with self._lock:
             message, _ = self._exchange(request, tokens)
@@ -316,7 +318,7 @@ class Worker(RunningSystem):
         return self._process.alive()
 
     def heartbeat(self) -> bytes:
-        """Return the worker's latest sign of life."""
+        """Return the worker's latest heartbeat."""
         return self._process.heartbeat()
 
     def close(self) -> None:
@@ -326,7 +328,7 @@ class Worker(RunningSystem):
     def _exchange(
         self, request: DecodeRequest, gap_after: tuple[int, ...] | None = None
     ) -> tuple[dict[str, Any] | None, str]:
-        """Return the worker's answer, or None and what is wrong; a worker out of step is ended."""
+        """Return the worker's answer, or None and its fault; a worker out of step is ended."""
         number, begun = next(self._numbers), False
         try:
             self._process.send(request_line(number, resolve(request), request.setting, gap_after), self._timeout)
@@ -347,6 +349,6 @@ def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> N
         return
     for word in ("answer", "begin"):
         if word in message:
-            raise WorkerFault(f"out of step: {word} {message[word]!r} while ask {number} was under way")
+            raise WorkerFault(f"out of step: {word} {message[word]!r} during request {number}")
     keys = ", ".join(sorted(message)[:4]) or "nothing"
     raise WorkerFault(f"out of step: a line that is neither begin nor answer, with {keys}")

@@ -1,4 +1,4 @@
-"""A worker's process: a program on three pipes, its log, and the page on which it shows that it is alive."""
+"""A worker's process: its pipes, its log, and the shared page that holds its heartbeat."""
 
 import mmap
 import os
@@ -10,20 +10,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.process import GRACE_S, environment, last_words, tail
+from gatekeeper.backends.process import GRACE_S, environment, quoted_log, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system import child_process
 
 HEARTBEAT = "GATEKEEPER_BEAT"
-"""Names the descriptor of the page: any change of its first eight bytes is a sign of life."""
+"""Holds the descriptor of the shared page: any change of its first eight bytes is a heartbeat."""
 _POLL_S = 0.5
 """How often the page of a silent worker is read."""
 _EXIT_S = 2.0
-"""Longest wait for a program to exit once its output has ended."""
+"""Seconds to wait for a program to exit once its output has ended."""
 _PIPE_BYTES = 1 << 16
 _QUOTED = 160
-"""Characters of a dead worker's last line that its fault quotes."""
+"""Characters of a dead worker's last log line that its fault quotes."""
 
 
 class WorkerProcess:
@@ -41,7 +42,7 @@ class WorkerProcess:
             self._page = mmap.mmap(page.fileno(), mmap.PAGESIZE)
             with log.open("wb") as errors:
                 try:
-                    # A session of its own: Ctrl-C reaches us alone, and we end the worker and its children in order.
+                    # A session of its own: Ctrl-C reaches only us, and we end the worker and its children in order.
                     self._child = subprocess.Popen(
                         argv,
                         stdin=subprocess.PIPE,
@@ -54,7 +55,7 @@ class WorkerProcess:
                         env={**environment(ours=ours), HEARTBEAT: str(page.fileno())},
                     )
                 except OSError as error:
-                    hint = "does it begin with #! and an interpreter that is here?"
+                    hint = "does it begin with #! and an installed interpreter?"
                     raise InputError(f"`{self.command}` cannot be run: {error.strerror}", hint=hint) from error
         assert self._child.stdin is not None
         assert self._child.stdout is not None
@@ -74,7 +75,7 @@ class WorkerProcess:
         """Write *line*; raise WorkerFault where the worker is gone or does not read it for *timeout* seconds."""
         rest = memoryview(line)
         while rest:
-            self._await(select.POLLOUT, timeout, f"timeout: it did not read its ask within {timeout:g} s")
+            self._await(select.POLLOUT, timeout, f"{TIMEOUT}: it did not read its request within {timeout:g} s")
             try:
                 rest = rest[os.write(self._in.fileno(), rest[:_PIPE_BYTES]) :]
             except BlockingIOError:
@@ -83,11 +84,11 @@ class WorkerProcess:
                 raise WorkerFault(self.ending()) from None
 
     def receive(self, timeout: float) -> bytes:
-        """Return the next line; raise WorkerFault at its end, and after *timeout* seconds without a sign of life."""
+        """Return the next line; raise WorkerFault at its end, and after *timeout* seconds without a heartbeat."""
         searched = 0
         while (end := self._unread.find(b"\n", searched)) < 0 and len(self._unread) <= LINE_BYTES:
             searched = len(self._unread)
-            self._await(select.POLLIN, timeout, f"timeout: no token within {timeout:g} s")
+            self._await(select.POLLIN, timeout, f"{TIMEOUT}: no token for {timeout:g} s")
             try:
                 part = os.read(self._out.fileno(), _PIPE_BYTES)
             except (OSError, ValueError):
@@ -112,10 +113,10 @@ class WorkerProcess:
             if self.heartbeat() != beat:
                 beat, since = self.heartbeat(), time.monotonic()
             elif time.monotonic() - since > timeout:
-                raise WorkerFault(f"{because}; the worker was ended")
+                raise WorkerFault(f"{because}; gatekeeper ended the worker")
 
     def heartbeat(self) -> bytes:
-        """Return what the worker last wrote on its page."""
+        """Return the counter on the worker's shared page."""
         return self._page[:8]
 
     def ending(self) -> str:
@@ -124,14 +125,14 @@ class WorkerProcess:
             status = self._child.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
             self.close()
-            return "worker closed its output; it was ended"
+            return "worker closed its output; gatekeeper ended it"
         died = f"worker died: {child_process.exit_reason(status)}"
         last = tail(self._log).splitlines()[-1:] if status >= 0 else []
         return f"{died} ({last[0].strip()[:_QUOTED]})" if last else died
 
-    def last_words(self) -> str:
-        """Quote the tail of its log, for an error."""
-        return last_words(self._log)
+    def quoted_log(self) -> str:
+        """Quote the last lines of its log, for an error."""
+        return quoted_log(self._log)
 
     def close(self) -> None:
         """End it and its children, and wait; safe to call twice."""

@@ -1,4 +1,4 @@
-"""The worker protocol: the JSON lines that gatekeeper writes and reads, and the checks of the latter."""
+"""The worker protocol: the JSON lines that gatekeeper writes to a worker, and the checks of those it reads."""
 
 import json
 import math
@@ -27,7 +27,7 @@ SEES = {
     "logits": Sight.LOGITS,
     "cold": Sight.COLD,
 }
-"""What a worker may declare that its answers show; we measure its memory ourselves, whatever it declares."""
+"""What a worker may declare that its answers show. Memory is missing here: we always measure it ourselves."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
 """A worker answers one request at a time."""
 FINISHES = ("stop", "length", "tool_calls")
@@ -35,12 +35,12 @@ _EXCERPT = 80
 
 
 class WorkerFault(Exception):  # noqa: N818  it becomes a fault in a record, not an error of ours
-    """What a worker did wrong, in words; it becomes the fault of the answer that was requested."""
+    """An error of a worker; its message becomes the fault of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a worker says of itself before it loads its models."""
+    """A worker's first line: what it is, shows and takes, sent before it loads its models."""
 
     name: str
     sight: Sight
@@ -56,7 +56,7 @@ def read_line(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise WorkerFault(f"garbage on stdout ({error}): {_excerpt(line)}") from error
     if not isinstance(message, dict):
-        raise WorkerFault(f"garbage on stdout (no JSON object): {_excerpt(line)}")
+        raise WorkerFault(f"garbage on stdout (not a JSON object): {_excerpt(line)}")
     return message
 
 
@@ -66,21 +66,21 @@ def greeting_from(greeting: Mapping[str, Any], command: str) -> Greeting:
     if type(version) is not int:
         raise InputError(f'`{command}` did not greet: no "gatekeeper" in its first line', hint=MANUAL)
     if version != VERSION:
-        message = f"`{command}` speaks worker protocol {version}, this gatekeeper speaks {VERSION}"
-        raise InputError(message, hint="take a worker and a gatekeeper of the same time")
+        message = f"`{command}` uses version {version} of the worker protocol, this gatekeeper uses {VERSION}"
+        raise InputError(message, hint="update the worker or gatekeeper")
     name, versions = greeting.get("name"), greeting.get("versions", {})
     shares = greeting.get("shares_process", False)
     if not isinstance(name, str) or not name:
-        raise InputError(f"`{command}` greets without a name", hint=MANUAL)
+        raise InputError(f"`{command}`: its greeting has no name", hint=MANUAL)
     if type(shares) is not bool:
-        raise InputError(f"`{command}` greets with shares_process = {shares!r}", hint="true or false")
+        raise InputError(f"`{command}`: its greeting has shares_process = {shares!r}", hint="allowed: true, false")
     if not isinstance(versions, dict):
-        raise InputError(f"`{command}` greets with versions that are no object", hint=MANUAL)
+        raise InputError(f"`{command}`: versions in its greeting is not an object", hint=MANUAL)
     sight = Sight.NOTHING
     for word in _words(greeting, "sees", SEES, command):
         sight |= SEES[word]
     if shares and Sight.PLAIN not in sight:
-        message = f'`{command}` shares its process with plain decoding, and does not list "plain" in sees'
+        message = f'`{command}`: its greeting has shares_process = true, but not "plain" in sees'
         raise InputError(message, hint=MANUAL)
     numbers = {str(package): str(number) for package, number in versions.items() if number}
     return Greeting(name, sight, frozenset(_words(greeting, "knobs", KNOBS, command)), shares, numbers)
@@ -89,11 +89,11 @@ def greeting_from(greeting: Mapping[str, Any], command: str) -> Greeting:
 def _words(greeting: Mapping[str, Any], key: str, allowed: Any, command: str) -> list[str]:
     words = greeting.get(key, [])
     if not isinstance(words, list):
-        raise InputError(f"`{command}` greets with {key} that is no list", hint=MANUAL)
+        raise InputError(f"`{command}`: {key} in its greeting is not a list", hint=MANUAL)
     for word in words:
         if word not in list(allowed):
             hint = did_you_mean(str(word), allowed)
-            raise InputError(f"`{command}` greets with {key}: unknown word {word!r}", hint=hint)
+            raise InputError(f"`{command}`: {key} in its greeting has the unknown word {word!r}", hint=hint)
     return words
 
 
@@ -121,7 +121,7 @@ def request_line(
 
 
 def is_number(value: object, number: int) -> bool:
-    """Tell whether *value* is that request's number; JSON's true is not 1."""
+    """Tell whether *value* is a request's *number*; JSON's true is not 1."""
     return type(value) is int and value == number
 
 
@@ -129,18 +129,18 @@ def answer_from(message: Mapping[str, Any], *, sent_ns: int, received_ns: int, d
     """Return the answer on a worker's line; raise WorkerFault where it contradicts itself or our own clock."""
     fault = message.get("fault")
     if fault is not None and not (isinstance(fault, str) and fault):
-        raise WorkerFault(f"a fault that is no text: {fault!r}")
+        raise WorkerFault(f"fault is not a text: {fault!r}")
     arrivals = _arrivals(message.get("arrivals"))
     sent, ended = _instant(message, "sent_ns", sent_ns), _instant(message, "ended_ns", received_ns)
     _in_order(sent_ns, sent, arrivals, ended, received_ns)
     rounds = _rounds(message.get("rounds"))
     if rounds is not None and not drafting and (rounds.drafted or rounds.rounds):
-        raise WorkerFault(f"drafted {rounds.drafted} tokens for a plain ask")
+        raise WorkerFault(f"drafted {rounds.drafted} tokens for a plain request")
     finish, text = message.get("finish"), message.get("text")
     if finish is not None and finish not in FINISHES:
-        raise WorkerFault(f"finish {finish!r} is none of {', '.join(FINISHES)}")
+        raise WorkerFault(f"finish is {finish!r}; allowed: {', '.join(FINISHES)}")
     if text is not None and not isinstance(text, str):
-        raise WorkerFault("a text that is no text")
+        raise WorkerFault("text is not a string")
     return Answer(
         sent,
         ended,
@@ -158,7 +158,7 @@ def answer_from(message: Mapping[str, Any], *, sent_ns: int, received_ns: int, d
 
 
 def gap_from(message: Mapping[str, Any]) -> float | None:
-    """Return the gap on a worker's line, None where it has none or no valid one."""
+    """Return the gap on a worker's line; None where it is missing or invalid."""
     gap = message.get("gap")
     if not isinstance(gap, int | float) or isinstance(gap, bool):
         return None
@@ -169,28 +169,28 @@ def _arrivals(value: object) -> tuple[Arrival, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise WorkerFault("arrivals that are no list")
+        raise WorkerFault("arrivals is not a list")
     return tuple(_arrival(piece) for piece in value)
 
 
 def _arrival(piece: object) -> Arrival:
     """Return `[at_ns, tokens, drafted, token_id]`, of which the last ones may be left out or null."""
     if not isinstance(piece, list) or not 1 <= len(piece) <= 4 or type(piece[0]) is not int:
-        raise WorkerFault(f"an arrival that is none: {_excerpt(json.dumps(piece).encode())}")
+        raise WorkerFault(f"invalid arrival: {_excerpt(json.dumps(piece).encode())}")
     at, tokens, drafted, token = (*piece, None, None, None)[:4]
     if tokens is not None and (type(tokens) is not int or tokens < 1):
-        raise WorkerFault(f"an arrival of {tokens!r} tokens; unknown is null, never 0")
+        raise WorkerFault(f"arrival of {tokens!r} tokens; allowed: 1 or more, null for unknown")
     if drafted is not None and type(drafted) is not bool:
-        raise WorkerFault(f"an arrival whose drafted is {drafted!r}")
+        raise WorkerFault(f"arrival with drafted = {drafted!r}; allowed: true, false, null")
     if token is not None and (type(token) is not int or token < 0):
-        raise WorkerFault(f"an arrival with token id {token!r}")
+        raise WorkerFault(f"arrival with token id {token!r}; allowed: 0 or more, null")
     return Arrival(at, tokens, drafted, token)
 
 
 def _instant(message: Mapping[str, Any], name: str, otherwise: int) -> int:
     at = message.get(name, otherwise)
     if type(at) is not int:
-        raise WorkerFault(f"{name} is {at!r}, not whole nanoseconds")
+        raise WorkerFault(f"{name} is {at!r}, not a whole number of nanoseconds")
     return at
 
 
@@ -201,15 +201,15 @@ def _in_order(requested: int, sent: int, arrivals: tuple[Arrival, ...], ended: i
         *((f"arrival {n}", one.at_ns) for n, one in enumerate(arrivals, 1)),
         ("ended_ns", ended),
     ]
-    before, at = "the ask", requested
+    before, at = "the request", requested
     for name, instant in instants:
         if instant < at:
             late = (at - instant) / 1e9
-            raise WorkerFault(f"a worker that lies about time: {name} lies {late:.6f} s before {before}")
+            raise WorkerFault(f"times out of order: {name} is {late:.6f} s before {before}")
         before, at = name, instant
     if at > received:
         early = (at - received) / 1e9
-        raise WorkerFault(f"a worker that lies about time: ended_ns lies {early:.6f} s after its line was read")
+        raise WorkerFault(f"times out of order: ended_ns is {early:.6f} s after its line was read")
 
 
 def _output(message: Mapping[str, Any], arrivals: tuple[Arrival, ...]) -> int | None:
@@ -219,7 +219,7 @@ def _output(message: Mapping[str, Any], arrivals: tuple[Arrival, ...]) -> int | 
         return claimed
     total = sum(tokens or 0 for tokens in counted)
     if claimed is not None and claimed != total:
-        raise WorkerFault(f"output_tokens is {claimed}, its arrivals carry {total}")
+        raise WorkerFault(f"output_tokens is {claimed}, but its arrivals hold {total}")
     return total
 
 
@@ -227,29 +227,29 @@ def _rounds(value: object) -> Rounds | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise WorkerFault("rounds that are no object")
+        raise WorkerFault("rounds is not an object")
     numbers = [_count(value, name) for name in ("rounds", "drafted", "accepted")]
     tried, kept = (_counts(value, name) for name in ("tried_by_position", "accepted_by_position"))
     if None in numbers:
-        raise WorkerFault("rounds without rounds, drafted and accepted")
+        raise WorkerFault("rounds needs the counts rounds, drafted and accepted")
     rounds, drafted, accepted = (number or 0 for number in numbers)
     sound = accepted <= drafted and bool(rounds) == bool(drafted) and len(tried) == len(kept)
     if not sound or any(a > b for a, b in zip(kept, tried, strict=True)) or (kept and sum(kept) != accepted):
-        raise WorkerFault(f"rounds that cannot be: {_excerpt(json.dumps(value).encode())}")
+        raise WorkerFault(f"impossible rounds: {_excerpt(json.dumps(value).encode())}")
     return Rounds(rounds, drafted, accepted, tried, kept)
 
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:
     numbers = message.get(name) or []
     if not isinstance(numbers, list) or any(type(one) is not int or one < 0 for one in numbers):
-        raise WorkerFault(f"{name} is no list of counts")
+        raise WorkerFault(f"{name} is not a list of counts")
     return tuple(numbers)
 
 
 def _count(message: Mapping[str, Any], name: str, least: int = 0) -> int | None:
     number = message.get(name)
     if number is not None and (type(number) is not int or number < least):
-        raise WorkerFault(f"{name} is {number!r}; what a worker cannot see is left out")
+        raise WorkerFault(f"{name} is {number!r}; allowed: {least} or more, or leave it out")
     return number
 
 
@@ -257,11 +257,11 @@ def _calls(value: object) -> tuple[dict[str, Any], ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise WorkerFault("tool_calls that are no list")
+        raise WorkerFault("tool_calls is not a list")
     for call in value:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not all(isinstance(function.get(key), str) for key in _CALL_KEYS):
-            raise WorkerFault("a tool call without a function's name and arguments, both text")
+            raise WorkerFault("a tool call needs a function with name and arguments, both strings")
     return tuple(value)
 
 
@@ -269,7 +269,7 @@ _CALL_KEYS = ("name", "arguments")
 
 
 def _not_json(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _excerpt(line: bytes) -> str:

@@ -59,6 +59,10 @@ class Claims:
     """The model that answers, by the server's name for it."""
 
 
+TIMEOUT = "timeout"
+"""The kind of fault after which the system is restarted, because it may hang."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came back for one request. All times are monotonic nanoseconds of this machine."""
@@ -82,7 +86,7 @@ class Answer:
     """Bytes the allocator held at the end of the answer; None where it does not report them."""
     memory_peak: int | None = None
     fault: str | None = None
-    """What went wrong in the system: timeout, died, garbled stream, cut off. Data, not an exception."""
+    """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
 
 
 class Role(StrEnum):

@@ -11,7 +11,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.records import Answer, Generation, Role, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
 Observe = Callable[[str, dict[str, Any]], None]
@@ -183,11 +183,11 @@ class Client:
         subject = self._living()
         if subject is None:
             now = self._backend.clock.now_ns()
-            return Answer(now, now, fault=f"not asked: the subject died {DEATHS} times in a row")
+            return Answer(now, now, fault=f"not sent: the server or worker died {DEATHS} times in a row")
         answer = subject.answer(ask)
         if answer.fault is None:
             self._deaths = 0
-        elif answer.fault.startswith("timeout"):
+        elif answer.fault.startswith(TIMEOUT):
             subject.close()  # one that hangs counts as dead: to wait for each next answer would take days
         return answer
 

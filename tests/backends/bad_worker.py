@@ -1,4 +1,4 @@
-"""A worker that goes wrong in the way its first argument names."""
+"""A worker that fails in the way its first argument names."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from typing import Any
 HELLO = {"gatekeeper": 1, "name": "bad", "sees": ["arrivals", "token_count", "plain"], "shares_process": True}
 HELLOS = {
     "old": {**HELLO, "gatekeeper": 2},
-    "nobody": {**HELLO, "name": ""},
+    "nameless": {**HELLO, "name": ""},
     "unnumbered": {"name": "bad"},
     "clairvoyant": {**HELLO, "sees": ["arrival"]},
     "unturnable": {**HELLO, "knobs": ["num_draft_token"]},
-    "torn": {**HELLO, "sees": ["arrivals"]},
+    "shares without plain": {**HELLO, "sees": ["arrivals"]},
     "sorry": {"failed": "no module named wonder", "hint": "pip install wonder"},
 }
 SECOND = 1_000_000_000
@@ -34,7 +34,7 @@ def lines(number: int) -> dict[str, dict[str, Any]]:
         "begins twice": {"begin": number},
         "no line of ours": {"progress": 0.5},
         "backwards": {"answer": number, "arrivals": [[now, 1], [now - 1000, 1]]},
-        "before the ask": {"answer": number, "arrivals": [[now - 3600 * SECOND, 1]]},
+        "before the request": {"answer": number, "arrivals": [[now - 3600 * SECOND, 1]]},
         "in the future": {"answer": number, "arrivals": times, "ended_ns": now + 3600 * SECOND},
         "fractions": {"answer": number, "arrivals": [[now + 0.5, 1]]},
         "nothing counted": {"answer": number, "arrivals": [[now, 0]]},
@@ -62,8 +62,8 @@ def texts(number: int) -> dict[str, str]:
 
 
 def answer(mode: str, number: int) -> None:
-    said, raw = lines(number), texts(number)
-    write(json.dumps(said[mode]) + "\n" if mode in said else raw.get(mode, ""))
+    valid, raw = lines(number), texts(number)
+    write(json.dumps(valid[mode]) + "\n" if mode in valid else raw.get(mode, ""))
     if mode == "half":
         sys.exit(0)
     if mode == "killed":
@@ -71,9 +71,9 @@ def answer(mode: str, number: int) -> None:
     if mode == "exits":
         sys.stderr.write("some progress\nRuntimeError: out of pages\n")
         sys.exit(3)
-    if mode == "falls silent":
+    if mode == "closes stdout":
         os.close(1)
-    if mode in {"falls silent", "hangs"}:
+    if mode in {"closes stdout", "hangs"}:
         time.sleep(3600)
 
 

@@ -118,7 +118,7 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot serve little-target") as caught:
         here.backend.start(PLAIN)
 
-    assert "last words" in caught.value.hint
+    assert "last lines of" in caught.value.hint
 
 
 def test_arguments_reach_the_server(tmp_path: Path) -> None:

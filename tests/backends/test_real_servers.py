@@ -155,16 +155,16 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
     seen of its drafting: no acceptance is ever told.
     """
     backend, which = real(name), SYSTEMS[name].hopeless
-    answer, told = None, ""
+    answer, hint = None, ""
 
     try:
         with backend.start(which) as server:
             answer = server.answer(ask("prose", which))
     except InputError as refused:
-        told = refused.hint
+        hint = refused.hint
 
     if answer is None:
-        assert "its last words" in told
+        assert "last lines of" in hint
         return
     glance = ProbeAnswers(None, answer)
     seen = confirmed_sight(glance, backend.sight, uncached=backend.uncached)

@@ -91,20 +91,20 @@ def test_a_long_prompt_goes_through(echo: Worker) -> None:
 
 
 OUT_OF_STEP = {
-    "wrong id": "out of step: answer 2 while ask 1",
-    "true id": "out of step: answer True while ask 1",
+    "wrong id": "out of step: answer 2 during request 1",
+    "true id": "out of step: answer True during request 1",
     "begins twice": "out of step: begin 1",
     "no line of ours": "out of step: a line that is neither begin nor answer, with progress",
-    "nan": "garbage on stdout (NaN is no JSON)",
+    "nan": "garbage on stdout (NaN is not JSON)",
     "garbage": "garbage on stdout",
-    "no object": "garbage on stdout (no JSON object)",
+    "no object": "garbage on stdout (not a JSON object)",
     "deep": "garbage on stdout",
     "half": "worker died: exit code 0, in the middle of a line",
     "long": "garbage on stdout: a line longer than 8 MiB",
     "killed": "worker died: signal 9",
     "killed unbegun": "worker died: signal 9 (it had not begun)",
     "exits": "worker died: exit code 3 (RuntimeError: out of pages)",
-    "falls silent": "worker closed its output; it was ended",
+    "closes stdout": "worker closed its output; gatekeeper ended it",
 }
 
 
@@ -126,18 +126,18 @@ def test_a_broken_worker_is_ended(bad: Callable[..., Worker], mode: str) -> None
 
 
 UNTRUE = {
-    "backwards": "a worker that lies about time: arrival 2 lies 0.000001 s before arrival 1",
-    "before the ask": "a worker that lies about time: arrival 1 lies",
-    "in the future": "a worker that lies about time: ended_ns lies",
-    "fractions": "an arrival that is none",
-    "nothing counted": "an arrival of 0 tokens; unknown is null, never 0",
-    "miscounted": "output_tokens is 3, its arrivals carry 2",
-    "more than drafted": "rounds that cannot be",
+    "backwards": "times out of order: arrival 2 is 0.000001 s before arrival 1",
+    "before the request": "times out of order: arrival 1 is",
+    "in the future": "times out of order: ended_ns is",
+    "fractions": "invalid arrival",
+    "nothing counted": "arrival of 0 tokens; allowed: 1 or more, null for unknown",
+    "miscounted": "output_tokens is 3, but its arrivals hold 2",
+    "more than drafted": "impossible rounds",
     "negative": "drafted is -1",
-    "half a count": "rounds without rounds, drafted and accepted",
-    "drafts plainly": "drafted 1 tokens for a plain ask",
-    "odd finish": "finish 'eos' is none of stop, length, tool_calls",
-    "odd call": "a tool call without a function's name and arguments, both text",
+    "half a count": "rounds needs the counts rounds, drafted and accepted",
+    "drafts plainly": "drafted 1 tokens for a plain request",
+    "odd finish": "finish is 'eos'; allowed: stop, length, tool_calls",
+    "odd call": "a tool call needs a function with name and arguments, both strings",
     "its own fault": "out of memory",
 }
 
@@ -208,14 +208,14 @@ def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
 REFUSED = {
     "dies at once": ("exit code 3", "no weights here"),
     "babbles": ("did not greet: garbage on stdout", "METHODOLOGY.md"),
-    "old": ("speaks worker protocol 2, this gatekeeper speaks 1", "same time"),
-    "nobody": ("without a name", "METHODOLOGY.md"),
+    "old": ("uses version 2 of the worker protocol, this gatekeeper uses 1", "update the worker"),
+    "nameless": ("has no name", "METHODOLOGY.md"),
     "unnumbered": ("did not greet", "METHODOLOGY.md"),
     "clairvoyant": ("unknown word 'arrival'", "did you mean 'arrivals'?"),
     "unturnable": ("unknown word 'num_draft_token'", "did you mean 'num_draft_tokens'?"),
-    "torn": ('does not list "plain"', "METHODOLOGY.md"),
+    "shares without plain": ('but not "plain" in sees', "METHODOLOGY.md"),
     "sorry": ("no module named wonder", "pip install wonder"),
-    "mute": ("was not ready in start_timeout = 0.5 s: it did not greet", "raise start_timeout"),
+    "mute": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
 }
 
 
@@ -237,7 +237,8 @@ def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) ->
 
 
 @pytest.mark.parametrize(
-    ("mode", "message"), [("cannot load", "little-target: bad cannot load this model"), ("never ready", "is ready")]
+    ("mode", "message"),
+    [("cannot load", "little-target: bad cannot load this model"), ("never ready", "its ready line")],
 )
 def test_one_that_cannot_load_is_an_input_error(tmp_path: Path, mode: str, message: str) -> None:
     """
@@ -272,7 +273,7 @@ def test_the_program_is_looked_for(tmp_path: Path) -> None:
     [
         ({}, "needs the command"),
         ({"command": ["x", "--port", "{port}"]}, "a worker has no port"),
-        ({"command": ["x"], "served_model_name": "y"}, "no use for subject.served_model_name"),
+        ({"command": ["x"], "served_model_name": "y"}, "does not use subject.served_model_name"),
     ],
 )
 def test_a_senseless_subject_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
@@ -292,7 +293,7 @@ def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
     backend = worker(tmp_path, "worker.py")
     program.write_text(EXAMPLE.read_text().replace("versions={}", 'versions={"echo": "2"}'))
 
-    with pytest.raises(InputError, match="greeted as"):
+    with pytest.raises(InputError, match="before the run"):
         backend.start(DRAFTING)
 
 

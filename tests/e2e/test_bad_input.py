@@ -169,13 +169,13 @@ def test_truncated_weights_are_refused(place: Place, share: float) -> None:
 
 def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
     """
-    A draft that speaks another vocabulary is exit code 2: the target would verify nonsense.
+    A draft with another vocabulary is exit code 2: the target would verify other tokens.
     """
     little(place, drafts=["little-draft-alien"])
 
     refused = place.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "another vocabulary" in refused.err
+    assert "different vocabularies" in refused.err
 
 
 @pytest.mark.parametrize(

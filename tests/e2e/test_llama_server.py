@@ -85,7 +85,7 @@ def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> N
     ("changes", "says"),
     [
         ({"target": "cut.gguf"}, "is truncated"),
-        ({"drafts": ["little-draft-alien.gguf"]}, "another vocabulary"),
+        ({"drafts": ["little-draft-alien.gguf"]}, "different vocabularies"),
         ({"drafts": ["no-such.gguf"]}, "no file"),
         ({"acceptance": "ours"}, "does not show: rounds"),
         ({"args": ["--spec-synth-len", "3"]}, "invents acceptance"),

@@ -1,4 +1,4 @@
-"""What servers claim of their drafting, converted from their names and definitions to the field's terms."""
+"""Servers' claims about their drafting, converted from their names and definitions to ours."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -41,9 +41,9 @@ def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def claims_at(*path: str, **keys: str) -> Callable[[Answer, ChatResponse], Answer]:
-    """Return a `read` that takes each claim from the key it stands under, in the object at *path* of the response.
+    """Return a `read` that takes each claim from its key, in the object at *path* of the response.
 
-    Claims in seconds are read as milliseconds where the key ends in `_ms`.
+    A key that ends in `_ms` holds milliseconds.
     """
 
     def read(answer: Answer, response: ChatResponse) -> Answer:
@@ -62,21 +62,21 @@ def _claim(claim: str, key: str, value: object) -> object:
 
 
 def claiming(answer: Answer, **claims: Any) -> Answer:
-    """Return *answer* with more claims; a claim of None leaves the one that is there."""
+    """Return *answer* with more claims; a claim of None changes nothing."""
     known = {name: value for name, value in claims.items() if value is not None}
     return replace(answer, claims=replace(answer.claims, **known))
 
 
 def by_length(rounds: int | None, length: float | None) -> int | None:
-    """Return the accepted tokens where a server tells rounds and tokens per round (definition C).
+    """Return the accepted tokens from rounds and tokens per round (definition C).
 
-    Every round emits what was accepted and one token of the target's own: accepted = rounds x (length - 1).
+    Every round emits the accepted tokens and one of the target's own: accepted = rounds x (length - 1).
     """
     return None if rounds is None or length is None else max(0, round(rounds * (length - 1)))
 
 
 def by_output(answer: Answer, rate: float | None) -> int | None:
-    """Return the accepted tokens where a server tells them as a share of the output (definition B)."""
+    """Return the accepted tokens from their share of the output (definition B)."""
     return None if rate is None or answer.output_tokens is None else round(rate * answer.output_tokens)
 
 
@@ -103,7 +103,7 @@ def by_position(text: str, name: str) -> tuple[int, ...]:
 
 
 def spec_decode(text: str | None, prefix: str) -> Counters | None:
-    """Return the speculative counters that vLLM named and llama-server took over; None where there are none."""
+    """Return the counters that vLLM and llama-server have in common; None where there are none."""
     if text is None:
         return None
     drafted = total(text, f"{prefix}spec_decode_num_draft_tokens_total")

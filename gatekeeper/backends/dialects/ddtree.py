@@ -1,7 +1,7 @@
 """The ddtree dialect: ddtree_server.py of DDTree-MLX, which answers in one piece and greedily.
 
-It tells cycles and tokens per cycle (definition C), and not how many tokens its trees proposed. Without a stream there
-are no latencies. Read in a fork of its source; never run on a Mac.
+It reports cycles and tokens per cycle (definition C), and not how many tokens its trees proposed. Without a stream
+there are no latencies. Written from a fork of its source; never run on a Mac.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ from gatekeeper.core.records import Answer
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; refuse to sample, which it would silently not do."""
+    """Return the request; raise InputError for sampling, which the server would silently ignore."""
     if not request.resolved.greedy:
-        message = f"ddtree decodes greedily, the SLO asks for temperature {request.resolved.temperature:g}"
+        message = f"ddtree decodes greedily, but the SLO has temperature = {request.resolved.temperature:g}"
         raise InputError(message, hint="set temperature = 0 in [sampling]")
     fields = chat_body(request)
     fields.pop("stream_options")
@@ -26,7 +26,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what its stats claim."""
+    """Add the claims in its stats."""
     stats = within(response.last, "ddtree_stats")
     rounds = count(stats.get("cycles"))
     return claiming(answer, rounds=rounds, accepted=by_length(rounds, stats.get("avg_acceptance")))
@@ -34,9 +34,9 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 DIALECT = Dialect(
     name="ddtree",
-    install='name it: command = ["python", "ddtree_server.py", "--model", "{target}", "--draft", "{draft}", '
+    install='give the commands: command = ["python", "ddtree_server.py", "--model", "{target}", "--draft", "{draft}", '
     '"--port", "{port}"], and for plain_command a server such as mlx_lm.server',
-    draft_hint="look at tree_budget, and at the draft it was started with",
+    draft_hint="check tree_budget, and the draft it was started with",
     body=body,
     read=read,
     health="/v1/models",

@@ -1,9 +1,9 @@
 """The dflash-mlx dialect: `dflash serve`, block diffusion drafts on top of mlx_lm's server.
 
-Read in the source of dflash-mlx 0.1.8. Its acceptance is accepted over *emitted* tokens (definition B), told under
-/metrics for the request before. A cycle proposes a block less the token it begins with. It was tried
-on Linux: without a DFlash draft it does not start, not even to decode plainly, and none of them fits a model that a
-plain Linux machine serves. No answer of it was ever seen.
+Written from the source of dflash-mlx 0.1.8. Its acceptance is accepted over *emitted* tokens (definition B); /metrics
+holds that of the last request. A cycle proposes a block without its first token. Tried on Linux: it does not start
+without a DFlash draft, not even for plain decoding, and no such draft fits a model that runs there. Its answers are
+untested.
 """
 
 import json
@@ -16,10 +16,10 @@ from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line; `adaptive`, its default, would change the block while it is measured."""
+    """Yield the command line; `adaptive`, the default, would change the block size during the measurement."""
     yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
-    # It loads a draft at every start; with `off` it lies idle, and still counts as memory.
+    # It loads a draft at every start; with `off` the draft is unused, but takes memory.
     yield from option("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
     if start.draft is not None:
         yield from option("--verify-len-cap", start.knob("block_size"))
@@ -29,7 +29,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
-    """Add what /metrics tells of the answer just given, where it tells of that one."""
+    """Add the claims in /metrics, where they are of this answer."""
     try:
         last = within(json.loads(get("/metrics") or "{}"), "last_request")
     except ValueError:
@@ -51,7 +51,7 @@ def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
 DIALECT = Dialect(
     name="dflash-mlx",
     install="pip install dflash-mlx (in an environment of its own, with mlx-lm 0.31.3; name it in subject.program)",
-    draft_hint="older builds decode plainly up to 256 tokens (--fastpath-max-tokens 0), or the verify mode is off",
+    draft_hint="pass --fastpath-max-tokens 0 (older builds decode plainly up to 256 tokens) and --verify-mode dflash",
     program=("dflash", "serve"),
     packages=("dflash-mlx", "mlx-lm", "mlx"),
     argv=argv,

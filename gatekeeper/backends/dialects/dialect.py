@@ -1,7 +1,7 @@
 """A dialect: how one family of servers is started, what its requests look like, and what its responses claim.
 
 A new server is one file with one `DIALECT`, and one entry in core/backend_registry.py. Whatever a dialect leaves out is
-what an OpenAI-compatible server does. Nothing in it is trusted: before a run, test requests show what the server does.
+what an OpenAI-compatible server does. It is a forecast: before a run, test requests show what the server really does.
 """
 
 import os
@@ -19,18 +19,18 @@ COMPLETIONS = "/v1/chat/completions"
 STREAMED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
 """What every server that streams its answers shows."""
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
-"""Knobs that any server takes with a request, or that need nothing of it."""
+"""Knobs that every server takes with a request, or that do not concern it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a server is started for."""
+    """What a server is started with."""
 
     subject: Subject
     target: str
-    """Where the target lies: a folder or a file; its name, where the server keeps its own models."""
+    """The target's folder or file; its name, where the server keeps its own models."""
     draft: str | None
-    """Where the draft lies, or its name where the server brings it along; None: plain decoding."""
+    """The draft's folder or file, or its name where it is part of the server; None: plain decoding."""
     knobs: Mapping[str, Any]
     port: int
     cache: bool
@@ -38,17 +38,17 @@ class Start:
     program: tuple[str, ...]
     """The program: the dialect's own, or the one the SLO names."""
     help: Callable[[], str]
-    """Returns what the program prints for --help, run once; empty where it prints nothing."""
+    """Returns the output of --help, which is run once; empty where there is none."""
     place: Callable[[str], str]
-    """Returns where a model of the SLO lies, for a server that cannot start without a draft."""
+    """Returns where a model of the SLO is stored, for a server that cannot start without a draft."""
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Return the words with which most servers are given the address they listen on."""
+        """Return the options for the address to listen on, as most servers take them."""
         return ("--host", HOST, "--port", str(self.port))
 
     def knob(self, name: str) -> str | None:
-        """Return the value of a knob as a word of a command line, None where it is not set."""
+        """Return the value of a knob as a command-line argument, None where it is not set."""
         value = self.knobs.get(name)
         return None if value is None else str(value)
 
@@ -60,15 +60,15 @@ class ServerRequest:
     resolved: ResolvedRequest
     knobs: Mapping[str, Any]
     model: str | None
-    """None: it serves one model, and needs no name."""
+    """None: the server has one model, and requests need no name."""
     draft: str | None
-    """As the server knows it; None: decode plainly."""
+    """The server's name for it; None: plain decoding."""
     cache: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Cumulative counters of a server, so that the difference over one answer is that answer's own."""
+    """Cumulative counters of a server; the difference of two readings belongs to the answers between them."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -92,7 +92,7 @@ class Counters:
 
 
 Get = Callable[[str], str | None]
-"""Fetches a path of the server: its text, or None where it gives none."""
+"""Fetches a path of the server: its text, or None where there is none."""
 
 
 def chat_body(request: ServerRequest) -> dict[str, Any]:
@@ -101,42 +101,42 @@ def chat_body(request: ServerRequest) -> dict[str, Any]:
 
 
 def thinking(request: ServerRequest) -> dict[str, bool] | None:
-    """Return the option by which most chat templates switch thinking; None leaves it to the template."""
+    """Return the option that switches thinking in most chat templates; None leaves it to the template."""
     return None if request.resolved.thinking is None else {"enable_thinking": request.resolved.thinking}
 
 
 def unchanged(answer: Answer, response: ChatResponse) -> Answer:
-    """Return *answer* unchanged: the server claims nothing of its drafting."""
+    """Return *answer* unchanged: the server reports nothing about its drafting."""
     del response
     return answer
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one family of servers is started and spoken to."""
+    """How one family of servers is started, and how its requests and responses look."""
 
     name: str
     install: str
     """How to get the program."""
     draft_hint: str
-    """What is usually wrong where it decodes plainly although a draft is set."""
+    """What to check where it decodes plainly although a draft is set."""
     program: tuple[str, ...] = ()
-    """What is looked for on PATH."""
+    """The program on PATH, with its first arguments."""
     module: str | None = None
-    """What is imported from this environment where the SLO names no program."""
+    """The module of this environment that is run where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None
-    """The whole command line; None: it is started by hand, so the SLO names a `url` or a `command`."""
+    """The whole command line; None: the SLO has to give a `url` or a `command`."""
     body: Callable[[ServerRequest], dict[str, Any]] = chat_body
     read: Callable[[Answer, ChatResponse], Answer] = unchanged
-    """Adds what the server claims of itself."""
+    """Adds the server's claims."""
     counters: Callable[[Get], Counters | None] | None = None
-    """Reads its cumulative counters, before and after an answer, where one is under way at a time."""
+    """Reads its cumulative counters, before and after an answer, where requests run one at a time."""
     after_answer: Callable[[Get, ServerRequest, Answer], Answer] | None = None
-    """Adds what it tells of its last answer in another place, where one is under way at a time."""
+    """Adds what it reports about its last answer elsewhere, where requests run one at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
-    """Reads how many tokens the answer has so far, where a chunk tells."""
+    """Reads from a chunk how many tokens the answer has so far."""
     sight: Sight = STREAMED
-    """A forecast of what answers show; memory and a plain server depend on how it is reached."""
+    """A forecast of what answers show; memory and plain decoding depend on how the server is started."""
     knobs: frozenset[str] = frozenset()
     """The knobs it takes besides `draft` and the conditions."""
     restart_knobs: tuple[str, ...] = ("draft",)
@@ -144,32 +144,32 @@ class Dialect:
     """Drafting is switched with each request, at no cost to plain decoding."""
     streams: int = 64
     caches: Literal["start", "request"] | None = None
-    """What switches its prompt cache; None: it has none, or it cannot be switched."""
+    """Where its prompt cache is switched; None: it has none, or cannot switch it off."""
     named: Literal["listed", "path"] | None = None
-    """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one it lists or the target as
-    written, or (`path`) where the files of target and draft lie."""
+    """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
+    name in the SLO, or (`path`) the paths of target and draft."""
     by_request: frozenset[str] = frozenset()
-    """Knobs that need the model loaded anew and still go with a request: the server reloads by itself."""
+    """Restart knobs that are sent with a request: the server reloads the model by itself."""
     headers: Mapping[str, str] = field(default_factory=dict)
     own_drafts: frozenset[str] = frozenset()
-    """Drafts it brings along, such as heads inside the target or an n-gram look-up: there is no file to hash."""
+    """Drafts that are part of it, such as heads of the target or an n-gram look-up: there is no file to hash."""
     path: str = COMPLETIONS
     health: str = "/health"
     loading: int | None = None
-    """The HTTP status of its health until the models are loaded; None: it has none for that."""
+    """The HTTP status of its health check until the models are loaded; None: it has none."""
     version: Callable[[Subject], dict[str, str]] | None = None
-    """Returns the versions of what we start, where `PROGRAM --version` does not."""
+    """Returns the versions of the program, where `PROGRAM --version` does not print them."""
     packages: tuple[str, ...] = ()
     """Python packages whose versions identify the program, looked up in the environment it runs in."""
     version_path: str | None = None
-    """The path under which a running server tells its version."""
+    """The path of a running server's version."""
     version_key: str | None = None
-    """The key of its version in a JSON document there; None: the first line is the version."""
+    """The key of the version in the JSON document there; None: the first line is the version."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Words on its command line, or variables with their value as `NAME=value`, that no verdict can be given for."""
+    """Options, or variables as `NAME=value`, with which it cannot be certified, each with the reason."""
 
     def complaint(self, subject: Subject) -> str | None:
-        """Return why this server cannot be certified when it is started so; None where it can."""
+        """Return the option or variable with which it cannot be certified, and why; None where there is none."""
         words = (*subject.args, *(subject.command or ()), *(subject.plain_command or ()))
         for refused, because in self.refused.items():
             name, _, value = refused.partition("=")
@@ -179,6 +179,6 @@ class Dialect:
 
 
 def option(flag: str, value: object) -> Iterator[str]:
-    """Yield *flag* and its value as words, nothing where there is no value."""
+    """Yield *flag* and its value as arguments, nothing where there is no value."""
     if value is not None:
         yield from (flag, str(value))

@@ -1,7 +1,7 @@
 """The llama-server dialect: llama.cpp's server, restarted for each setting, its flags found in its own --help.
 
-What it reports of its drafting is a claim. `timings` of an answer hold drafted and accepted tokens, and how many tokens
-there are up to each chunk; the counters of `/metrics` hold the same once more, and the verify passes too.
+Its reports about drafting are claims. `timings` of an answer hold drafted and accepted tokens, and the number of tokens
+up to each chunk; the counters of `/metrics` hold the same, and the verify passes.
 """
 
 import os
@@ -36,7 +36,7 @@ _KNOBS = {
     "draft_n_min": ("--spec-draft-n-min", "--draft-min"),
     "draft_p_min": ("--spec-draft-p-min", "--draft-p-min"),
 }
-"""The flags of each knob, the newest first: a build that still explains an old one may have removed it."""
+"""The flags of each knob, the newest first: some builds still list an old flag that they have removed."""
 
 _NGRAM_KNOBS = {
     "ngram-simple": {"num_draft_tokens": ("--spec-ngram-simple-size-m",)},
@@ -45,22 +45,22 @@ _NGRAM_KNOBS = {
     "ngram-mod": {"num_draft_tokens": ("--spec-ngram-mod-n-max",), "draft_n_min": ("--spec-ngram-mod-n-min",)},
     "ngram-cache": {},
 }
-"""Look-ups take their lengths by flags of their own, and no probability."""
+"""N-gram look-ups have their own flags for the lengths, and none for a probability."""
 
 _DRAFTING = ("--spec-", "--draft", "--model-draft", "-md", "--hf-repo-draft", "-hfd", "-hfrd")
-"""How the words begin that make a server draft: in `subject.args` they would make the plain arm draft too."""
+"""Prefixes of the options that turn on drafting: in `subject.args` they would do so for the plain arm too."""
 
 _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
-"""`/metrics` prints six digits: a counter of a million and more is rounded, and a difference of two means nothing."""
+"""`/metrics` prints six digits: a counter of a million or more is rounded, and differences are meaningless."""
 
 _LAST_ALONE = 1
-"""The last token an answer may have is decoded alone: there is no room for a draft beside it."""
+"""The last token that max_tokens allows is decoded alone: there is no room for a draft."""
 
 _HELP_ENTRY = re.compile(r"^-[^\s,]+(?:,\s+-[^\s,]+)*", re.MULTILINE)
 
 
 def flags_of(help_text: str) -> frozenset[str]:
-    """Return the flags that a --help explains, without those it lists as removed."""
+    """Return the flags in a --help, without those it lists as removed."""
     entries = list(_HELP_ENTRY.finditer(help_text))
     begins = [*(entry.start() for entry in entries), len(help_text)]
     found: set[str] = set()
@@ -71,23 +71,24 @@ def flags_of(help_text: str) -> frozenset[str]:
 
 
 def spec_types(help_text: str) -> tuple[str, ...]:
-    """Return the values that a --help lists for --spec-type; none where the build is older than that flag."""
+    """Return the values that a --help lists for --spec-type; empty for builds older than that flag."""
     listed = re.search(r"^--spec-type\s+\[?([a-z0-9,|-]+)", help_text, re.MULTILINE)
     return tuple(re.split(r"[,|]", listed.group(1))) if listed else ()
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line of a setting's server; `-md` alone would draft nothing, and say nothing."""
+    """Yield the command line of a setting's server; `-md` alone would silently draft nothing."""
     _check_plain_stays_plain(start)
     if not start.target.endswith(gguf.SUFFIX):
-        raise InputError(f"target '{start.subject.target}' is no .gguf file", hint="llama-server loads GGUF alone")
+        message = f"target '{start.subject.target}' is not a .gguf file"
+        raise InputError(message, hint="llama-server loads GGUF files only: name one, or convert the model")
     help_text = start.help()
     known = flags_of(help_text)
     if "--model" not in known:
-        spoken = " ".join((*start.program, "--help"))
-        raise InputError(f"`{spoken}` explains no --model", hint="run it by hand: is it a llama-server?")
+        command = " ".join((*start.program, "--help"))
+        raise InputError(f"`{command}` does not list --model", hint="run it by hand: is it llama-server?")
     yield from (*start.program, "--model", start.target, *start.address)
-    # Tools need the template engine, which older builds leave off; what is not there shall not be fetched.
+    # Tools need the template engine, which is off in older builds; nothing may be downloaded.
     yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)
     if not start.cache and "--cache-ram" in known:
         yield from ("--cache-ram", "0")
@@ -99,7 +100,7 @@ def argv(start: Start) -> Iterator[str]:
         _check_type(method, spec_types(help_text))
         yield from ("--spec-type", method)
     elif method != SIMPLE:
-        message = f"this {start.program[0]} knows no --spec-type, so it can not draft by {method}"
+        message = f"this {start.program[0]} has no --spec-type, so it cannot draft with {method}"
         raise InputError(message, hint="install a newer llama.cpp, or draft with a smaller model")
     if start.draft.endswith(gguf.SUFFIX):
         yield from ("--model-draft", start.draft)
@@ -108,7 +109,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def drafting_method(start: Start) -> str:
-    """Return the --spec-type of a draft: its own name, the SLO's `draft_method`, or what its file shows."""
+    """Return the --spec-type of a draft: its own name, the SLO's `draft_method`, or the one its file was made for."""
     draft = start.draft or ""
     if not draft.endswith(gguf.SUFFIX):
         return draft
@@ -127,37 +128,38 @@ def _method_of(header: gguf.Header) -> str:
 def _flag(knob: str, flags: tuple[str, ...], method: str, known: frozenset[str]) -> str:
     own = _NGRAM_KNOBS[method].get(knob, ()) if method in _NGRAM_KNOBS else flags
     if not own:
-        raise InputError(f"{knob} does nothing for {method}", hint=f"take {knob} out of [sweep]")
+        raise InputError(f"{knob} has no effect with {method}", hint=f"remove {knob} from [sweep]")
     for flag in own:
         if flag in known:
             return flag
-    raise InputError(f"this llama-server has no flag for {knob}", hint=f"looked for {', '.join(own)} in its --help")
+    hint = f"install a newer llama.cpp, or remove {knob} from [sweep]; its --help lists none of {', '.join(own)}"
+    raise InputError(f"this llama-server has no flag for {knob}", hint=hint)
 
 
 def _check_type(method: str, types: tuple[str, ...]) -> None:
     if types and method not in types:
-        raise InputError(f"this llama-server can not draft by '{method}'", hint=did_you_mean(method, types))
+        raise InputError(f"this llama-server cannot draft with '{method}'", hint=did_you_mean(method, types))
 
 
 def _check_plain_stays_plain(start: Start) -> None:
-    """Refuse what would make both arms draft: words in `args`, and variables the server reads as flags."""
+    """Raise InputError for what would make both arms draft: options in `args`, and variables that set options."""
     for word in start.subject.args:
         if word.startswith(_DRAFTING):
-            hint = "name the draft in subject.drafts, how it drafts in subject.draft_method, and sweep the knobs"
-            raise InputError(f"subject.args: {word} would make plain decoding draft as well", hint=hint)
+            hint = "name the draft in subject.drafts, its method in subject.draft_method, and put its knobs in [sweep]"
+            raise InputError(f"subject.args: {word} would also turn on drafting in the plain arm", hint=hint)
     for name in os.environ:
         if name.startswith(("LLAMA_ARG_SPEC_", "LLAMA_ARG_DRAFT_")):
-            message = f"the variable {name} would make plain decoding draft as well"
-            raise InputError(message, hint=f"unset {name}; llama-server reads it as a flag")
+            message = f"the variable {name} would also turn on drafting in the plain arm"
+            raise InputError(message, hint=f"unset {name}: llama-server reads it as an option")
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; its fields for drafting are left out, because the server ignores them."""
+    """Return the request, without fields for drafting, which the server ignores."""
     return request_fields(
         request.resolved,
         chat_template_kwargs=thinking(request),
         cache_prompt=request.cache,
-        # A chunk may hold several tokens; only so does the server say how many.
+        # A chunk may hold several tokens; with this option it holds their number.
         timings_per_token=True,
     )
 
@@ -168,7 +170,7 @@ def tokens_of(chunk: Mapping[str, Any]) -> int | None:
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what `timings` of the last chunk claim; draft_n is left out where nothing was drafted."""
+    """Add the claims in `timings` of the last chunk; draft_n is missing where nothing was drafted."""
     timings = within(response.last, "timings")
     if not timings:
         return answer
@@ -189,10 +191,10 @@ def counters(get: Get) -> Counters | None:
 
 
 def with_all_rounds(get: Get, request: ServerRequest, answer: Answer) -> Answer:
-    """Drop the rounds where they are not all of the answer's.
+    """Drop the rounds where the server has not counted all of them.
 
-    The first token comes with the prompt, and every pass after it yields a token beside what it accepted. A pass that
-    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`) is counted nowhere.
+    The first token comes with the prompt, and every later pass yields the tokens it accepted and one more. A pass that
+    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`) is not counted.
     """
     del get, request
     claims, emitted = answer.claims, answer.output_tokens
@@ -206,7 +208,7 @@ def with_all_rounds(get: Get, request: ServerRequest, answer: Answer) -> Answer:
 DIALECT = Dialect(
     name="llama-server",
     install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
-    draft_hint="-md alone drafts nothing: pass --spec-type beside it, and see the log for a draft it refuses",
+    draft_hint="-md alone drafts nothing: pass --spec-type too, and look for a rejected draft in the log",
     program=("llama-server",),
     argv=argv,
     body=body,

@@ -1,4 +1,4 @@
-"""The lmstudio dialect: LM Studio's own REST API, which takes the draft with each request and counts what it kept.
+"""The lmstudio dialect: LM Studio's own REST API, which takes the draft with each request and counts accepted tokens.
 
 Fields: lmstudio.ai/docs, REST API v0, `stats` of a chat completion (draft counters since 0.3.10). How many tokens a
 round proposes is LM Studio's own choice. Never run against LM Studio itself.
@@ -20,7 +20,7 @@ DIALECT = Dialect(
     name="lmstudio",
     install='start its server (lms server start) and set url = "http://127.0.0.1:1234" in [subject]',
     draft_hint="LM Studio drops the draft where requests are batched: load the model for one request at a time, and "
-    "look whether the draft's vocabulary fits the target's",
+    "check that the draft's vocabulary fits the target's",
     body=body,
     read=claims_at(
         "stats",

@@ -1,9 +1,9 @@
 """The mlx-omni dialect: mlx-omni-server, which loads target and draft when a request names them.
 
-It counts nothing of its drafting and keeps a prompt cache that no flag switches off. The text of an answer's last
-token is lost on its stream. Each pair of models stays resident once asked for, so each arm has a server of its own.
-Read in the source of mlx-omni-server 0.5.3. On Linux it ends at start: its voices fetch a language model, and compile
-Metal kernels. No answer of it was ever seen.
+It reports nothing about its drafting and has a prompt cache that cannot be switched off. Its stream drops the text of
+an answer's last token. Each pair of models stays loaded after its first request, so each arm has its own server.
+Written from the source of mlx-omni-server 0.5.3. On Linux it exits at start, because its voices download a language
+model and compile Metal kernels. Its answers are untested.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
 DIALECT = Dialect(
     name="mlx-omni",
     install="pip install mlx-omni-server (in an environment of its own; name it in subject.program)",
-    draft_hint="mlx-omni-server decodes plainly where the draft cannot be loaded, and says so in its log alone",
+    draft_hint="look in its log: it decodes plainly where the draft cannot be loaded",
     program=("mlx-omni-server",),
     packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,

@@ -28,15 +28,15 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; with a draft loaded 0 tokens would still prefill it, so plain decoding has its own server."""
-    # A model's name would make it load that model anew: it answers with the one it was started for.
+    """Return the request; a loaded draft is prefilled even for 0 tokens, so plain decoding has its own server."""
+    # A model's name would make it load that model again; without one it uses the model it was started with.
     return request_fields(
         request.resolved, num_draft_tokens=request.resolved.draft_tokens, chat_template_kwargs=thinking(request)
     )
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add the rounds our tap counted; none where there is no tap, or it counted other tokens than were sent."""
+    """Add the rounds our tap counted; none without the tap, or where it counted other tokens than were sent."""
     counted = response.usage.get("speculative")
     if not isinstance(counted, dict) or counted.get("tokens") != answer.output_tokens:
         return answer

@@ -1,8 +1,8 @@
 """The mlx-vlm dialect: mlx_vlm.server, with dflash, eagle3 and mtp drafts that are set at its start.
 
-Run on Linux with mlx-vlm 0.7.10, plain decoding alone; its drafts are read in its source. A draft that is none of the
-three kinds starts, and every answer is an error. Its counters are differences of global ones, exact with one answer
-under way; `draft_n_accepted` may exceed what was emitted, which is a finding.
+Plain decoding was run on Linux with mlx-vlm 0.7.10; its drafts were read in its source. With a draft of another kind it
+starts, and every answer is an error. Its counters are differences of global ones, exact while requests run one at a
+time; `draft_n_accepted` may exceed the emitted tokens, which is a finding.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what the timings of the usage chunk claim."""
+    """Add the claims in the timings of the usage chunk."""
     timings = within(response.last, "timings")
-    # A null where the kind goes says that nothing was drafted; where the key is missing, the server does not tell.
+    # A draft_kind of null means that nothing was drafted; without the key it is unknown.
     nothing = 0 if "draft_kind" in timings and timings["draft_kind"] is None else None
     return claiming(
         answer,

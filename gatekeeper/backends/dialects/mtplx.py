@@ -1,7 +1,7 @@
 """The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
 
-Read in the source of mtplx 2.12.2 (server/openai.py, cli.py). Its command line was tried on Linux, where it ends at
-start: it loads a library of macOS. No answer of it was ever seen.
+Written from the source of mtplx 2.12.2 (server/openai.py, cli.py). On Linux it exits at start, because it loads a
+library of macOS. Its answers are untested.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line; its sessions on disk would answer from what an earlier run left there."""
+    """Yield the command line, without the sessions on disk, which would reuse those of an earlier run."""
     yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--stream-interval", "1")
     yield from option("--depth", start.knob("num_draft_tokens"))
@@ -25,7 +25,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request: `ar` decodes plainly beside the loaded heads."""
+    """Return the request: `ar` decodes plainly, although the heads are loaded."""
     mode = {"generation_mode": "ar"} if request.draft is None else {"generation_mode": "mtp"}
     depth = {} if request.resolved.draft_tokens is None else {"depth": request.resolved.draft_tokens}
     return chat_body(request) | mode | depth
@@ -44,11 +44,11 @@ _CLAIMS = claims_at(
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what its stats claim; an answer that was not decoded as asked is a fault."""
+    """Add the claims in its stats; an answer that was decoded with another depth is a fault."""
     stats = within(response.last, "mtplx_stats")
-    ran, asked = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
-    if ran is not None and asked is not None and ran != asked:
-        return replace(answer, fault=f"setting not applied: depth {ran} where {asked} was asked for")
+    used, requested = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
+    if used is not None and requested is not None and used != requested:
+        return replace(answer, fault=f"setting not applied: depth {used} instead of {requested}")
     return _CLAIMS(answer, response)
 
 

@@ -1,6 +1,6 @@
-"""The ollama dialect: Ollama's own chat API, one JSON object a line; it passes no acceptance on.
+"""The ollama dialect: Ollama's own chat API, one JSON object per line; it does not report acceptance.
 
-A model's draft stands in its Modelfile; `draft_num_predict` is an option that makes it load anew, 0 decodes plainly.
+A model's draft is named in its Modelfile. Another `draft_num_predict` makes it reload the model; 0 decodes plainly.
 Fields: docs/api.md of ollama, read at fb307609.
 """
 
@@ -21,7 +21,7 @@ _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "t
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request: what OpenAI writes beside the messages stands among the options here."""
+    """Return the request: the sampling fields of OpenAI's API are in `options` here."""
     fields = request_fields(request.resolved, model=request.model, think=request.resolved.thinking)
     fields.pop("stream_options")
     options = {theirs: fields.pop(ours) for ours, theirs in _MOVED.items() if ours in fields}
@@ -33,9 +33,9 @@ def body(request: ServerRequest) -> dict[str, Any]:
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add the durations the last line claims; loading a model inside an answer makes its times worthless."""
+    """Add the durations claimed in the last line; loading a model during an answer spoils them: a fault."""
     if _seconds(response.last, "load_duration", otherwise=0.0) > _LOADED_S:
-        return replace(answer, fault="setting not applied: the model was loaded inside this answer")
+        return replace(answer, fault="setting not applied: the model was loaded during this answer")
     return claiming(
         answer,
         prompt_seconds=_seconds(response.last, "prompt_eval_duration"),
@@ -44,7 +44,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 
 _LOADED_S = 1.0
-"""Ollama writes some milliseconds here for a model that is resident; a real load takes seconds."""
+"""For a loaded model Ollama reports a few milliseconds here; a real load takes seconds."""
 
 
 def _seconds(fields: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:

@@ -1,6 +1,6 @@
-"""The omlx dialect: oMLX, whose drafting is set per model in its own settings, so both arms run before we come.
+"""The omlx dialect: oMLX, whose drafting is set per model in its own settings, so both arms are started by hand.
 
-It counts nothing of its drafting over HTTP. Never run on a Mac.
+It reports nothing about its drafting over HTTP. Never run on a Mac.
 """
 
 from gatekeeper.backends.dialects.dialect import Dialect

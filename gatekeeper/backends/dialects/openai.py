@@ -1,11 +1,11 @@
-"""The openai dialect: any server that speaks the OpenAI chat API; the SLO says how it is started and where knobs go."""
+"""The openai dialect: any server with the OpenAI chat API; the SLO defines how it is started and takes its knobs."""
 
 from gatekeeper.backends.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     name="openai",
-    install="name what starts it in command and plain_command, or what runs in url and plain_url, in [subject]",
-    draft_hint="look into the server's log for why the draft is not used",
+    install="set command and plain_command in [subject], or url and plain_url of running servers",
+    draft_hint="look in the server's log for why the draft is not used",
     health="/v1/models",
     named="listed",
 )

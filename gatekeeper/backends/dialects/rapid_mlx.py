@@ -1,8 +1,8 @@
-"""The rapid-mlx dialect: `rapid-mlx serve`, configured by one JSON word.
+"""The rapid-mlx dialect: `rapid-mlx serve`, whose drafting is configured by one JSON argument.
 
-Run on Linux with rapid-mlx 0.16.10: plain decoding, and its suffix drafts, of which it counts nothing; the rest is read
-in its source. Without MTP heads in the target it exits at start with the reason. MTP is on by itself for some models,
-so plain decoding has to be requested; the depth adapts by itself unless that is switched off.
+Plain decoding and suffix drafts, which it does not count, were run on Linux with rapid-mlx 0.16.10; the rest was read
+in its source. Without MTP heads in the target it exits at start with the reason. For some models MTP is on by default,
+so plain decoding has to be requested; the depth adapts unless that is switched off.
 """
 
 import json
@@ -27,7 +27,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def drafting(start: Start) -> dict[str, Any]:
-    """Return its speculative config: the method of its own, or a draft's files and the method the SLO names."""
+    """Return its speculative config: its own method, or a draft's path and the SLO's method."""
     assert start.draft is not None
     if start.draft in _OWN:
         config: dict[str, Any] = {"method": start.draft}
@@ -35,12 +35,12 @@ def drafting(start: Start) -> dict[str, Any]:
         config = {"method": start.subject.draft_method or "dflash", "model": start.draft}
     if (tokens := start.knobs.get("num_draft_tokens")) is not None:
         config["num_speculative_tokens"] = tokens
-    # A depth that changes while it is measured is no setting.
+    # The depth must not change during the measurement.
     return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add what the last chunk's metrics claim."""
+    """Add the claims in the last chunk's metrics."""
     metrics = within(response.last, "metrics", "speculative_decoding")
     tried, kept = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
     return claiming(
@@ -56,7 +56,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 DIALECT = Dialect(
     name="rapid-mlx",
     install="pip install rapid-mlx (in an environment of its own; name it in subject.program)",
-    draft_hint="it ignores --draft-model and --num-draft-tokens; only --speculative-config is heard",
+    draft_hint="pass --speculative-config: it ignores --draft-model and --num-draft-tokens",
     program=("rapid-mlx", "serve"),
     packages=("rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
@@ -69,7 +69,7 @@ DIALECT = Dialect(
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     refused={
-        "--draft-model": "rapid-mlx accepts it and does nothing with it",
-        "--num-draft-tokens": "rapid-mlx accepts it and does nothing with it",
+        "--draft-model": "rapid-mlx accepts and ignores it",
+        "--num-draft-tokens": "rapid-mlx accepts and ignores it",
     },
 )

@@ -1,4 +1,4 @@
-"""The vllm dialect: `vllm serve`, whose counters stand under /metrics for Prometheus.
+"""The vllm dialect: `vllm serve`, whose counters are under /metrics for Prometheus.
 
 Flags and counters: docs.vllm.ai, speculative decoding and production metrics. Never run on a Mac.
 """
@@ -42,7 +42,7 @@ def counters(get: Get) -> Counters | None:
 DIALECT = Dialect(
     name="vllm",
     install="pip install vllm (in an environment of its own; name it in subject.program)",
-    draft_hint="look for `speculative_config` in its log: a config it does not know is passed over",
+    draft_hint="look for `speculative_config` in its log: an unknown config is ignored",
     program=("vllm", "serve"),
     argv=argv,
     # Only where it was started with --per-request-spec-decode-metrics.

@@ -1,9 +1,8 @@
 """The vllm-mlx dialect: `vllm-mlx serve`, whose drafts are the target's own MTP heads.
 
-Run on Linux with vllm-mlx 0.6.0, plain decoding alone; its drafts are read in its source. `generation_metadata` is null
-where nothing was drafted, and where nothing was counted: it does not tell the two apart. Without MTP heads in the
-target --enable-mtp starts all the same, and decodes plainly. Rapid-MLX installs a program of the same name: the
-versions in the manifest tell which one answered.
+Plain decoding was run on Linux with vllm-mlx 0.6.0; its drafts were read in its source. `generation_metadata` is null
+where nothing was drafted and where nothing was counted. Without MTP heads in the target it starts with --enable-mtp and
+decodes plainly. Rapid-MLX installs a program of the same name; the versions in the manifest identify it.
 """
 
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from gatekeeper.core.metrics import Sight
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
     yield from (*start.program, start.target, *start.address, "--stream-interval", "1")
-    # Its other engine keeps the state of system prompts whatever its flags, in the plain arm alone and unreported, and
-    # does not count the drafts of a text model.
+    # Its other engine always caches the state of system prompts, in the plain arm only and unreported, and does not
+    # count the drafts of a text model.
     yield "--continuous-batching"
     if start.draft is not None:
         yield "--enable-mtp"
@@ -29,7 +28,7 @@ def argv(start: Start) -> Iterator[str]:
 DIALECT = Dialect(
     name="vllm-mlx",
     install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
-    draft_hint="the target must bring MTP heads (--enable-mtp does nothing without them)",
+    draft_hint="the target needs MTP heads: --enable-mtp has no effect without them",
     program=("vllm-mlx", "serve"),
     packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,

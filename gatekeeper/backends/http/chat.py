@@ -12,6 +12,8 @@ from gatekeeper.core.records import Answer, Arrival, Claims
 
 PLAIN = "plain"
 """The residence of plain decoding."""
+CUT_OFF, EMPTY = "cut off", "empty answer"
+"""Kinds of faults: the answer ended too early; it has no body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ def resolve(request: DecodeRequest) -> ResolvedRequest:
 
 
 TokensOf = Callable[[Mapping[str, Any]], int | None]
-"""Reads how many tokens of the answer there are up to and with a chunk; None where the chunk does not tell."""
+"""Reads from a chunk how many tokens the answer has up to and with it; None where the chunk does not show it."""
 
 
 def request_fields(request: ResolvedRequest, **more: Any) -> dict[str, Any]:
-    """Return the fields that every server knows; what is None is left to the server."""
+    """Return the fields that every server knows; for None the server's default holds."""
     fields: dict[str, Any] = {
         "messages": list(request.messages),
         "tools": list(request.tools) or None,
@@ -92,25 +94,25 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class ChatResponse:
-    """What a server sent, gathered chunk by chunk; a single document is one chunk."""
+    """A server's response, gathered chunk by chunk; a single document is one chunk."""
 
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     finish: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     models: list[str] = field(default_factory=list)
-    """The model that answers, by the server's name; more than one where it is swapped within an answer."""
+    """The server's names for the model that answered; several where it was swapped within an answer."""
     last: dict[str, Any] = field(default_factory=dict)
     """The latest value of each field that is not the API's own, such as `timings`."""
     chunks: list[Chunk] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
-    """Which of the chunks brought something of the answer: content, reasoning or a piece of a tool call."""
+    """Which of the chunks held a part of the answer: content, reasoning or a piece of a tool call."""
     fault: str | None = None
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
 
     @property
     def model(self) -> str | None:
-        """Return the name of the model, or of all that took part."""
+        """Return the name of the model, or the names of all that answered."""
         return ", then ".join(self.models) or None
 
     @property
@@ -120,7 +122,7 @@ class ChatResponse:
 
     @property
     def reasoning(self) -> str:
-        """Return what was thought aloud beside the content."""
+        """Return the reasoning, which is not part of the content."""
         return _joined(self._reasoning)
 
     def add(self, at_ns: int, chunk: dict[str, Any]) -> None:
@@ -140,7 +142,7 @@ class ChatResponse:
         self.chunks.append(Chunk(at_ns, chunk))
 
     def _add_other_fields(self, chunk: Mapping[str, Any]) -> None:
-        """Add what a chunk holds beside the answer."""
+        """Add the fields of a chunk that are not the answer."""
         if chunk.get("error"):
             self.fault = self.fault or f"server error: {excerpt(json.dumps(chunk['error']).encode())}"
         if isinstance(chunk.get("usage"), dict):
@@ -193,9 +195,9 @@ _DECODE = json.JSONDecoder().raw_decode
 
 
 def read_answer(raw: RawResponse, *, tokens_of: TokensOf | None = None) -> tuple[Answer, ChatResponse]:
-    """Return the answer in *raw*, and all that the server sent; whatever is wrong with it is the answer's fault.
+    """Return the answer in *raw*, and the whole response; an error in it is the answer's fault.
 
-    *tokens_of* reads the tokens up to a chunk out of it, where this server's chunks tell.
+    *tokens_of* reads the tokens up to a chunk from it, where this server's chunks hold them.
     """
     with quiet:
         http, chat = parse_response(raw), ChatResponse()
@@ -223,30 +225,31 @@ def _read(data: bytes) -> Any:
 
 
 def _fault(raw: RawResponse, http: HttpResponse, chat: ChatResponse, garbled: str | None) -> str | None:
-    """Return what is wrong with an answer, the worst first; None where it is whole."""
+    """Return the worst error of an answer; None where it is complete."""
     if http.status is None:
-        cut_off = "cut off: the server closed the connection without an answer"
-        return raw.broken or (f"not HTTP: {excerpt(http.body)}" if http.body else cut_off)
+        if http.body:
+            return raw.broken or f"not HTTP: {excerpt(http.body)}"
+        return raw.broken or f"{CUT_OFF}: the server closed the connection without an answer"
     if http.status != 200:
         return _http_error(http) + (f" ({raw.broken})" if raw.broken else "")
     return chat.fault or raw.broken or garbled or _missing(http, chat)
 
 
 def _missing(http: HttpResponse, chat: ChatResponse) -> str | None:
-    """Return what a well-formed answer lacks; `[DONE]` may be missing where it came whole, with a reason to finish."""
+    """Return what a well-formed answer lacks; `[DONE]` may be missing after a complete body with a finish_reason."""
     if not http.body.strip():
-        return "empty answer: HTTP 200 without a body"
+        return f"{EMPTY}: HTTP 200 without a body"
     if not http.events and not http.done:
         return f"not an event stream: {excerpt(http.body)}"
     if not http.done and chat.finish is None:
-        return "cut off: the stream ended without [DONE] and without a reason to finish"
+        return f"{CUT_OFF}: the stream ended without [DONE] and without a finish_reason"
     if not http.done and not http.whole:
-        return "cut off: the connection ended before the answer"
+        return f"{CUT_OFF}: the connection ended before the answer was complete"
     return None
 
 
 def _http_error(http: HttpResponse) -> str:
-    """Describe an HTTP error; requests are never retried, so when to retry is for people to read."""
+    """Describe an HTTP error. Requests are never retried; the time to retry is for the reader."""
     error = f"HTTP {http.status}"
     if http.retry_after is not None:
         error += f", retry after {excerpt(http.retry_after.encode())}"
@@ -277,9 +280,9 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
 
 
 def _counted(chat: ChatResponse, output: int | None, tokens_of: TokensOf | None) -> list[int] | None:
-    """Return the tokens of each arrival as the chunks count them; None where they do not, or the counts contradict.
+    """Return the tokens of each arrival from the counts in the chunks; None where counts are missing or contradictory.
 
-    Tokens counted in a chunk without text belong to the next arrival: that is when they are seen.
+    Tokens counted in a chunk without text belong to the next arrival.
     """
     if tokens_of is None:
         return None

@@ -1,4 +1,4 @@
-"""Control requests beside the measured ones, such as those for a server's health and its counters."""
+"""Control requests, which are not measured: for a server's health and its counters."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 LIMIT_S = 5.0
-"""Longest wait for a control response."""
+"""Seconds to wait for a control response."""
 
 
 def status(url: str, headers: Mapping[str, str]) -> int | None:
-    """Return the status a server gives for *url*, None while nothing answers."""
+    """Return the HTTP status of *url*, None where nothing answers."""
     answer = _get(url, headers)
     return None if answer is None else answer[0]
 
 
 def fetch(url: str, headers: Mapping[str, str]) -> str | None:
-    """Return the text of *url*; None where the server gives none. A redirect is not followed: no key goes elsewhere."""
+    """Return the text of *url*, None where there is none; redirects are not followed, so no key is sent elsewhere."""
     answer = _get(url, headers)
     return answer[1] if answer is not None and answer[0] == 200 else None
 

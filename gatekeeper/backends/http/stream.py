@@ -18,6 +18,10 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import TIMEOUT
+
+NO_CONNECTION, BROKEN = "no connection", "connection broken"
+"""Kinds of faults: the request could not be sent; the connection failed under way."""
 
 _BUFFER_BYTES = 1 << 17
 _MAX_BYTES = 1 << 26
@@ -28,15 +32,14 @@ _DONE = re.compile(rb"\ndata: ?\[DONE\]")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 _NO_CONTENT = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
-"""Comments and the frames of HTTP chunks: signs of life, but no content of an answer."""
+"""Comments and the frames of HTTP chunks: they show that the server lives, but are no content of an answer."""
 
 _CONNECT_S = 5.0
 _MIN_TIMEOUT_S = 1e-3
 """A socket's timeout of 0 would mean not to wait at all."""
 
 _SWITCH_S = 2e-4
-"""While a stream is read, a thread that computes hands over within this time; Python's own 5 ms would show in the times
-of every other stream."""
+"""Python's switch interval while a stream is read: the default of 5 ms would show in the times of other streams."""
 
 _SECRET_HEADER = re.compile(r"(?i).*(?:authorization|key|token|secret)")
 _MIN_SECRET = 8
@@ -45,14 +48,14 @@ _MIN_SECRET = 8
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """All that came over one connection: raw bytes, headers included, and when each read of them returned."""
+    """All bytes received over one connection, headers included, and when each read of them returned."""
 
     sent_ns: int
     ended_ns: int
     data: bytes = b""
     times: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    """How many of the bytes had come with each read."""
+    """How many bytes had been received after each read."""
     broken: str | None = None
     """Why reading stopped before the server ended it: a timeout, a reset, no connection."""
 
@@ -60,7 +63,7 @@ class RawResponse:
 def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> RawResponse:
     """POST *body* and read until the answer ends; give up after *timeout* seconds without content.
 
-    Whatever the server does is in the result. Where it echoes a key of the *headers*, the key is masked.
+    Every failure of the server is in the result. Where it echoes a key of the *headers*, the key is masked.
     """
     parts = urlsplit(url)
     request = _request(parts, headers, body)
@@ -68,7 +71,7 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -
         sock = _connect(parts, min(timeout, _CONNECT_S))
     except OSError as error:
         at = time.monotonic_ns()
-        return RawResponse(at, at, broken=f"no connection: {error.strerror or error}")
+        return RawResponse(at, at, broken=f"{NO_CONNECTION}: {error.strerror or error}")
     with contextlib.closing(sock), quiet:
         return _exchange(sock, request, timeout, tuple(_secrets(headers)))
 
@@ -102,8 +105,8 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
     }
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
-            # The value may be a key: it is not quoted.
-            hint = "look for line ends and other than ASCII characters in what it is made of"
+            # The value may be a key, so it is not quoted.
+            hint = "remove line breaks and non-ASCII characters from its value"
             raise InputError(f"header {name} cannot be sent", hint=hint)
     lines = "".join(f"{name}: {value}\r\n" for name, value in {**fixed, **headers}.items())
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -123,11 +126,11 @@ def _exchange(sock: socket.socket, request: bytes, timeout: float, secrets: tupl
             if left != before:
                 sock.settimeout(left)
         if reads.filled >= _MAX_BYTES:
-            broken = f"endless: more than {_MAX_BYTES >> 20} MiB came"
+            broken = f"endless: the answer exceeds {_MAX_BYTES >> 20} MiB"
     except TimeoutError:
-        broken = f"timeout: no piece of an answer within {timeout:g} s"
+        broken = f"{TIMEOUT}: nothing of an answer for {timeout:g} s"
     except OSError as error:
-        broken = f"connection broken: {error.strerror or error}"
+        broken = f"{BROKEN}: {error.strerror or error}"
     ended = time.monotonic_ns() if broken else reads.at
     raw = bytes(reads.buffer[: reads.filled])
     for secret in secrets:
@@ -136,7 +139,7 @@ def _exchange(sock: socket.socket, request: bytes, timeout: float, secrets: tupl
 
 
 class _Reads:
-    """The bytes of one answer and when each read of them returned; it knows where the answer ends, and no more."""
+    """The bytes of one answer and when each read of them returned; only the end of the answer is recognised."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(_BUFFER_BYTES)
@@ -160,7 +163,7 @@ class _Reads:
         return self.filled < _MAX_BYTES and not self._is_over()
 
     def has_content(self) -> bool:
-        """Tell whether the last read was more than a sign of life."""
+        """Tell whether the last read held content of the answer."""
         new = self._before, self.filled
         return self.buffer.find(b"{", *new) >= 0 or not _NO_CONTENT.fullmatch(self.buffer, *new)
 
@@ -194,7 +197,7 @@ _LENGTH = re.compile(r"\d{1,15}")
 
 
 def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
-    """Return how the answer is framed; None while its head has not come as a whole."""
+    """Return how the answer is framed; None until its head is complete."""
     end = _HEAD_END.search(raw, 0, min(filled, _HEAD_MOST))
     if end is None:
         return None
@@ -220,9 +223,9 @@ def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 class _Quiet:
-    """Keeps this process quiet while a stream is read: threads hand over soon, and the garbage collector waits.
+    """Keeps this process quiet while a stream is read: a short switch interval, and no garbage collection.
 
-    The collector would pause every stream at once, longer with more records; answers make no cycles.
+    The collector would pause all streams, longer with more records; answers create no cycles.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The models of a run, folders or files: found on this machine, checked, and hashed."""
+"""The models of a run, folders or files: find them on this machine, check and hash them."""
 
 import json
 import re
@@ -32,15 +32,14 @@ class Hashes(Protocol):
 def find(name: str, base: Path, backend: str = "") -> Path:
     """Return the folder, GGUF file or Ollama manifest of model *name*.
 
-    It is a path relative to *base*, else what the *backend*'s own store has (LM Studio's, Ollama's), else what the
-    local hub cache has. Nothing is downloaded: a model that is not here is an InputError with the command that fetches
-    it.
+    Looked up as a path relative to *base*, then in the *backend*'s own store (LM Studio, Ollama), then in the local hub
+    cache. Nothing is downloaded: raise InputError with the command that downloads a missing model.
     """
     here = (base / name).expanduser()
     if here.is_dir():
         return here.resolve()
     if here.is_file() and (here.suffix == gguf.SUFFIX or _is_gguf(here)):
-        # The parent alone is resolved: a file of the hub cache is a link to one that has lost its name.
+        # Only the parent is resolved: a file of the hub cache is a link to a file without that name.
         return here.parent.resolve() / here.name
     if here.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
@@ -54,16 +53,16 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     if cached is not None:
         return cached
     if backend in _PULL:
-        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: {_PULL[backend]} {name}")
+        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: {_PULL[backend]} {name}")
     if _looks_like_hub_id(name):
-        raise InputError(f"model '{name}' is not on this machine", hint=f"fetch it with: hf download {name}")
+        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: hf download {name}")
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
 
 
 def local_path(models: Mapping[str, Path], name: str) -> Path:
-    """Return where model *name* lies on this machine; raise InputError where it is not in *models*."""
+    """Return the local path of model *name*; raise InputError where it is not in *models*."""
     if name not in models:
-        raise InputError(f"model '{name}' has no local folder", hint=f"fetch it: hf download {name}")
+        raise InputError(f"model '{name}' has no local folder", hint=f"download it: hf download {name}")
     return models[name]
 
 
@@ -84,7 +83,7 @@ def _cached_file(name: str, here: Path) -> Path:
         raise InputError(f"model '{name}': no file {here}", hint=hint)
     cached = locate.in_hub_cache(repository)
     if cached is None or not (cached / file).is_file():
-        hint = f"fetch it with: hf download {repository} {file}"
+        hint = f"download it: hf download {repository} {file}"
         raise InputError(f"model '{name}' is not on this machine", hint=hint)
     return cached / file
 
@@ -95,7 +94,7 @@ def _looks_like_hub_id(name: str) -> bool:
 
 
 def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
-    """Check that *folder*, a GGUF file or an Ollama manifest, is a whole model and return what identifies it."""
+    """Check that *folder*, a GGUF file or an Ollama manifest is a complete model; return what identifies it."""
     if folder.is_file():
         if folder.suffix == gguf.SUFFIX or _is_gguf(folder):
             return gguf.freeze(name, folder, hashes.sha256)
@@ -125,14 +124,14 @@ def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
 
 
 def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
-    """Freeze what an Ollama manifest names: template, parameters and an own draft decide what it answers, too."""
+    """Freeze all layers of an Ollama manifest: template, parameters and draft affect its answers too."""
     layers = locate.ollama_layers(manifest, name)
     files = {kind: hashes.sha256(blob) for kind, blob in layers.items()}
     for kind, blob in layers.items():
-        # A blob is called by its digest, so damage shows. Empty: nothing was read.
+        # A blob is named by its digest, so damage shows. An empty digest: nothing was hashed.
         if files[kind] not in {"", blob.name.removeprefix("sha256-")}:
-            hint = f"it is damaged; fetch it again: ollama rm {name} && ollama pull {name}"
-            raise InputError(f"model '{name}': {blob} ({kind}) does not hold what its name says", hint=hint)
+            hint = f"it is damaged; download it again: ollama rm {name} && ollama pull {name}"
+            raise InputError(f"model '{name}': {blob} ({kind}) does not match the SHA-256 in its name", hint=hint)
     model = gguf.freeze(name, layers["model"], hashes.sha256)
     loaded = sum(blob.stat().st_size for kind, blob in layers.items() if kind.split()[0] in _LOADED)
     return model.model_copy(update={"files": files, "digest": digest_of(files), "bytes": loaded})
@@ -149,20 +148,20 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
-        raise InputError(f"model '{name}': {path} is missing", hint="name a folder mlx-lm can load") from None
+        raise InputError(f"model '{name}': {path} is missing", hint="name a folder that mlx-lm can load") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"model '{name}': cannot read {path}: {error}", hint="fetch the model again") from error
+        raise InputError(f"model '{name}': cannot read {path}: {error}", hint="download the model again") from error
     if not isinstance(document, dict):
-        raise InputError(f"model '{name}': {path} holds no JSON object", hint="fetch the model again")
+        raise InputError(f"model '{name}': {path} is not a JSON object", hint="download the model again")
     return document
 
 
 def check_safetensors(path: Path, name: str) -> None:
-    """Refuse a weights file whose length is not what its header says.
+    """Raise InputError for a weights file whose length does not match its header.
 
     Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
     """
-    hint = f"the file is damaged; fetch the model again, e.g. hf download {name} --force-download"
+    hint = f"the file is damaged; download the model again, e.g. hf download {name} --force-download"
     try:
         size = path.stat().st_size
     except OSError as error:  # a link of the hub cache whose blob is gone
@@ -186,7 +185,7 @@ def check_safetensors(path: Path, name: str) -> None:
 def _all_shards(folder: Path, name: str) -> None:
     index = folder / "model.safetensors.index.json"
     wanted = set(_read_json(index, name).get("weight_map", {}).values()) if index.is_file() else set()
-    for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names tell how many there are
+    for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names hold their number
         if numbered := _SHARD.fullmatch(path.name):
             stem, count = numbered.groups()
             wanted |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
@@ -235,11 +234,11 @@ _NOT_EVERY_LAYER = (
     "num_kv_shared_layers",
     "ssm_cfg",
 )
-"""Keys of configs whose layers keep less than every token: windows, recurrent layers, compressed or shared caches."""
+"""Keys of models whose caches do not hold every token: windows, recurrent layers, compressed or shared caches."""
 
 
 def cache_shape(config: Mapping[str, Any]) -> Shape | None:
-    """Return what the attention cache is made of; None where config.json does not name it."""
+    """Return the dimensions of the attention cache; None where config.json does not hold them."""
     inner: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
     layers, heads = inner.get("num_hidden_layers"), inner.get("num_attention_heads")
     kv_heads, size = inner.get("num_key_value_heads") or heads, inner.get("head_dim")
@@ -272,7 +271,7 @@ def token_map(folder: Path, name: str) -> dict[str, int] | None:
             vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
         added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
     except (AttributeError, LookupError, TypeError) as error:
-        raise InputError(f"model '{name}': {path} holds no token map", hint="fetch the model again") from error
+        raise InputError(f"model '{name}': {path} holds no token map", hint="download the model again") from error
     return {**vocabulary, **added}
 
 
@@ -287,33 +286,33 @@ def chat_template(folder: Path, name: str) -> str | None:
 
 
 def check_pair(target: Model, draft: Model) -> list[Finding]:
-    """Refuse a draft that speaks another vocabulary; warn of one made for other weights.
+    """Raise InputError for a draft with another vocabulary; return findings for one made for other weights.
 
-    A proposed token is an id: with another token map the target verifies nonsense. The embedding may be padded
-    differently, as in some model families, where the token maps are the same.
+    A proposed token is an id: with another token map the target would verify other tokens. The embeddings may be padded
+    differently where the token maps are the same, as in some model families.
     """
     hint = "choose a draft of the same model family, with the same tokenizer"
     if None not in {target.tokens_sha256, draft.tokens_sha256}:
         if target.tokens_sha256 != draft.tokens_sha256:
             raise InputError(
-                f"draft '{draft.name}' has another vocabulary than target '{target.name}' "
-                f"({draft.vocabulary} and {target.vocabulary} tokens, different token maps)",
+                f"draft '{draft.name}' and target '{target.name}' have different vocabularies "
+                f"({draft.vocabulary} and {target.vocabulary} tokens, and their token maps differ)",
                 hint=hint,
             )
     elif target.vocabulary != draft.vocabulary:
         raise InputError(
             f"draft '{draft.name}' has {draft.vocabulary} tokens, target '{target.name}' has {target.vocabulary}, "
-            "and no token map shows that they mean the same",
+            "and there is no token map to compare them",
             hint=hint,
         )
     found = []
     if target.vocabulary != draft.vocabulary:
-        detail = f"embeddings of {target.vocabulary} and {draft.vocabulary} rows over the same token map: padded apart"
-        found.append(Finding("vocabulary_padding", draft.name, detail, "expected in some families; nothing to do"))
+        detail = f"the embeddings have {target.vocabulary} and {draft.vocabulary} rows, with the same token map"
+        found.append(Finding("vocabulary_padding", draft.name, detail, "normal in some model families; nothing to do"))
     if is_quantised(target) and not is_quantised(draft):
         detail = (
             f"the target is {target.quantisation}, the draft is {draft.quantisation}: a draft made for the "
-            "unquantised target guesses worse for the quantised one"
+            "unquantised target is accepted less often by the quantised one"
         )
         found.append(Finding("quantisation_mismatch", draft.name, detail, "try a draft quantised like the target"))
     return found

@@ -1,4 +1,4 @@
-"""A GGUF file: what its header says of the model in it, checked against the file's length, without its weights."""
+"""A GGUF file: read its header, check it against the file's length, and describe the model, without the weights."""
 
 import json
 import re
@@ -15,9 +15,9 @@ from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
 SUFFIX = ".gguf"
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 _ALIGNMENT = 32
-"""Of the tensors, where the header names no other."""
+"""Alignment of the tensors in bytes, where the header has no other."""
 _UNUSED = 5
-"""The type of a token that only fills the vocabulary up to the rows of the embedding."""
+"""The type of a token that only pads the vocabulary to the rows of the embedding."""
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -58,12 +58,12 @@ _TENSORS: dict[int, tuple[str, int, int]] = {
     41: ("Q1_0", 128, 18),
     42: ("Q2_0", 64, 18),
 }
-"""Types of tensors: name, numbers in a block, bytes of a block. A type that is not here is measured by its offset."""
+"""Types of tensors: name, numbers in a block, bytes of a block. An unknown type is measured by its offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before the tensors."""
+    """All that precedes the tensors."""
 
     keys: Mapping[str, Any]
     tensors: Mapping[str, tuple[int, ...]]
@@ -71,25 +71,25 @@ class Header:
     weights: Mapping[str, int]
     """Bytes of tensors, by the name of their type."""
     least_size: int
-    """Bytes that the file has at least, if no tensor is cut."""
+    """Smallest size in bytes of a file with complete tensors."""
 
     @property
     def architecture(self) -> str:
-        """Return the name under which the other keys of the architecture stand."""
+        """Return the architecture, which is the prefix of its keys."""
         return str(self.keys.get("general.architecture", ""))
 
     def of_architecture(self, key: str) -> Any:
-        """Return what the header says of its architecture's *key*, None where it says nothing."""
+        """Return the value of the architecture's *key*, None where it is missing."""
         return self.keys.get(f"{self.architecture}.{key}")
 
 
 def read_header(path: Path, name: str) -> Header:
-    """Return the header of *path*; InputError where it is none, or promises more bytes than the file has.
+    """Return the header of *path*; raise InputError where it is invalid, or needs more bytes than the file has.
 
     Format: `GGUF`, version, count of tensors, count of keys; each key with its type and value; each tensor with its
     dimensions, type and offset; then, aligned, the tensors. Little-endian, versions 2 and 3.
     """
-    hint = "the file is damaged or no GGUF; fetch it, or convert it, again"
+    hint = "the file is damaged or not GGUF; download or convert it again"
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -107,11 +107,11 @@ def read_header(path: Path, name: str) -> Header:
 
 
 class _CutError(Exception):
-    """The file ends where more was promised."""
+    """The file ends too early."""
 
 
 class _Reader:
-    """Reads forward; a promise of more bytes than the file has is found before anything is allocated for it."""
+    """Reads forward; a length that exceeds the file is found before memory is allocated for it."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._left = file, size
@@ -121,7 +121,7 @@ class _Reader:
             raise ValueError("it does not begin with `GGUF`")
         version = self._number("I")
         if version not in {2, 3}:
-            raise ValueError(f"version {version} of the format; 2 and 3 are known")
+            raise ValueError(f"unknown version {version} of the format; known: 2 and 3")
         tensor_count, key_count = self._number("Q"), self._number("Q")
         keys = {}
         for _ in range(key_count):
@@ -176,12 +176,12 @@ class _Reader:
 
 
 def freeze(name: str, path: Path, hashed: Callable[[Path], str]) -> Model:
-    """Check that *path* is a whole model, in one file or all of its split, and return what identifies it."""
+    """Check that *path* is a complete model, in one file or a split; return what identifies it."""
     paths = _parts(path, name)
     headers = [read_header(one, name) for one in paths]
     first = headers[0]
     if not first.architecture:
-        raise InputError(f"model '{name}': {path} names no architecture", hint="it holds no model; name another file")
+        raise InputError(f"model '{name}': {path} names no architecture", hint="it holds no model: name another file")
     files = {one.name: hashed(one) for one in paths}
     weights: Counter[str] = Counter()
     for header in headers:
@@ -234,9 +234,9 @@ def _vocabulary(headers: list[Header]) -> int | None:
 
 
 def token_map(header: Header) -> dict[str, int] | None:
-    """Return the map from token to id, without what only fills the vocabulary up; None where it holds no tokens.
+    """Return the map from token to id, without padding tokens; None where the header holds no tokens.
 
-    Of a model that was converted, it is the map that stands in its tokenizer.json.
+    For a converted model it is the map in its tokenizer.json.
     """
     tokens = header.keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, tuple):
@@ -257,11 +257,11 @@ _NOT_EVERY_LAYER = (
     "wkv.head_size",
     "shortconv.l_cache",
 )
-"""Keys of architectures whose layers keep less than every token: windows, recurrent layers, compressed caches."""
+"""Keys of architectures whose caches do not hold every token: windows, recurrent layers, compressed caches."""
 
 
 def cache_shape(header: Header) -> Shape | None:
-    """Return what the attention cache is made of, in llama.cpp's default type; None where the header does not say."""
+    """Return the dimensions of the attention cache, in llama.cpp's default type; None where the header lacks them."""
     layers, heads = header.of_architecture("block_count"), header.of_architecture("attention.head_count")
     kv_heads = header.of_architecture("attention.head_count_kv") or heads
     size, width = header.of_architecture("attention.key_length"), header.of_architecture("embedding_length")

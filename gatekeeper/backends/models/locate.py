@@ -1,4 +1,4 @@
-"""Where Hugging Face, LM Studio and Ollama store models on this machine, and which models are there."""
+"""Find the models that Hugging Face, LM Studio and Ollama store on this machine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _LAYER = "application/vnd.ollama.image."
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LATER_PART = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf")
 _PROJECTOR = "mmproj"
-"""In the name of a vision projector, which lies beside a model and is not one."""
+"""Part of the file name of a vision projector, which is stored next to a model and is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FoundModel:
 
 
 def all_models() -> list[FoundModel]:
-    """Return every model of every store, in the order of their names; what cannot be read is left out."""
+    """Return the models of all stores, sorted by name; what cannot be read is left out."""
     found = [*_hub(), *_lm_studio(), *_ollama()]
     return sorted(found, key=lambda one: (one.name.lower(), one.store))
 
@@ -60,7 +60,7 @@ def in_hub_cache(repository: str) -> Path | None:
 
 
 def lm_studio_folders() -> list[Path]:
-    """Return the folders LM Studio may keep models in: the one its settings name, its own, and that of old versions."""
+    """Return LM Studio's model folders: the one in its settings, its default, and that of old versions."""
     home = Path.home()
     pointer = _text(home / ".lmstudio-home-pointer").strip()
     own = Path(pointer) if pointer and Path(pointer).is_dir() else home / ".lmstudio"
@@ -71,9 +71,9 @@ def lm_studio_folders() -> list[Path]:
 
 
 def in_lm_studio(name: str) -> Path | None:
-    """Return where LM Studio keeps `PUBLISHER/NAME` or `PUBLISHER/NAME/FILE.gguf`; None where it does not.
+    """Return the path of LM Studio's `PUBLISHER/NAME` or `PUBLISHER/NAME/FILE.gguf`; None where it has none.
 
-    A folder with several GGUF files is an InputError: they are several models.
+    Raise InputError for a folder with several GGUF files: they are several models.
     """
     if len(name.split("/")) < 2 or not _stays_below(name.split("/")):
         return None
@@ -95,14 +95,14 @@ def in_lm_studio(name: str) -> Path | None:
 
 
 def ollama_folders() -> list[Path]:
-    """Return the folders Ollama may keep models in: the one a variable names, else the user's and the service's."""
+    """Return Ollama's model folders: the one in OLLAMA_MODELS, else the user's and the service's."""
     if named := os.environ.get("OLLAMA_MODELS"):
         return [Path(named).expanduser()]
     return [Path.home() / ".ollama" / "models", OLLAMA_SERVICE]
 
 
 def in_ollama(name: str) -> Path | None:
-    """Return the manifest of `[HOST/][NAMESPACE/]NAME[:TAG]`, None where Ollama does not keep it."""
+    """Return the manifest of `[HOST/][NAMESPACE/]NAME[:TAG]`, None where Ollama does not have it."""
     *places, model = name.split("/")
     model, _, tag = model.partition(":")
     host = places[0] if len(places) > 1 else _REGISTRY
@@ -114,15 +114,15 @@ def in_ollama(name: str) -> Path | None:
 
 
 def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
-    """Return the blobs an Ollama manifest is made of, by kind (`model`, `params`, `draft` ...), the licence left out.
+    """Return the blobs of an Ollama manifest by kind (`model`, `params`, `draft` ...), without the licence.
 
-    A model that is not one GGUF file, a damaged manifest and a missing blob are InputErrors.
+    Raise InputError for a model that is not one GGUF file, a damaged manifest or a missing blob.
     """
-    again = f"fetch it again: ollama pull {name}"
+    again = f"download it again: ollama pull {name}"
     blobs = next((above / "blobs" for above in manifest.parents if (above / "manifests").is_dir()), None)
     layers = _json(manifest).get("layers")
     if blobs is None or not isinstance(layers, list):
-        raise InputError(f"model '{name}': {manifest} is no GGUF file and no Ollama manifest", hint=again)
+        raise InputError(f"model '{name}': {manifest} is neither a GGUF file nor an Ollama manifest", hint=again)
     found: dict[str, Path] = {}
     for layer in layers:
         digest, kind = (layer.get(key) for key in ("digest", "mediaType")) if isinstance(layer, dict) else (None, None)
@@ -136,8 +136,8 @@ def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
             same = sum(one.partition(" ")[0] == short for one in found)
             found[f"{short} {same + 1}" if same else short] = blob
     if "model" not in found:
-        hint = "name a model that Ollama keeps as one GGUF file, or certify it with the backend mlx"
-        raise InputError(f"model '{name}': Ollama keeps it in pieces ({', '.join(found)}), not as GGUF", hint=hint)
+        hint = "name a model that Ollama stores as one GGUF file, or certify it with the backend mlx"
+        raise InputError(f"model '{name}': Ollama stores it as {', '.join(found)}, not as one GGUF file", hint=hint)
     return found
 
 
@@ -173,7 +173,7 @@ def _of_repository(name: str, folder: Path, store: ModelStore) -> Iterator[Found
 
 
 def _gguf_files(folder: Path) -> list[Path]:
-    """Return the models in a folder: of a split its first part, and no projector."""
+    """Return the model files in a folder: only the first part of a split, and no projector."""
     files = sorted(folder.rglob(f"*{gguf.SUFFIX}"))
     return [file for file in files if _PROJECTOR not in file.name.lower() and not _LATER_PART.fullmatch(file.name)]
 

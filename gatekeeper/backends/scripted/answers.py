@@ -1,4 +1,4 @@
-"""A scripted answer before it is given: its tokens, when they come, and which of them the draft proposed."""
+"""The plan of a scripted answer: its tokens, their times, and which of them the draft proposed."""
 
 import math
 import random
@@ -15,14 +15,14 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Rounds
 
 EMIT_S = 10e-6
-"""Between the tokens of one round: as fast as a loop yields them."""
+"""Seconds between the tokens of one round."""
 
 _WORDS = (
     *("the", "a", "small", "river", "runs", "under", "one", "old", "bridge", "and", "every", "morning", "two"),
     *("grey", "herons", "stand", "there", "waiting", "for", "light", "while", "boats", "pass", "slowly"),
 )
 _TOKEN = re.compile(r"\s*\S{1,4}|\s+$")
-"""A token of a constructed text: four characters, as of English on average."""
+"""A token of a constructed text: four characters, the average of English."""
 _WRONG = "I do not know that one."
 
 Burst = tuple[float, int]
@@ -32,7 +32,7 @@ Calls = tuple[dict[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class AnswerContext:
-    """What an answer depends on."""
+    """All that an answer depends on."""
 
     script: Script
     behaviour: Behaviour
@@ -42,22 +42,22 @@ class AnswerContext:
     number: int
     """Counts the backend's answers from 1."""
     pace: float
-    """What every time is multiplied with."""
+    """The factor of every time."""
     seconds: float
     """Since the backend was opened."""
     short: bool = False
-    """Cut it at half its length."""
+    """Cut the answer at half its length."""
     warm: bool = False
     """A prompt cache holds the beginning of its prompt."""
 
     @property
     def arm(self) -> Arm:
-        """Return which arm the request belongs to."""
+        """Return the request's arm."""
         return "plain" if self.request.draft is None else "candidate"
 
     @property
     def text_key(self) -> str:
-        """Name the draw of the text: greedy answers depend on their canary alone."""
+        """Return the key of the draws about the text: greedy answers depend only on their canary."""
         return self.canary.id if self.request.greedy else f"{self.canary.id}|{self.number}"
 
     def draw(self, what: str) -> random.Random:
@@ -67,7 +67,7 @@ class AnswerContext:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAnswer:
-    """An answer before it is given."""
+    """The plan of an answer."""
 
     tokens: tuple[str, ...]
     text: str
@@ -124,10 +124,10 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     text = script.answers.get(canary.id)
     calls: Calls = ()
     if canary.expect is None and text is None:
-        spoken = _words(context.draw("words"), min(behaviour.tokens, context.request.max_tokens))
+        words = _words(context.draw("words"), min(behaviour.tokens, context.request.max_tokens))
         if behaviour.shortcut and candidate and not context.request.greedy:
-            spoken = _greedy_shortcut(context, spoken)
-        return (spoken if agrees else (*spoken[:-1], " otherwise")), ()
+            words = _greedy_shortcut(context, words)
+        return (words if agrees else (*words[:-1], " otherwise")), ()
     if not right:
         text = _WRONG
     elif text is None:
@@ -136,7 +136,7 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
         spelled = (f"{call['function']['name']} {call['function']['arguments']}" for call in calls)
         text = "".join(f"<tool_call>{one}</tool_call>" for one in spelled)
     tokens = tuple(_TOKEN.findall(text or "")) or ("",)
-    # A newline at the end differs in its token alone, so that a script can set disagreement and quality apart.
+    # A final newline changes a token and not the grade, so that a script can set disagreement without lower quality.
     return (tokens if agrees else (*tokens[:-1], tokens[-1] + "\n")), calls
 
 
@@ -144,15 +144,15 @@ def _words(draw: random.Random, number: int) -> tuple[str, ...]:
     return tuple((" " if index else "") + draw.choice(_WORDS) for index in range(number))
 
 
-def _greedy_shortcut(context: AnswerContext, spoken: tuple[str, ...]) -> tuple[str, ...]:
-    """Put the likeliest word wherever the draft proposes it, instead of sampling."""
+def _greedy_shortcut(context: AnswerContext, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Replace each word that the draft proposes by the likeliest one, instead of sampling."""
     chance, draw = context.behaviour.chance(str(context.request.draft)), context.draw("shortcut")
     likeliest = _words(random.Random(0), 1)[0]
-    return tuple((" " if at else "") + likeliest if draw.random() < chance else one for at, one in enumerate(spoken))
+    return tuple((" " if at else "") + likeliest if draw.random() < chance else one for at, one in enumerate(words))
 
 
 def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tuple[list[bool], list[Burst]]:
-    """Draw which tokens are accepted; greedy draws depend on the canary, the draft and its length alone."""
+    """Draw which tokens are accepted; greedy draws depend only on the canary, the draft and its length."""
     script, behaviour = context.script, context.behaviour
     k, draft = context.draft_tokens, str(context.request.draft)
     draw, chance = script.draw("accept", f"{context.text_key}|{draft}|{k}"), behaviour.chance(draft)

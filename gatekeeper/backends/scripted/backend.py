@@ -16,7 +16,7 @@ from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer, Arrival, Claims, Rounds, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Rounds, Setting
 from gatekeeper.core.subject import Subject
 
 
@@ -45,7 +45,7 @@ class ScriptedBackend:
 
     def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "") -> None:
         self.script, self.timeout, self._digest = script, timeout, digest
-        self.sight = Sight.COLD  # it has no prompt cache, unless it is started with one
+        self.sight = Sight.COLD  # it has no prompt cache, except where it is started with one
         for name in script.sight:
             self.sight |= Sight[name.upper()]
         self.shares_process, self.caches = script.shares_process, script.caches
@@ -53,7 +53,7 @@ class ScriptedBackend:
         self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
         self._opened_ns = self.clock.now_ns()
         self.lock = threading.RLock()
-        """Virtual answers are computed one at a time, whichever thread requests them."""
+        """Virtual answers are computed one at a time, also for several threads."""
         self._answers = 0
         self._noise = 0.0
         self._lanes: list[int] = []
@@ -86,14 +86,14 @@ class ScriptedBackend:
         return (now_ns - self._opened_ns) / 1e9
 
     def begin(self, streams: int) -> int:
-        """Return when the next answer begins: now, and alone only after every concurrent one has ended."""
+        """Return when the next answer begins: now, or without concurrency when all concurrent ones have ended."""
         if streams == 1 and self._lanes and not self.realtime:
             self.clock.sleep((max(self._lanes) - self.clock.now_ns()) / 1e9)
             self._lanes = []
         return self.clock.now_ns()
 
     def end(self, streams: int, ended_ns: int) -> None:
-        """Let virtual time pass to the answer's end or, with several streams, to when the first of them is free."""
+        """Advance virtual time to the answer's end or, with several streams, until the first of them is free."""
         if streams > 1:
             now = self.clock.now_ns()
             lanes = sorted([now] * (streams - len(self._lanes)) + self._lanes)[-streams:]
@@ -103,7 +103,7 @@ class ScriptedBackend:
 
 
 class ScriptedSystem(RunningSystem):
-    """Answers as its backend's script says."""
+    """A simulated system that behaves as its backend's script defines."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
         self._backend, self._script, self._residence = backend, backend.script, residence
@@ -112,9 +112,9 @@ class ScriptedSystem(RunningSystem):
         self._alive = True
 
     def answer(self, request: DecodeRequest) -> Answer:
-        """Answer in virtual or real time; the script's faults come back as the answer's fault."""
+        """Answer in virtual or real time; a fault of the script is the answer's fault."""
         if request.draft is not None and request.draft != self._residence:
-            message = f"asked the subject of '{self._residence}' to draft with '{request.draft}'"
+            message = f"the system started for '{self._residence}' got a request with the draft '{request.draft}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
         if self._backend.realtime:
             return self._answer(request)
@@ -131,7 +131,7 @@ class ScriptedSystem(RunningSystem):
         return ()
 
     def alive(self) -> bool:
-        """Tell whether no fault or close has ended it."""
+        """Tell whether it runs: no fault and no close has ended it."""
         return self._alive
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class ScriptedSystem(RunningSystem):
         return self._record(context, planned, (begun, ended), times, fault)
 
     def _finds_cached(self, canary: Canary) -> bool:
-        """Tell whether the cache holds a prompt that this one begins with, and keep this one."""
+        """Tell whether this prompt begins with a cached one; add it to the cache."""
         if self._cached is None:
             return False
         found = any(canary.messages[: len(one)] == one for one in self._cached)
@@ -225,9 +225,9 @@ class ScriptedSystem(RunningSystem):
             memory_peak=active,
             fault={
                 "die": "died: signal 9",
-                "hang": f"timeout: silent for {self._backend.timeout:g} s",
+                "hang": f"{TIMEOUT}: no token for {self._backend.timeout:g} s",
                 "garble": "garbled stream: a chunk is not JSON",
-                "truncate": "cut off: the stream ended before the answer",
+                "truncate": "cut off: the stream ended before the answer was complete",
             }.get(fault or ""),
         )
 
@@ -263,9 +263,9 @@ class ScriptedSystem(RunningSystem):
 
 
 def readings(script: Script, seconds: Sequence[float], process: str = "") -> list[float]:
-    """Return the bytes held at each of *seconds* since the process began, as evenly apart as a sampler reads them.
+    """Return the bytes held at each of *seconds* since the process began, for samples at even intervals.
 
-    *process* names the draw of the noise: two processes of one script leak alike and wobble differently.
+    *process* seeds the noise: two processes of one script have the same leak and different noise.
     """
     memory, noise, held = script.memory, 0.0, []
     begun = script.draw("sawtooth", process).random()

@@ -1,4 +1,4 @@
-"""Texts and tool calls that satisfy a canary's expectation: instances of JSON schemas, matches of patterns."""
+"""Texts and tool calls that meet a canary's expectation: instances of JSON schemas, matches of patterns."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def _call(number: int, expected: ToolCall) -> dict[str, Any]:
 
 def _beyond(canary: Canary, kind: str) -> InputError:
     hint = f'write one into the script: "answers": {{"{canary.id}": "…"}}'
-    return InputError(f"canary '{canary.id}': the scripted backend finds no text for its {kind}", hint=hint)
+    return InputError(f"canary '{canary.id}': the scripted backend cannot construct a text for its {kind}", hint=hint)
 
 
 def _instance(schema: Any, root: dict[str, Any]) -> Any:
@@ -139,8 +139,8 @@ _MAKERS: dict[str, _Maker] = {
 
 
 def match_for(pattern: str) -> str | None:
-    """Return a text in which *pattern* is found, None for patterns beyond this small constructor (look-arounds)."""
-    # The parser behind `re` is private, so what it yields is only trusted after `re` itself agreed.
+    """Return a text in which *pattern* is found, None for patterns that are not covered, such as look-arounds."""
+    # The parser behind `re` is private, so `re` itself checks the result.
     try:
         text = _sequence(import_module("re._parser").parse(pattern), {})
     except LookupError:

@@ -1,4 +1,4 @@
-"""The script of a scripted system: a JSON file that says how it behaves.
+"""The script of a scripted system: a JSON file that defines its behaviour.
 
 Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. Durations and sizes take units.
 
@@ -22,7 +22,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: `throughput_ratio` reads exactly this, by
                                         draft length; or one value
       "tokens": 64,                 length of an answer whose canary expects nothing
-      "quality": {"plain": 1, "candidate": 0.95},     each canary's chance to be answered rightly, drawn once
+      "quality": {"plain": 1, "candidate": 0.95},     each canary's chance of a correct answer, drawn once
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
       "gap": 5,                     by how much the target's best logit leads its second, at every position
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
@@ -46,8 +46,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                  "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
                  "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
       "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
-      "counters": "honest",         "honest" | "silent": none are seen | "zero": nothing was proposed, it says
-      "claims": {"drafted": 1.0, "accepted": 1.2},    what a server would claim, as a multiple of the truth
+      "counters": "honest",         "honest" | "silent": none | "zero": they claim that nothing was proposed
+      "claims": {"drafted": 1.0, "accepted": 1.2},    the server's claims, as a multiple of the truth
       "faults": [{"answer": 5, "fault": "die"}, {"every": 50, "arm": "candidate", "fault": "hang"},
                  {"canary": "json-003", "fault": "garble"}]
     }
@@ -106,7 +106,7 @@ class Behaviour(InputTable):
     def _chances(cls, written: Share | dict[str, Share]) -> Share | dict[str, Share]:
         for chance in written.values() if isinstance(written, dict) else (written,):
             if not 0 <= chance <= 1:
-                raise ValueError(f"{chance} is no probability; allowed: 0 to 1")
+                raise ValueError(f"{chance} is not a probability; allowed: 0 to 1")
         return written
 
     @field_validator("ratio")
@@ -114,7 +114,7 @@ class Behaviour(InputTable):
     def _positive(cls, written: float | dict[str, float] | None) -> float | dict[str, float] | None:
         for ratio in written.values() if isinstance(written, dict) else (written,):
             if ratio is not None and ratio <= 0:
-                raise ValueError(f"{ratio} is no ratio; it must be above 0")
+                raise ValueError(f"{ratio} is not a ratio; it must be greater than 0")
         return written
 
     def draft_seconds(self, draft: str) -> float:
@@ -291,5 +291,5 @@ def read_script(path: Path) -> Script:
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
         what = complaints(error) if isinstance(error, ValidationError) else str(error)
-        hint = "what a script may say stands in gatekeeper/backends/scripted/script.py; `{}` is a whole one"
-        raise InputError(f"{path}: not a script: {what}", hint=hint) from error
+        hint = "gatekeeper/backends/scripted/script.py describes its keys; `{}` is a valid script"
+        raise InputError(f"{path}: not a valid script: {what}", hint=hint) from error

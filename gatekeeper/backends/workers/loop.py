@@ -1,6 +1,6 @@
 """The worker loop: the worker's side of the worker protocol, for the workers that ship with gatekeeper.
 
-It imports the standard library alone, so that a worker also runs in another environment, beside the package it is for.
+It imports only the standard library, so that a worker can run in the environment of the package it serves.
 """
 
 import json
@@ -15,17 +15,17 @@ from typing import Any, NoReturn, Protocol, TextIO
 
 
 class Answerer(Protocol):
-    """Loaded models that answer requests."""
+    """Loaded models, which answer requests."""
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request; what goes wrong while generating is the answer's `fault`."""
 
 
 class WorkerChannel:
-    """The connection to gatekeeper: lines on what was stdout, and the page that is counted up with each token."""
+    """The connection to gatekeeper: lines on the original stdout, and the shared page with the heartbeat counter."""
 
     def __init__(self) -> None:
-        # Libraries print to stdout; that goes to the log, and the protocol keeps a descriptor of its own.
+        # What libraries print to stdout goes to the log; the protocol has a descriptor of its own.
         self._lines: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         page = os.environ.get("GATEKEEPER_BEAT")
@@ -37,12 +37,12 @@ class WorkerChannel:
         self._lines.flush()
 
     def give_up(self, why: str, hint: str) -> NoReturn:
-        """Send, instead of a greeting, why this worker cannot work here and what to do about it."""
+        """Send the reason why this worker cannot run here and what to do, instead of a greeting; exit."""
         self.send({"failed": why, "hint": hint})
         sys.exit(1)
 
     def serve(self, hello: dict[str, Any], load: Callable[[list[str]], Answerer]) -> NoReturn:
-        """Greet, load, then answer until stdin ends; *load* names in its list what it is loading."""
+        """Greet, load, then answer until stdin ends; *load* puts the model it is loading into its list."""
         requests = _requests()
         self.send({"gatekeeper": 1, **hello})
         loading: list[str] = []
@@ -59,7 +59,7 @@ class WorkerChannel:
 
 
 def _requests() -> SimpleQueue[dict[str, Any]]:
-    """Return the requests of stdin as they come; its end ends this process, also in the middle of an answer."""
+    """Return a queue of the requests on stdin; the end of stdin ends this process, also during an answer."""
     queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def read() -> None:

@@ -1,8 +1,8 @@
 """The mlx worker: mlx-lm in a process of its own, one JSON line per answer.
 
-Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]` and speaks the worker protocol (METHODOLOGY.md).
-Nothing is written while it answers: times are kept in a list and the pipe stays outside the measurement. Packages
-that decode in another way and keep mlx-lm's models and tokenizers bring their own `Decoding`.
+Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]`, with the worker protocol (METHODOLOGY.md).
+Nothing is written during an answer: times are kept in a list, so the pipe is not measured. Packages that decode in
+another way with mlx-lm's models and tokenizers have their own `Decoding`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 Timed = list[tuple[int, Any]]
-"""What is kept of each piece, with the time it came."""
+"""The kept part of each piece, with its time."""
 
 
 class Decoding(Protocol):
@@ -50,13 +50,13 @@ class Decoding(Protocol):
         """Generate."""
 
     def keep(self, piece: Any) -> Any:
-        """Return the little that is kept of a piece; this runs inside what is measured."""
+        """Return the part of a piece that is kept; this runs during the measurement."""
 
     def tokens(self, timed: Timed) -> list[tuple[int, Token]]:
         """Return the tokens, each with its time, once the answer is over."""
 
     def rounds(self, drafted: list[bool]) -> Rounds | None:
-        """Count the rounds from which tokens the draft proposed; None for plain decoding."""
+        """Count the rounds from the flags of drafted tokens; None for plain decoding."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class MlxLm:
     draft_tokens: int = 0
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
-        """Generate, one token a piece."""
+        """Generate pieces of one token each."""
         more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
         pieces: Iterable[Any] = generation.stream_generate(
             self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more
@@ -94,7 +94,7 @@ class MlxLm:
 
 
 def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], timed: Timed, beat: memoryview) -> None:
-    """Collect *pieces*, each with the time it came; this is all that happens inside a measured interval."""
+    """Collect *pieces* with their times; nothing else happens during the measurement."""
     now = time.monotonic_ns
     for piece in pieces:
         timed.append((now(), keep(piece)))
@@ -112,7 +112,7 @@ def sampler_for(request: dict[str, Any]) -> Any:
 
 
 class MlxWorker:
-    """A target, perhaps with a draft, and what answers with them."""
+    """A loaded target, with or without a draft."""
 
     def __init__(self, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
         self._beat = beat
@@ -138,7 +138,7 @@ class MlxWorker:
         return list(tokens)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request, or return how sure the target is after some tokens."""
+        """Answer one request, or return the target's logit gap after some tokens."""
         if "gap_after" in request:
             return self._gap(request, request["gap_after"])
         return self.reply(request, self.decoding(request, speculating=bool(request["setting"]["draft"])))
@@ -172,7 +172,7 @@ class MlxWorker:
         rounds = decoding.rounds([one.drafted for one in seen])
         try:
             text, calls = self._parts(prompt, seen, request["tools"])
-        except Exception as error:  # noqa: BLE001  a tool parser chokes on what the model wrote
+        except Exception as error:  # noqa: BLE001  a tool parser may fail on any text
             text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
         finish = seen[-1].finish if seen else None
         return {
@@ -204,7 +204,7 @@ class MlxWorker:
     def _parts(
         self, prompt: list[int], seen: list[Token], tools: list[dict[str, Any]]
     ) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text and the tool calls of an answer, told apart by the state machine of mlx-lm's own server."""
+        """Return the text and the tool calls of an answer, separated by the state machine of mlx-lm's own server."""
         machine, tokenizer = generation.TextStateMachine, self.tokenizer
         initial = "normal"
         if tokenizer.has_thinking and tokenizer.rfind_think_start(prompt) > tokenizer.rfind_think_end(prompt):
@@ -214,7 +214,7 @@ class MlxWorker:
         segments: list[tuple[str | None, str]] = []
         for one in seen:
             if one.finish == "stop":
-                # The stop token's text, and what was held back as the start of a marker, are no part of the answer.
+                # The stop token's text, and a held-back start of a marker, are not part of the answer.
                 break
             state, split = machine.split(state, one.text)
             segments += split
@@ -249,7 +249,7 @@ class MlxWorker:
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """Return *message* as templates expect it: its parts joined to one text, the arguments of its calls parsed."""
+    """Return *message* as templates expect it: one text, and the arguments of its calls parsed."""
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content)

@@ -1,8 +1,8 @@
-"""The mlx tap: the real mlx_lm.server, with the rounds of each speculating answer counted beside it.
+"""The mlx tap: the real mlx_lm.server, with the rounds of each speculative answer counted.
 
-Runs as `python -m gatekeeper.backends.mlx_tap`, with the arguments of `mlx_lm.server`. mlx-lm knows for every token
-whether the draft proposed it, and its server forgets it; the tap notes it and adds the count to the usage chunk as
-`usage.speculative`. It changes nothing else, and refuses an mlx-lm it does not fit.
+Runs as `python -m gatekeeper.backends.mlx_tap`, with the arguments of `mlx_lm.server`. For every token mlx-lm knows
+whether the draft proposed it, and its server drops that; the tap records it and adds the counts to the usage chunk as
+`usage.speculative`. It changes nothing else, and exits where it does not fit the installed mlx-lm.
 """
 
 import sys
@@ -21,11 +21,11 @@ _HOOKS = (
     ("mlx_lm.server", "APIHandler.completion_usage_response", ()),
     ("mlx_lm.generate", "speculative_generate_step", ("num_draft_tokens", "max_tokens")),
 )
-"""What the tap holds on to: module, name, and the parameters it must have."""
+"""What the tap needs: module, name, and required parameters."""
 
 
 class Tally(int):
-    """A request's number of draft tokens that also carries the request's flags, through the server to the tap."""
+    """A request's number of draft tokens, which also carries the flags of its tokens through the server to the tap."""
 
     flags: list[bool]
     max_tokens: int
@@ -56,7 +56,7 @@ def missing_hooks() -> list[str]:
 
 
 def tapped(stream_generate: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Return *stream_generate*, noting in the request's tally which tokens the draft proposed."""
+    """Return a *stream_generate* that records in the request's tally which tokens the draft proposed."""
 
     def noting(*args: Any, **kwargs: Any) -> Iterator[Any]:
         tally = kwargs.get("num_draft_tokens")
@@ -74,7 +74,7 @@ def tapped(stream_generate: Callable[..., Iterator[Any]]) -> Callable[..., Itera
 
 
 def install() -> None:
-    """Put the tap into mlx_lm.server; leave with a message where it does not fit."""
+    """Put the tap into mlx_lm.server; exit with a message where it does not fit."""
     lacks = missing_hooks()
     if lacks:
         sys.exit(f"gatekeeper's tap does not fit this mlx-lm; it lacks: {', '.join(lacks)}")
@@ -86,7 +86,7 @@ def install() -> None:
         self.num_draft_tokens = Tally.of(self.num_draft_tokens)
         return handle_completion(self, request, stop_words)
 
-    def telling(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def usage_with_rounds(self: Any, *args: Any, **kwargs: Any) -> Any:
         response, tally = usage_response(self, *args, **kwargs), self.num_draft_tokens
         if isinstance(tally, Tally) and tally.speculating:
             rounds = count_rounds(tally.flags, draft_tokens=int(tally), max_tokens=tally.max_tokens)
@@ -95,7 +95,7 @@ def install() -> None:
 
     server.stream_generate = tapped(server.stream_generate)
     handler.handle_completion = tallying
-    handler.completion_usage_response = telling
+    handler.completion_usage_response = usage_with_rounds
 
 
 def main() -> None:

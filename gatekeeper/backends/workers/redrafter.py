@@ -33,7 +33,7 @@ _SYSTEM = (
 
 
 def vicuna(messages: Iterable[dict[str, Any]]) -> str:
-    """Write a chat as Vicuna 1.1 was taught: roles in capitals, and the stop token after each answer."""
+    """Write a chat in the format of Vicuna 1.1: roles in capitals, and the stop token after each answer."""
     system, turns = _SYSTEM, ""
     for message in messages:
         content = message.get("content") or ""
@@ -127,7 +127,7 @@ class RedrafterWorker:
         }
 
     def _observe(self, steps: Iterable[Any], timed: list[tuple[int, Any]]) -> None:
-        """Collect each step when it is computed; this is all that happens inside a measured interval."""
+        """Collect each step when it is computed; nothing else happens during the measurement."""
         now, compute = time.monotonic_ns, self._mx.eval
         for whole in steps:
             compute(whole)
@@ -135,7 +135,7 @@ class RedrafterWorker:
             self._beat[0] += 1
 
     def _generate(self, request: dict[str, Any], prompt: Any) -> Iterable[Any]:
-        """Return the steps of an answer, each the whole token array so far; raise ValueError for what is beyond it."""
+        """Return the steps of an answer, each the whole token array so far; raise ValueError for missing options."""
         if beyond := [name for name in ("top_p", "top_k", "min_p") if request[name] is not None]:
             raise ValueError(f"ml-recurrent-drafter cannot sample with {', '.join(beyond)}")
         rules, limit = self._package.recurrent_drafting, prompt.shape[1] + request["max_tokens"]

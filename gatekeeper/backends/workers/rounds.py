@@ -1,4 +1,4 @@
-"""The rounds of a speculating answer, counted from which of its tokens the draft proposed."""
+"""The rounds of a speculative answer, counted from the flags of its drafted tokens."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -19,14 +19,14 @@ from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
 INSTALL = (
-    "pip install dflash (beside mlx-lm 0.32.2 or newer), or name a Python that has both: "
+    "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: "
     "see METHODOLOGY.md, 'The worker protocol'"
 )
 
 
 @dataclass
 class Dflash:
-    """Decoding as dflash does it, in blocks of *block_size*: one token of the target's own, the others drafted."""
+    """Decoding with dflash, in blocks of *block_size*: one token of the target's own, the others drafted."""
 
     package: Any
     mlx: Any
@@ -37,7 +37,7 @@ class Dflash:
     block_size: int
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
-        """Generate, one round a piece; raise ValueError for what this package cannot do."""
+        """Generate pieces of one round each; raise ValueError for options that dflash lacks."""
         if self.block_size < 2:
             raise ValueError("a block of 1 drafts nothing, and dflash ends the answer after its first token")
         pieces: Iterable[Any] = self.package.stream_generate(
@@ -61,7 +61,7 @@ class Dflash:
         The last token of a round is taken to be the target's own. Where a stop token or the limit cuts a round short
         it may have been a drafted one: acceptance is understated by at most one token an answer, never overstated.
         """
-        # Texts come of a detokenizer of ours: a round's own text does not say which token it is of.
+        # We detokenize ourselves: a round's own text cannot be divided among its tokens.
         detokenizer = self.tokenizer.detokenizer
         detokenizer.reset()
         ended = timed[-1][1][1] if timed else None
@@ -87,7 +87,7 @@ class Dflash:
 
 
 def _sampling(generate: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the sampling this dflash knows; raise ValueError for an option it does not have."""
+    """Return the sampling options; raise ValueError for one that this dflash lacks."""
     wanted = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],
@@ -112,7 +112,7 @@ class DflashWorker:
         self._draft = None
         if draft is not None:
             loading[:] = [draft]
-            # `load_draft` asks the hub for a repository; ours is a folder already.
+            # `load_draft` downloads a repository; ours is a local folder.
             if Path(draft).is_dir() and hasattr(package, "snapshot_download"):
                 package.snapshot_download = lambda folder, **_: folder
             self._draft = package.load_draft(draft)
@@ -133,9 +133,9 @@ class DflashWorker:
         return reply
 
     def _unhook(self) -> None:
-        """Give the target its own layers back: dflash wraps some to read their states, which would slow plain decoding.
+        """Restore the target's own layers: dflash wraps some to read their states, which would slow plain decoding.
 
-        It wraps them anew when it finds no `_hidden_states`.
+        It wraps them again where it finds no `_hidden_states`.
         """
         model = self._plain.model
         if self._layers_of is not None and hasattr(model, "_hidden_states"):

@@ -134,7 +134,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "config gone": (_write("config.json", None), "config.json is missing"),
     "config a dangling link": (_dangling("config.json"), "config.json is missing"),
     "config cut": (_write("config.json", '{"vocab'), "cannot read"),
-    "config no object": (_write("config.json", "[]"), "no JSON object"),
+    "config no object": (_write("config.json", "[]"), "not a JSON object"),
     "tokenizer cut": (_write("tokenizer.json", '{"model'), "cannot read"),
     "tokenizer odd": (_write("tokenizer.json", '{"model": null}'), "tokenizer.json"),
     "tokens odd": (_write("tokenizer.json", '{"added_tokens": [{}]}'), "tokenizer.json"),
@@ -262,7 +262,7 @@ def test_the_alien_draft_is_refused(hashes: files.HashCache) -> None:
     target = artifacts.freeze("t", MODELS / "little-target", hashes)
     alien = artifacts.freeze("little-draft-alien", MODELS / "little-draft-alien", hashes)
 
-    with pytest.raises(InputError, match="another vocabulary"):
+    with pytest.raises(InputError, match="different vocabularies"):
         artifacts.check_pair(target, alien)
 
 

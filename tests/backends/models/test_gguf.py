@@ -127,7 +127,7 @@ def test_the_alien_draft_is_refused(converted: Path, hashes: files.HashCache) ->
     )
 
     assert [] == artifacts.check_pair(target, draft)
-    with pytest.raises(InputError, match="another vocabulary"):
+    with pytest.raises(InputError, match="different vocabularies"):
         artifacts.check_pair(target, alien)
 
 

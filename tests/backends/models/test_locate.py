@@ -194,14 +194,14 @@ def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: files
     manifest = laid_out.ollama(models, place, {"model": draft.read_bytes(), "template": b"t"})
     blob = locate.ollama_layers(manifest, "m:1")["template"]
     blob.write_bytes(b"other")
-    refused(r"\(template\) does not hold what its name says")
+    refused(r"\(template\) does not match the SHA-256 in its name")
     blob.unlink()
     refused("is missing")
     laid_out.ollama(models, place, {"tensor": b"w", "json": b"{}"})
-    refused(r"in pieces \(tensor, json\)")
+    refused("stores it as tensor, json")
     for text in ("{", "[]", '{"layers": 3}', '{"layers": [{"digest": "../../x", "mediaType": "y"}]}'):
         manifest.write_text(text)
-        refused("no Ollama manifest|without kind or digest")
+        refused("nor an Ollama manifest|without kind or digest")
     manifest.unlink()
     with pytest.raises(InputError, match="not on this machine") as raised:
         artifacts.find("m:1", home, "ollama")

@@ -17,7 +17,7 @@ from gatekeeper.core.errors import InputError
         ('{"canaries": {"tool-": {"speed": 1}}}', "'tool-': speed"),
         ('{"sight": ["everything"]}', "allowed: arrivals, "),
         ('{"token": "fast"}', "cannot read 'fast'"),
-        ('{"token": ', "not a script"),
+        ('{"token": ', "not a valid script"),
         ("[]", "dict"),
     ],
 )
