@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
+from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +39,11 @@ def text_of(document: str) -> str:
 
 
 def exists(path: str, beside: Path) -> bool:
-    """Say if *path* is in the repository, beside the document, or in the package: a row may leave its folder out."""
-    made = path in MADE_LATER or PLACEHOLDER.search(path)
-    return bool(made) or (ROOT / path).exists() or any(any(root.glob(f"**/{path}")) for root in (beside, PACKAGE))
+    """Say if *path* is in the repository, next to the document, or in the package; a mere name may be in any folder."""
+    if path in MADE_LATER or PLACEHOLDER.search(path):
+        return True
+    anywhere = "" if "/" in path.rstrip("/") else "**/"
+    return (ROOT / path).exists() or any(any(root.glob(anywhere + path)) for root in (beside, PACKAGE))
 
 
 def anchors(document: Path) -> set[str]:
@@ -150,6 +153,27 @@ def test_the_patterns_find_what_they_look_for() -> None:
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
     assert min(len(pattern.findall(readme)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
     assert len(PROGRAM.findall(readme)) > 5
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    """
+    The first section of the changelog is about the version that the package has.
+    """
+    (first, *_) = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
+
+    assert __version__ in first
+
+
+def test_a_floor_of_the_map_holds_what_its_row_names() -> None:
+    """
+    In the table of floors, a file or folder is in the package of its row.
+    """
+    rows = re.findall(r"^\| \d \| `(\w+)/` \| (.*) \|$", text_of("ARCHITECTURE.md"), re.MULTILINE)
+
+    lost = [(name, path) for name, row in rows for path in FILE.findall(row) if not any((PACKAGE / name).rglob(path))]
+
+    assert len(rows) > 6
+    assert [] == lost
 
 
 def test_the_map_names_every_package() -> None:
