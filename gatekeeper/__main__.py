@@ -11,14 +11,14 @@ def main() -> None:
 
     try:
         code = run(sys.argv[1:])
-        if sys.stdout is not None:  # it may have been closed before we began
+        if sys.stdout is not None:  # None: it was closed before Python started
             sys.stdout.flush()
     except OSError:
-        # Such as a full disk below stdout. Python itself would exit with 1, which means a failed objective.
+        # stdout cannot be written, such as on a full disk. Python would exit with 1, which means a failed objective.
         code = ExitCode.INTERNAL_ERROR
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):  # what is still in a buffer must not fail again at exit
-            os.dup2(nowhere, stream)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):  # flushing the buffers must not fail again at exit
+            os.dup2(devnull, stream)
     sys.exit(code)
 
 

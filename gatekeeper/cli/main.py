@@ -1,4 +1,4 @@
-"""The command line: the list of commands, and how a run of it ends. Heavy imports wait until a command runs."""
+"""The command line: its commands, error messages and exit codes. Heavy imports wait until a command runs."""
 
 import os
 import signal
@@ -14,16 +14,18 @@ from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.options import CommandGroup, LazyCommand
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 
-KEPT = "what was measured is kept; "
+KEPT = "all measurements are kept"
+CERTIFY = "gatekeeper certify SLO.toml --resume --out RUN_DIR"
 AFTER_INTERRUPT = {
-    "certify": f"{KEPT}the same command with --resume --out RUN_DIR goes on",
-    "sweep": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with it, to a verdict",
-    "soak": f"{KEPT}gatekeeper certify SLO.toml --resume --out RUN_DIR goes on with this soak alone",
-    "watch": "the overlay tells until when it counts; the same command goes on from watch.jsonl",
-    "remote": "a run that was begun there goes on: the same command attaches to it, gatekeeper remote cancel ends it",
-    "probe": "a probe can not be resumed; run it again, with a lower --seconds if it took too long",
+    "certify": f"{KEPT}; to continue: {CERTIFY}",
+    "sweep": f"{KEPT}; to continue to a verdict: {CERTIFY}",
+    "soak": f"{KEPT}; to continue this soak: {CERTIFY}",
+    "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl",
+    "remote": "a started run continues on the remote host: the same command attaches to it, "
+    "gatekeeper remote cancel stops it",
+    "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
 }
-"""What to do after Ctrl-C, by command; the others have nothing to keep."""
+"""What to do after Ctrl-C, by command; the other commands keep nothing."""
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,24 +36,24 @@ AFTER_INTERRUPT = {
     expose_value=False,
     is_eager=True,
     callback=setup.show_versions,
-    help="Show the versions that matter for a bug report, and exit.",
+    help="Show the versions for a bug report and exit.",
 )
 def gatekeeper() -> None:
     """Certify speculative decoding before you deploy it.
 
-    gatekeeper measures plain decoding, sweeps one knob at a time, soaks the choice, checks every promise of an SLO
-    file, and then promotes it or grades it back, per workload.
+    gatekeeper measures plain decoding, sweeps one knob at a time, soaks the best setting and checks every objective of
+    an SLO file. Then it promotes speculative decoding or grades it back, for each workload.
 
     \b
     Exit codes:
-      0    safe to deploy policy.toml          3    unproven: evidence is missing
-      1    a promise is broken                 4    gatekeeper itself failed
-      2    the command line or a file is wrong 130  interrupted; --resume goes on
+      0    safe to deploy policy.toml           3    unproven: evidence is missing
+      1    an objective failed                  4    gatekeeper itself failed
+      2    wrong command line or input file     130  interrupted: see --resume
     """  # noqa: D301 (click reads the \b)
 
 
 REMOTE = LazyCommand(
-    "remote", "gatekeeper.cli.remote", "Run a command on another machine, over your own ssh, as if it were here."
+    "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )
 for _command in (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE):
     gatekeeper.add_command(_command)
@@ -78,14 +80,14 @@ def run(arguments: Sequence[str]) -> int:
         _print_error("interrupted", AFTER_INTERRUPT.get(named, ""))
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # The reader of our output went away. Click exits with 1 then, which here means a failed objective.
+        # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
         import traceback  # noqa: PLC0415
 
         traceback.print_exc()
-        _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the lines above")
+        _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the traceback above")
         return ExitCode.INTERNAL_ERROR
 
 

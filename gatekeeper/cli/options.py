@@ -1,4 +1,4 @@
-"""What commands share: options, printing, durations, and the group that lists commands and imports them late."""
+"""Shared by the commands: options, printing, durations, and the command group that imports commands late."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SLO = click.argument("slo", type=click.Path(path_type=Path))
 RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
 OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
@@ -29,7 +29,7 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
 
 
 def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
-    """Inside GitHub Actions, annotate the lines of the SLO file with what is wrong, on stderr."""
+    """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     from gatekeeper.core.slo import parse  # noqa: PLC0415
@@ -49,7 +49,7 @@ def parse_duration(text: str | None, option: str, example: str = "7d") -> float 
     except ValueError as error:
         raise InputError(f"{option}: {error}", hint=f"for example {option} {example}") from error
     if seconds is not None and seconds <= 0:
-        raise InputError(f"{option} {text}: nothing is that short", hint=f"for example {option} {example}")
+        raise InputError(f"{option} {text}: must be greater than 0", hint=f"for example {option} {example}")
     return seconds
 
 
@@ -67,7 +67,7 @@ class LazyCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """Suggests the nearest command for a mistyped one, and lists each with its whole first sentence."""
+    """Suggests the nearest command for a mistyped one, and lists each command with its whole first sentence."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; import it where it is lazy."""
@@ -81,7 +81,7 @@ class CommandGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             group = ctx.command_path.partition(" ")[2]
-            raise InputError(f"no command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
+            raise InputError(f"unknown command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)

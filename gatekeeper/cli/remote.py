@@ -1,4 +1,4 @@
-"""The commands of `gatekeeper remote`: run a command on a remote host, and manage the runs there."""
+"""The commands of `gatekeeper remote`: run a command on a remote host, and manage its runs."""
 
 import functools
 import re
@@ -45,7 +45,7 @@ def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
     return _decorate(
         resolved,
         click.option(
-            "--python", help="The Python there that environments are made with [default: the first that is new enough]."
+            "--python", help="The remote host's Python for new environments [default: the first that is new enough]."
         ),
         click.option(
             "--hosts",
@@ -53,7 +53,7 @@ def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
             help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml].",
         ),
         click.option(
-            "--on", "name", metavar="HOST", required=True, help="A name of the hosts file, or what ssh knows."
+            "--on", "name", metavar="HOST", required=True, help="A name in the hosts file, or any host that ssh knows."
         ),
     )
 
@@ -64,7 +64,7 @@ def _patience_s(_context: click.Context, _parameter: click.Parameter, written: s
     except ValueError as error:
         raise InputError(f"--patience: {error}", hint="for example --patience 10min") from error
     if seconds < 0:
-        raise InputError(f"--patience {written}: less than none", hint="for example --patience 10min")
+        raise InputError(f"--patience {written}: must not be negative", hint="for example --patience 10min")
     return seconds
 
 
@@ -74,16 +74,16 @@ _PATIENCE = click.option(
     default=PATIENCE,
     show_default=True,
     callback=_patience_s,
-    help="How long to try again after a lost connection.",
+    help="How long to retry after the connection is lost.",
 )
 
 
 def _starts_run(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that starts a run."""
     send_env = click.option(
-        "--send-env", "send_env", metavar="NAME", multiple=True, help="A variable that travels; repeatable."
+        "--send-env", "send_env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable."
     )
-    ship = click.option("--ship-models", is_flag=True, help="Copy models there that the SLO names by their path.")
+    ship = click.option("--ship-models", is_flag=True, help="Upload the models that the SLO names by path.")
     return _decorate(command, send_env, ship, OUT, AS_JSON, QUIET, _PATIENCE, _on_host)
 
 
@@ -94,21 +94,22 @@ def _downloads_run(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=CommandGroup)
 def remote() -> None:
-    """Run a command on another machine, over your own ssh, as if it were here.
+    """Run a command on a remote host over your own ssh, as if it ran locally.
 
     \b
     gatekeeper remote certify slos/m4-24gb.toml --on mini.local
-    The run is detached there: it survives the connection, and the same command again attaches to it.
-    What comes home is verified and judged again here. Connection trouble of any kind is exit code 3.
+
+    The run continues on the remote host if the connection is lost; the same command attaches to it again. A downloaded
+    run is verified and judged again locally. Every connection error is exit code 3.
     """  # noqa: D301 (click reads the \b)
 
 
 @remote.command()
 @SLO
 @_starts_run
-@click.option("--resume", is_flag=True, help="Go on there with the run of this command that did not finish.")
+@click.option("--resume", is_flag=True, help="Continue the unfinished run of this command on the remote host.")
 def certify(slo: Path, *, as_json: bool, **options: Any) -> int:
-    """Do the whole job there, bring the run home and judge it again here."""
+    """Certify an SLO file on the remote host, download the run and judge it again locally."""
     result = _run(("certify",), slo, **options)
     if result.verdict is not None:
         annotate(result.verdict, result.path, slo)
@@ -122,7 +123,7 @@ def certify(slo: Path, *, as_json: bool, **options: Any) -> int:
 @click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
 @_starts_run
 def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> None:
-    """Soak one setting there. Exits 0 when it finished, whatever it saw."""
+    """Soak one setting on the remote host. Exits 0 once finished, whatever the result."""
     _show_verdict(
         _run(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **options), as_json=as_json
     )
@@ -132,37 +133,37 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> N
 @SLO
 @_starts_run
 def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
-    """Run the sweep alone there and say what it would choose. Exits 0 when it finished, whatever it saw."""
+    """Run the sweep alone on the remote host and show what it would choose. Exits 0 once finished."""
     document = _document(_run(("sweep",), slo, **options))
     show(document, command_text.choices(document), as_json=as_json)
 
 
 @remote.command()
 @SLO
-@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="About how long.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="Approximate duration.")
 @_starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
-    """Say in about thirty seconds if a draft helps on that machine. Exits 0 when it finished."""
+    """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
     result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
     if out is None:  # as locally: a probe keeps its records only in --out
         shutil.rmtree(result.path)
         document = document | {"run": None}
-    # The next steps name the command that ran there; the user gave another one here.
-    there, here = r"gatekeeper probe \S.*?\.toml", f"gatekeeper remote probe {slo} --on {options['remote_host'].name}"
+    # The next steps name the command that ran on the remote host; the user typed another one.
+    typed = f"gatekeeper remote probe {slo} --on {options['remote_host'].name}"
     workloads = {
-        workload: found | {"next": re.sub(there, lambda _: here, str(found.get("next", "")))}
+        workload: found | {"next": re.sub(r"gatekeeper probe \S.*?\.toml", lambda _: typed, str(found.get("next", "")))}
         for workload, found in document["workloads"].items()
     }
     document = document | {"workloads": workloads}
     show(document, command_text.probe(document), as_json=as_json)
 
 
-def _in_foreground(verb: str, says: str) -> None:
-    """Add a command that runs *verb* there and shows its output; its own options are passed on."""
+def _in_foreground(verb: str, help_text: str) -> None:
+    """Add a command that runs *verb* on the remote host and shows its output; its own options are passed on."""
 
     @remote.command(
-        name=verb, help=says, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
+        name=verb, help=help_text, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
     )
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=f"[OPTIONS OF {verb}]...")
     @_on_host
@@ -170,15 +171,15 @@ def _in_foreground(verb: str, says: str) -> None:
         return run_in_foreground(remote_host, [verb, *words])
 
 
-_in_foreground("host", "Show what that host's telemetry says now: every value with its source and status.")
-_in_foreground("doctor", "Show what that machine lacks, and the command that fixes it.")
+_in_foreground("host", "Show the remote host's telemetry now: every value with its source and status.")
+_in_foreground("doctor", "Show what the remote host lacks, and the command that fixes it.")
 
 
 @remote.command(name="list")
 @_on_host
 @AS_JSON
 def list_runs(remote_host: RemoteHost, *, as_json: bool) -> None:
-    """Show the runs that lie on that machine: whose they are, since when, and what became of them."""
+    """List the runs on the remote host: owner, start and state."""
     document = run_list.list_runs(remote_host)
     show(document, run_list.render_list(document), as_json=as_json)
 
@@ -186,14 +187,14 @@ def list_runs(remote_host: RemoteHost, *, as_json: bool) -> None:
 @remote.command()
 @_downloads_run
 def attach(run_id: str | None, **options: Any) -> int:
-    """Follow a run there to its end, bring it home and judge it here. Without RUN: the one that is under way."""
+    """Follow a remote run to its end, download it and judge it again. Without RUN: the one in progress."""
     return _fetch(run_id, running=True, **options)
 
 
 @remote.command()
 @_downloads_run
 def fetch(run_id: str | None, **options: Any) -> int:
-    """Bring a run home that has ended there, and judge it here. Without RUN: the newest that was not fetched."""
+    """Download a finished remote run and judge it again. Without RUN: the newest not yet downloaded."""
     return _fetch(run_id, running=False, **options)
 
 
@@ -201,13 +202,13 @@ def fetch(run_id: str | None, **options: Any) -> int:
 @RUN
 @_on_host
 @click.option(
-    "--grace", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds to end by itself."
+    "--grace", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds until it is killed."
 )
 @AS_JSON
 def cancel(run_id: str | None, remote_host: RemoteHost, *, grace: float, as_json: bool) -> None:
-    """End a run there: gatekeeper ends its servers and itself, and is killed only after --grace.
+    """Stop a remote run: gatekeeper stops its servers and then itself; after --grace it is killed.
 
-    Without RUN: the one that is under way, if it is yours.
+    Without RUN: the one in progress, if it is yours.
     """
     document = run_list.cancel(remote_host, run_id, grace)
     show(document, run_list.render_cancelled(document), as_json=as_json)
@@ -216,12 +217,12 @@ def cancel(run_id: str | None, remote_host: RemoteHost, *, grace: float, as_json
 @remote.command()
 @_on_host
 @click.option(
-    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Keep the newest N that came home."
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Keep the newest N downloaded runs."
 )
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed; remove nothing.")
 @AS_JSON
 def prune(remote_host: RemoteHost, *, keep: int, dry_run: bool, as_json: bool) -> None:
-    """Remove old runs of yours from that machine, once they came home; nothing else is touched."""
+    """Remove your old downloaded runs from the remote host; nothing else is touched."""
     document = run_list.prune(remote_host, keep, dry_run=dry_run)
     show(document, run_list.render_pruned(document), as_json=as_json)
 
@@ -229,7 +230,7 @@ def prune(remote_host: RemoteHost, *, keep: int, dry_run: bool, as_json: bool) -
 @remote.command(hidden=True)
 @SLO
 def inventory(slo: Path) -> None:
-    """Print what this machine has for an SLO; gatekeeper on another machine asks."""
+    """Print what this machine has for an SLO, for gatekeeper on another machine."""
     show(local_inventory(slo), "", as_json=True)
 
 
@@ -270,7 +271,7 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
 
 
 def _show_verdict(result: RemoteResult, *, as_json: bool) -> None:
-    """Print the verdict, if there is one; then raise what went wrong."""
+    """Print the verdict, if there is one; then raise the error, if there is one."""
     if result.verdict is not None:
         if as_json:
             sys.stdout.write(result.text)

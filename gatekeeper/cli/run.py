@@ -1,4 +1,4 @@
-"""The commands that make a run or read one: certify, plan, sweep, soak, probe, judge, report, export, host, metrics."""
+"""The commands that create or read a run: certify, plan, sweep, soak, probe, judge, report, export, host, metrics."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
-    """Show progress on stderr, and yield all who observe the run."""
+    """Show progress on stderr, and yield the observers of the run."""
     from gatekeeper.report.terminal import live  # noqa: PLC0415
     from gatekeeper.run import events  # noqa: PLC0415
 
@@ -29,12 +29,12 @@ def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
 
 
 def _show_finished(finished: "Finished", *, as_json: bool) -> None:
-    """Print the verdict of a run, and on stderr, even with --quiet, that telemetry was not delivered."""
+    """Print the verdict of a run; on stderr, even with --quiet, report telemetry that was not delivered."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
     if finished.telemetry is not None:
-        again = f"send it again with: gatekeeper export {finished.path}"
-        click.echo(f"telemetry was not delivered: {finished.telemetry}; {again}", err=True)
+        retry = f"retry with: gatekeeper export {finished.path}"
+        click.echo(f"telemetry was not delivered: {finished.telemetry}; {retry}", err=True)
     if as_json:
         sys.stdout.write(finished.text)
     else:
@@ -44,11 +44,11 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
 @click.command()
 @SLO
 @OUT
-@click.option("--resume", is_flag=True, help="Go on with the run that lies in --out.")
+@click.option("--resume", is_flag=True, help="Continue the unfinished run in --out.")
 @AS_JSON
 @QUIET
 def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
-    """Do the whole job: freeze, baseline, sweep, soak, judge, promote or grade back."""
+    """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
     with _observers(quiet=quiet) as observers:
@@ -62,7 +62,7 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 @SLO
 @AS_JSON
 def plan(slo: Path, *, as_json: bool) -> int:
-    """Show every trial, the expected duration, and what this plan can not prove. Nothing is run."""
+    """Show every trial, the expected duration, and what this plan cannot prove. Runs nothing."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.plan import forecast  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ def plan(slo: Path, *, as_json: bool) -> int:
 @AS_JSON
 @QUIET
 def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Run the sweep alone and say what it would choose. Exits 0 when it finished, whatever it saw."""
+    """Run the sweep alone and show what it would choose. Exits 0 once finished, whatever the result."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
 
@@ -93,7 +93,7 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
 @AS_JSON
 @QUIET
 def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Soak one setting alone and print its checks. Exits 0 when it finished, whatever it saw."""
+    """Soak one setting alone and print its checks. Exits 0 once finished, whatever the result."""
     from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
 
     with _observers(quiet=quiet) as observers:
@@ -103,11 +103,19 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
 @click.command()
 @click.argument("slo", type=click.Path(path_type=Path), required=False)
-@click.option("--target", help="Without an SLO file: the target, a folder or a hub id in the local cache.")
-@click.option("--draft", "drafts", multiple=True, help="Its draft.")
-@click.option("--canaries", type=click.Path(path_type=Path), help="A canary file [default: shipped JSON and chat].")
-@click.option("--backend", type=click.Choice(["mlx", "mlx-server"]), default="mlx", show_default=True)
-@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="About how long.")
+@click.option("--target", help="Instead of an SLO file: the target, a folder or a hub id in the local cache.")
+@click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
+@click.option(
+    "--canaries", type=click.Path(path_type=Path), help="A file of canary prompts [default: shipped JSON and chat]."
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["mlx", "mlx-server"]),
+    default="mlx",
+    show_default=True,
+    help="The backend for --target.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="Approximate duration.")
 @OUT
 @AS_JSON
 @QUIET
@@ -123,7 +131,7 @@ def probe(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Say in about thirty seconds if a draft helps on this machine. Writes no policy; exits 0 when it finished."""
+    """Measure in about 30 seconds whether a draft helps on this machine. Writes no policy; exits 0 once finished."""
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run import quick_probe  # noqa: PLC0415
 
@@ -132,7 +140,7 @@ def probe(
     if target is not None and not drafts:
         raise InputError("--target needs --draft", hint="name the draft to try")
     if slo is not None and (drafts or canaries):
-        raise InputError("--draft and --canaries belong to --target", hint="the SLO file names its own")
+        raise InputError("--draft and --canaries need --target", hint="an SLO file names its own drafts and canaries")
     with _observers(quiet=quiet) as observers:
         if slo is not None:
             again = f"gatekeeper probe {slo}"
@@ -147,10 +155,10 @@ def probe(
 
 @click.command()
 @RUN_DIR
-@click.option("--slo", type=click.Path(path_type=Path), help="Lay another SLO's promises against the records.")
+@click.option("--slo", type=click.Path(path_type=Path), help="Judge the records by this SLO's objectives.")
 @AS_JSON
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
-    """Derive the verdict again from the records alone; same exit code, same bytes."""
+    """Derive the verdict again from the records of a run: same exit code, same bytes."""
     from gatekeeper.report import plain_text, verdict_json  # noqa: PLC0415
     from gatekeeper.run.load import judge as do  # noqa: PLC0415
 
@@ -162,7 +170,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 
 @click.command()
 @RUN_DIR
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 def report(run_dir: Path, form: str, output: Path | None) -> None:
     """Render a finished or interrupted run."""
@@ -186,23 +194,23 @@ def report(run_dir: Path, form: str, output: Path | None) -> None:
 @RUN_DIR
 @AS_JSON
 def export(run_dir: Path, *, as_json: bool) -> None:
-    """Send a stored run to an OpenTelemetry collector; sending it twice sends the same spans."""
+    """Send a stored run to an OpenTelemetry collector; sending it again sends the same spans."""
     from gatekeeper.report.otel import export_stored  # noqa: PLC0415
 
     document = export_stored(run_dir)
-    text = "{endpoint} took {spans} spans and {points} points\n".format_map(document)
+    text = "sent {spans} spans and {points} points to {endpoint}\n".format_map(document)
     show(document, text, as_json=as_json)
 
 
 @click.command()
-@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="How many samples to take.")
+@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between them."
+    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between samples."
 )
 @click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
-@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object a sample.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
 def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
-    """Show what this host's telemetry says now: every value with its source and status."""
+    """Show this host's telemetry now: every value with its source and status."""
     from gatekeeper.host.sampler import watch  # noqa: PLC0415
     from gatekeeper.report.host_table import table  # noqa: PLC0415
 
@@ -212,14 +220,14 @@ def host(samples: int, interval: float, platform: str | None, *, as_json: bool) 
 @click.command()
 @AS_JSON
 def metrics(*, as_json: bool) -> None:
-    """List every metric an objective may name: unit, direction, unit of analysis, what it needs to see."""
+    """List every metric an objective may name: unit, direction, unit of analysis, what it needs."""
     from gatekeeper.report import command_text  # noqa: PLC0415
 
     show(command_text.metrics_document(), command_text.metrics(), as_json=as_json)
 
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read KNOB=VALUE pairs; a value is JSON, or else a bare word such as a draft's name."""
+    """Parse KNOB=VALUE pairs; a value is JSON, or else a bare word such as a draft's name."""
     knobs: dict[str, Any] = {}
     for pair in pairs:
         knob, equals, value = pair.partition("=")

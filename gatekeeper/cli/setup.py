@@ -9,7 +9,7 @@ from gatekeeper.cli.options import AS_JSON, show
 
 
 def show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
-    """Print what a bug report needs and leave."""
+    """Print the versions a bug report needs and exit."""
     if not requested or context.resilient_parsing:
         return
     from gatekeeper.report import command_text  # noqa: PLC0415
@@ -28,12 +28,12 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
     show_default=True,
     help="The file to write.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file where it exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON
 def init(output: Path, *, force: bool, as_json: bool) -> int:
     """Write an SLO file for this machine, from the backends and models found on it.
 
-    Exits 3 where the pair it names has yet to be fetched, or its backend to be installed: the commands are printed.
+    Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.init_slo import propose  # noqa: PLC0415
@@ -57,20 +57,22 @@ def doctor(*, as_json: bool) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands, options and files in a shell.
+    """Print the shell script that completes commands, options and files.
 
     \b
-    bash 4.4 or newer  eval "$(gatekeeper completion bash)"  in ~/.bashrc
-    zsh                eval "$(gatekeeper completion zsh)"   in ~/.zshrc, after compinit
-    fish               gatekeeper completion fish | source   in ~/.config/fish/config.fish
+    bash 4.4+, in ~/.bashrc:
+      eval "$(gatekeeper completion bash)"
+    zsh, in ~/.zshrc after compinit:
+      eval "$(gatekeeper completion zsh)"
+    fish, in ~/.config/fish/config.fish:
+      gatekeeper completion fish | source
     """  # noqa: D301 (click reads the \b)
     from click.shell_completion import get_completion_class  # noqa: PLC0415
 
     script = get_completion_class(shell)
     assert script is not None
-    # Only the script is wanted: whether this machine's own bash is new enough is for the one that reads it.
-    whole = click.get_current_context().find_root().command
-    made = script(whole, {}, "gatekeeper", "_GATEKEEPER_COMPLETE")
+    # Not made.source(): that refuses where this machine's own bash is too old.
+    made = script(click.get_current_context().find_root().command, {}, "gatekeeper", "_GATEKEEPER_COMPLETE")
     sys.stdout.write(made.source_template % made.source_vars() + "\n")
 
 
