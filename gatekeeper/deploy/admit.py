@@ -1,4 +1,4 @@
-"""The deploy gate: admits the newest run of these artifacts if it passed, is in time and was not changed."""
+"""The deploy gate: admits the newest run of these artifacts if it passed, has not expired and was not changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,34 +23,34 @@ from gatekeeper.run.stages.promote import POLICY
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a deploy requires of a run beside the SLO."""
+    """What a deploy requires of a run in addition to the SLO."""
 
     max_age: float | None = None
-    """Seconds; only ever shortens what the SLO grants."""
+    """Seconds; only shortens what the SLO allows."""
     demo: bool = False
     signers: Path | None = None
-    """An allowed-signers file: one of them must have signed the certificate."""
+    """An allowed-signers file; one of its signers must have signed the certificate."""
 
 
 @dataclass(slots=True)
 class Admission:
-    """What the gate answers: exit code 0 admitted, 1 an objective failed, 3 no proof."""
+    """The gate's decision: exit code 0 admitted, 1 an objective failed, 3 no proof."""
 
     slo: str
     exit_code: ExitCode = ExitCode.UNPROVEN
     reason: Reason = Reason.NO_RUN
     because: str = ""
-    then: str = ""
+    next_step: str = ""
     run: Path | None = None
     checks: list[tuple[str, str]] = field(default_factory=list)
-    """What was checked and passed, in this order."""
+    """Name and detail of each check that passed, in order."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
     """Runs of another SLO or of other artifacts."""
 
     def document(self) -> dict[str, Any]:
-        """Return the answer as one JSON document."""
+        """Return the decision as one JSON document."""
         return {
             "schema": 1,
             "slo": self.slo,
@@ -58,7 +58,7 @@ class Admission:
             "exit_code": self.exit_code,
             "reason": self.reason,
             "because": self.because,
-            "next": self.then,
+            "next": self.next_step,
             "run": str(self.run) if self.run is not None else None,
             **self.facts,
             "artifacts": dict(self.artifacts),
@@ -70,22 +70,22 @@ class Admission:
 def admit(
     slo_path: Path, *, run: Path | None = None, runs: Path | None = None, required: Requirements, now: datetime
 ) -> Admission:
-    """Answer whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
+    """Decide whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
     given = inputs.read(slo_path)
     paths = _directories(run, runs)
     if required.signers is not None:
         verify.check_signers_file(required.signers)
-    answer = Admission(given.slo.name)
+    decision = Admission(given.slo.name)
     try:
         present = _present(given)
-        answer.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
-        answer.checks.append(("artifacts", f"{len(answer.artifacts)} models hashed"))
-        directory, manifest = _newest(paths, given, present, answer, only=run is not None)
-        _examine(directory, manifest, given.slo, required, now, answer)
+        decision.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
+        decision.checks.append(("artifacts", f"{len(decision.artifacts)} models hashed"))
+        directory, manifest = _newest(paths, given, present, decision, only=run is not None)
+        _examine(directory, manifest, given.slo, required, now, decision)
     except NoProofError as error:
-        answer.exit_code, answer.reason, answer.because = ExitCode.UNPROVEN, error.reason, error.message
-        answer.then = error.next(slo_path, answer.run)
-    return answer
+        decision.exit_code, decision.reason, decision.because = ExitCode.UNPROVEN, error.reason, error.message
+        decision.next_step = error.next(slo_path, decision.run)
+    return decision
 
 
 def _directories(run: Path | None, runs: Path | None) -> list[Path]:
@@ -93,14 +93,14 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
         raise InputError("admit needs --run RUN_DIR or --runs DIR", hint="give exactly one of the two")
     if run is not None:
         if not run_directory.is_run(run):
-            raise InputError(f"{run} is no run directory", hint="name one that gatekeeper certify wrote")
+            raise InputError(f"{run} is not a run directory", hint="name one that gatekeeper certify wrote")
         return [run]
     assert runs is not None
     return run_directory.runs_in(runs)
 
 
 def _present(given: Inputs) -> Present:
-    """Hash the models that lie here now; every byte is read again, a remembered digest proves nothing about now."""
+    """Hash the models on this machine now. Every byte is read again: a cached digest proves nothing about now."""
     try:
         models = freeze_models(given, afresh=True)
         subject = given.slo.subject
@@ -108,22 +108,22 @@ def _present(given: Inputs) -> Present:
     except InputError as error:
         raise NoProofError(Reason.NO_ARTIFACTS, error.message, hint=error.hint) from error
     except OSError as error:
-        hint = "the gate has to read every file of the models"
+        hint = "the gate must be able to read every model file"
         raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
     return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
 
 
 def _newest(
-    paths: Sequence[Path], given: Inputs, present: Present, answer: Admission, *, only: bool
+    paths: Sequence[Path], given: Inputs, present: Present, decision: Admission, *, only: bool
 ) -> tuple[RunDirectory, Manifest]:
-    """Return the newest run that cannot be ruled out as one of another SLO or of other artifacts."""
+    """Return the newest run, leaving out those of another SLO or of other artifacts."""
     candidates: list[tuple[tuple[bool, str, str], RunDirectory, Manifest | NoProofError]] = []
     for path in paths:
         directory = RunDirectory(path)
         try:
             manifest, frozen = verify.read_frozen(directory)
         except NoProofError as error:
-            # It may well be the newest, so it is taken for that.
+            # An unreadable run may be the newest, so it counts as the newest.
             candidates.append(((True, "", path.name), directory, error))
             continue
         try:
@@ -131,38 +131,38 @@ def _newest(
             admission.same_subject(manifest, present)
         except NoProofError as error:
             if len(paths) == 1:
-                answer.run = path
+                decision.run = path
                 raise
-            answer.passed_over.append((path, f"{error.reason}: {error.message}"))
+            decision.passed_over.append((path, f"{error.reason}: {error.message}"))
         else:
             candidates.append(((False, manifest.frozen_at, path.name), directory, manifest))
     if not candidates:
-        because = f"none of the {len(paths)} runs is of this SLO and these artifacts" if paths else "there are no runs"
+        because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
     _, directory, newest = max(candidates, key=lambda one: one[0])
-    answer.run = directory.path
+    decision.run = directory.path
     if isinstance(newest, NoProofError):
-        hint = newest.hint if only else f"{newest.hint}; or move it away, or name a run with --run"
+        hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"
         raise NoProofError(newest.reason, newest.message, hint=hint)
     return directory, newest
 
 
 def _same_slo(frozen: Slo, now: Slo) -> None:
-    """Refuse a run of other objectives; comments and layout of the file do not count."""
+    """Refuse a run of another SLO; comments and layout of the file do not matter."""
     if frozen.name != now.name:
-        raise NoProofError(Reason.OTHER_SLO, f"it is a run of the SLO '{frozen.name}'", hint=admission.CERTIFY)
+        raise NoProofError(Reason.OTHER_SLO, f"the run is of the SLO '{frozen.name}'", hint=admission.CERTIFY)
     if frozen != now:
         keys = [key for key in type(now).model_fields if getattr(frozen, key) != getattr(now, key)]
-        raise NoProofError(Reason.OTHER_SLO, f"its SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
+        raise NoProofError(Reason.OTHER_SLO, f"the run's SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
 
 
 def _examine(
-    directory: RunDirectory, manifest: Manifest, slo: Slo, required: Requirements, now: datetime, answer: Admission
+    directory: RunDirectory, manifest: Manifest, slo: Slo, required: Requirements, now: datetime, decision: Admission
 ) -> None:
-    """Check a run from its checksums to its verdict; the first check that fails ends it."""
-    passed, facts = answer.checks.append, answer.facts
-    passed(("slo", "the run's promises, inputs and artifacts are these"))
-    passed(("seals", f"{verify.check_sums(directory)} files as sealed"))
+    """Check a run from its checksums to its verdict; stop at the first check that fails."""
+    passed, facts = decision.checks.append, decision.facts
+    passed(("slo", "objectives, inputs and artifacts match the run"))
+    passed(("seals", f"{verify.check_sums(directory)} files match {run_directory.CHECKSUMS}"))
     run = verify.judge_again(directory, manifest)
     facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
     facts["versions"] = dict(manifest.versions)
@@ -170,10 +170,10 @@ def _examine(
     if "host" in slo.model_fields_set:
         seen = [event.detail["facts"] for event in run.events if event.kind == "conditions"]
         admission.right_host([doubt for host in (manifest.host, *seen) for doubt in host_doubts(slo.host, host)])
-        passed(("host", "as [host] of the SLO"))
+        passed(("host", "matches [host] of the SLO"))
     admission.proven(run.verdict)
     published = verify.check_published(run)
-    passed(("papers", "policy and certificate are what the verdict gives"))
+    passed(("papers", "policy and certificate match the verdict"))
     if required.signers is not None:
         facts["signed_by"] = verify.signed_by(run, published, required.signers)
         passed(("signature", f"by {facts['signed_by']}"))
@@ -182,15 +182,15 @@ def _examine(
     )
     facts |= {"issued": stamp(published.issued), "counts_until": stamp(until)}
     admission.in_time(until, published.issued, now)
-    passed(("time", f"counts until {stamp(until)}"))
+    passed(("time", f"expires at {stamp(until)}"))
     admission.long_enough(run.verdict, demo=required.demo)
     passed(("grade", run.verdict.grade))
     broken = admission.broken(run.verdict)
     if broken is not None:
-        answer.exit_code, answer.reason, answer.because = ExitCode.OBJECTIVE_FAILED, Reason.BROKEN_PROMISE, broken
-        answer.then = f"deploy nothing that speculates there; gatekeeper report {directory.path} says all of it"
+        decision.exit_code, decision.reason, decision.because = ExitCode.OBJECTIVE_FAILED, Reason.BROKEN_PROMISE, broken
+        decision.next_step = f"do not deploy speculation there; for details: gatekeeper report {directory.path}"
         return
     policy, on = directory.path / POLICY, admission.speculating(published.policy)
-    answer.exit_code, answer.reason, answer.then = ExitCode.OK, Reason.ADMITTED, f"deploy {policy}"
-    answer.because = f"speculation for {', '.join(on)}" if on else "plain decoding for every workload"
+    decision.exit_code, decision.reason, decision.next_step = ExitCode.OK, Reason.ADMITTED, f"deploy {policy}"
+    decision.because = f"speculation for {', '.join(on)}" if on else "plain decoding for every workload"
     facts |= {"policy": str(policy), "policy_sha256": published.policy_sha256}

@@ -1,4 +1,4 @@
-"""History: stored runs over time, and two of them side by side."""
+"""Stored runs over time, and the comparison of two runs."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load, verify
 
 CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
-"""What may have been changed on purpose, to see what it does; every other difference makes another experiment."""
+"""Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""
 
 
 def compare_inputs(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
-    """Return what makes two runs not comparable, and what else differs and may be the cause of a difference."""
+    """Return the differences that make two runs not comparable, and those that may explain a change."""
     found = differences(mine, other)
     conditions = {
         "slo.soak.concurrency": (mine_slo.soak.concurrency, other_slo.soak.concurrency),
@@ -38,14 +38,14 @@ def _is_cause(name: str) -> bool:
 
 
 def concerns(name: str, workload: str) -> bool:
-    """Tell whether a difference concerns a workload: one of another workload's canaries does not."""
+    """Return whether a difference concerns a workload; other canaries of another workload do not."""
     return not name.startswith("canaries.") or name == f"canaries.{workload}"
 
 
 def contrast(metric: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Lay two intervals side by side; only disjoint ones are called a difference.
+    """Compare two intervals; only disjoint ones count as a difference.
 
-    Each bound holds at the runs' confidence, so this errs to "no difference shown".
+    Each bound holds at the runs' confidence, so this errs towards "no difference shown".
     """
     out: dict[str, Any] = {"metric": metric, "a": before, "b": after, "change": None}
     if not before or not after:
@@ -64,7 +64,7 @@ TREND = ("throughput_ratio", "acceptance_rate")
 
 @dataclass(frozen=True, slots=True)
 class _StoredRun:
-    """One stored run, and what the history shows of it."""
+    """One stored run and its entry in the history."""
 
     manifest: Manifest
     slo: Slo
@@ -72,7 +72,7 @@ class _StoredRun:
 
 
 def history(folder: Path) -> dict[str, Any]:
-    """Return the runs of a folder, by SLO and oldest first, and what changed since the last comparable one."""
+    """Return the runs of a folder, by SLO and oldest first, and the change since the last comparable run."""
     by_slo = defaultdict[str, list[_StoredRun]](list)
     unreadable = []
     for path in run_directory.runs_in(folder):
@@ -97,7 +97,7 @@ def _read_inputs(path: Path) -> tuple[Manifest, Slo]:
 
 
 def _read(path: Path) -> _StoredRun:
-    """Read a run; its verdict is the stored one, shown only where the checksums hold."""
+    """Read a run; its verdict is the stored one, shown only if the checksums match."""
     directory = RunDirectory(path)
     manifest, slo = _read_inputs(path)
     trouble, verdict = None, {}
@@ -126,14 +126,14 @@ def _read(path: Path) -> _StoredRun:
 
 
 def _footprint(path: Path) -> float | None:
-    """Return the subject's largest memory in any soak; None where it was not seen."""
+    """Return the largest memory footprint of the system under test in any soak; None if not measured."""
     samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
     seen = [one.values["subject_footprint"] for one in samples if one.phase and "subject_footprint" in one.values]
     return max((float(one.value) for one in seen if one.status == "ok" and one.value is not None), default=None)
 
 
 def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
-    """Contrast the newest whole run with the newest one before it that is comparable."""
+    """Compare the newest intact run with the newest comparable one before it."""
     whole = [one for one in runs if one.shown["trouble"] is None]
     if len(whole) < 2:
         return None
@@ -144,7 +144,7 @@ def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
     before, matter, causes = next((found for found in compared if not found[1]), compared[0])
     after = newest.shown
     if matter:
-        because = f"no earlier run is comparable; the one before differs in: {', '.join(matter)}"
+        because = f"no earlier run is comparable; the previous one differs in: {', '.join(matter)}"
         return {"a": None, "b": after["run"], "because": because}
     workloads = {
         name: [contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric]) for metric in TREND]
@@ -152,7 +152,7 @@ def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
     }
     peaks = [one["footprint_peak"] for one in (before, after)]
     footprint = contrast("footprint_peak", *({"center": one, "lo": one, "hi": one} if one else None for one in peaks))
-    if footprint["change"] is not None:  # one reading a run has no interval: only its change is shown
+    if footprint["change"] is not None:  # one reading per run has no interval: only the change is shown
         footprint["says"] = "one reading each"
     return {
         "a": before["run"],
@@ -164,7 +164,7 @@ def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
 
 
 def compare(before: Path, after: Path) -> dict[str, Any]:
-    """Judge two runs again and lay them side by side; no difference is called where they are not comparable."""
+    """Judge two runs again and compare them; metrics of workloads that are not comparable are not compared."""
     sides = [_side(path) for path in (before, after)]
     (mine, mine_slo, a), (other, other_slo, b) = sides
     matter, causes = compare_inputs(mine, other, mine_slo, other_slo)
@@ -196,7 +196,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 
 
 def _side(path: Path) -> tuple[Manifest, Slo, dict[str, Any]]:
-    verdict = load.judge(path)  # first: a run that cannot be read is refused there
+    verdict = load.judge(path)  # first: it refuses a run that cannot be read
     manifest, slo = _read_inputs(path)
     head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
     head |= {"grade": verdict.grade, "incomplete": verdict.incomplete}

@@ -1,4 +1,4 @@
-"""Prune a folder of runs: the runs that no rule keeps are removed whole, everything else is left alone."""
+"""Pruning of a folder of runs: a run that no rule keeps is removed whole; everything else stays."""
 
 import json
 import shutil
@@ -19,17 +19,13 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
+from gatekeeper.run.remote import run_registry
 from gatekeeper.run.stages.promote import POLICY
 
 REMOVING = ".gatekeeper-going-"
-"""Prefix of a run that is being removed: no command takes it for a run, and the next prune finishes what a killed one
-began."""
-REMOTE_RECORD = ".remote.json"
-"""How the name of a remote run's record ends, which lies beside the run that it is about."""
-LOCK = "lock"
-FOLDERS = ("inputs", "logs")
+"""Prefix of a run that is being removed: no command reads it as a run, and the next prune finishes the removal."""
 KINDS = frozenset({".json", ".jsonl", ".toml", ".xml", ".html"})
-"""What an unfinished run, which has no list of its files yet, holds outside its folders."""
+"""Suffixes of an unfinished run's files outside its folders; it has no SHA256SUMS that lists them yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +38,11 @@ class StoredRun:
     at: datetime
     """When it was frozen."""
     until: datetime
-    """Until when it may count for a deploy, at the latest."""
+    """When it expires for `admit`, at the latest."""
     family: str
-    """The SLO's name and the kind of host: the newest of each are counted apart."""
+    """The SLO's name and the kind of host: the newest are counted within a family."""
     subject: str
-    """What `admit` tells runs apart by: objectives, inputs and artifacts."""
+    """Digest of what `admit` compares: objectives, inputs and artifacts."""
     finished: bool
     passed: bool
 
@@ -56,7 +52,7 @@ class StoredRun:
         return self.path.name
 
     def document(self) -> dict[str, Any]:
-        """Return what the answer says of it."""
+        """Return its entry in the result."""
         return {"run": str(self.path), "slo": self.slo, "at": self.at.isoformat(), "outcome": self.outcome}
 
 
@@ -65,20 +61,20 @@ class RetentionRules:
     """Which runs to keep."""
 
     last: int
-    """So many of the newest finished runs of each family."""
+    """How many of the newest finished runs of each family to keep."""
     within: float = 0.0
-    """Every run that is younger, in seconds."""
+    """Keep every run younger than this, in seconds."""
     promoted: bool = False
-    """Every run that was promoted."""
+    """Keep every promoted run."""
     unfinished: float | None = None
-    """An unfinished run may go once it is older, in seconds; None: never."""
+    """Age in seconds after which an unfinished run may be removed; None: never."""
 
 
 def retain(runs: Iterable[StoredRun], rules: RetentionRules, now: datetime) -> dict[str, list[str]]:
-    """Return why each run is kept, by its name, oldest first; a run without a reason may go.
+    """Return the reasons to keep each run, by its name, oldest first; a run without a reason may be removed.
 
-    Whatever the rules are, `admit` gives no better answer without the runs that go: the newest run of a subject stays
-    as long as any of that subject may count, even if it failed, and the newest that passed stays beside it.
+    `admit` never admits more after a removal: the newest run of a subject stays until all runs of that subject have
+    expired, even if it failed, and so does the newest that passed.
     """
     families, subjects = defaultdict[str, list[StoredRun]](list), defaultdict[str, list[StoredRun]](list)
     found: dict[str, list[str]] = {}
@@ -89,13 +85,13 @@ def retain(runs: Iterable[StoredRun], rules: RetentionRules, now: datetime) -> d
             families[run.family].append(run)
     for family in families.values():
         for run in family[-rules.last :]:
-            found[run.name].append(f"one of the newest {rules.last}")
+            found[run.name].append(f"one of the newest {rules.last} of its SLO and host")
     for subject in subjects.values():
-        counting = [one for one in subject if now - one.until < timedelta(seconds=CLOCKS_APART_S)]
-        if counting:
-            found[subject[-1].name].append("the newest of its promises and artifacts: admit answers by it")
-        if passed := [one for one in counting if one.passed]:
-            found[passed[-1].name].append("the newest of its promises and artifacts that passed and may still count")
+        valid = [one for one in subject if now - one.until < timedelta(seconds=CLOCKS_APART_S)]
+        if valid:
+            found[subject[-1].name].append("the newest run of its objectives and artifacts: admit decides by it")
+        if passed := [one for one in valid if one.passed]:
+            found[passed[-1].name].append("the newest passing run of its objectives and artifacts, not yet expired")
     return found
 
 
@@ -106,7 +102,7 @@ def _own_reasons(run: StoredRun, rules: RetentionRules, now: datetime) -> list[s
     if not run.finished and (rules.unfinished is None or age < rules.unfinished):
         reasons.append("unfinished: it can be resumed")
     if age < rules.within:
-        reasons.append("young")
+        reasons.append("younger than --within")
     if rules.promoted and run.outcome == "promoted":
         reasons.append("promoted")
     return reasons
@@ -121,13 +117,13 @@ class PruneResult:
     kept: list[dict[str, Any]] = field(default_factory=list)
     removed: list[dict[str, Any]] = field(default_factory=list)
     left: list[dict[str, Any]] = field(default_factory=list)
-    """What looks like a run and was not touched, and why."""
+    """Runs that were not touched, and why."""
     failed: list[dict[str, Any]] = field(default_factory=list)
     """What could not be removed."""
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return 4 where something could not be removed."""
+        """Return 4 if a run could not be removed."""
         return ExitCode.INTERNAL_ERROR if self.failed else ExitCode.OK
 
     def document(self) -> dict[str, Any]:
@@ -165,9 +161,9 @@ def prune(folder: Path, rules: RetentionRules, *, dry_run: bool, now: datetime) 
 
 
 def _read(path: Path) -> StoredRun:
-    """Read which SLO and artifacts a run is of, as `admit` does; refuse it where that cannot be determined."""
+    """Read a run's SLO and artifacts as `admit` does; refuse a run whose SLO or artifacts cannot be determined."""
     if path.is_symlink():
-        raise NoProofError(Reason.UNREADABLE, "is a link", hint="remove it yourself")
+        raise NoProofError(Reason.UNREADABLE, "is a symbolic link", hint="remove it yourself")
     directory = RunDirectory(path)
     try:
         manifest, slo = verify.read_frozen(directory)
@@ -207,7 +203,7 @@ def _subject(manifest: Manifest, slo: Slo) -> str:
 
 
 def _verdict(directory: RunDirectory) -> dict[str, Any]:
-    # It is not judged again: what it says may keep a run, and cannot admit one.
+    # The stored verdict is enough: it may keep a run, but it cannot admit one.
     try:
         return run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
     except GatekeeperError:
@@ -215,7 +211,7 @@ def _verdict(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
-    """Return the last moment at which the run may count: the latest of its times, so that none goes too early."""
+    """Return when the run expires, counted from the latest of its times, so that none is removed too early."""
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):
         times.append(_instant(str(tomllib.loads(directory.read(POLICY).decode())["issued"])))
@@ -229,21 +225,21 @@ def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
 
 
 def _remove(run: StoredRun, result: PruneResult) -> None:
-    """Remove one run, unless another process writes it or it holds files that no run writes."""
+    """Remove one run, unless another process is writing it or it holds files not written by gatekeeper."""
     path = run.path
     if foreign := _foreign_files(path):
-        because = f"holds what no run writes: {', '.join(foreign[:4])}"
+        because = f"holds files not written by gatekeeper: {', '.join(foreign[:4])}"
         result.left.append({"run": str(path), "because": because})
         return
     size = sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
     try:
         if not result.dry_run:
             with closing(RunDirectory.open(path, resume=True)):
-                # Renamed first: half a run under its own name would look damaged, and admit refuses for that.
+                # Renamed first: a half removed run would look damaged, and admit refuses a folder that holds one.
                 removing = path.rename(path.with_name(f"{REMOVING}{path.name}"))
                 shutil.rmtree(removing)
             _remove_remote_records(path)
-    except InputError as error:  # another process writes it
+    except InputError as error:  # another process is writing it
         result.left.append({"run": str(path), "because": error.message})
     except (GatekeeperError, OSError) as error:
         result.failed.append({"run": str(path), "because": str(error)})
@@ -252,29 +248,29 @@ def _remove(run: StoredRun, result: PruneResult) -> None:
 
 
 def _remove_remote_records(path: Path) -> None:
-    """Remove the records that say only that this run was downloaded from a remote host."""
-    for file in path.parent.glob(f"*{REMOTE_RECORD}"):
+    """Remove the registry's records of this run's finished download from a remote host."""
+    for file in path.parent.glob(f"*{run_registry.SUFFIX}"):
         with suppress(OSError, ValueError, AttributeError):
             record = json.loads(file.read_bytes())
-            if record.get("state") == "closed" and Path(str(record.get("out"))).name == path.name:
+            if record.get("state") == run_registry.CLOSED and Path(str(record.get("out"))).name == path.name:
                 file.unlink()
 
 
 def _foreign_files(path: Path) -> list[str]:
-    """Return the files that gatekeeper has not written."""
+    """Return the files that gatekeeper did not write."""
     names = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or not one.is_dir())
     sums = path / run_directory.CHECKSUMS
     if not sums.is_file():
-        return [name for name in names if name != LOCK and not _is_recorded(Path(name))]
+        return [name for name in names if name != run_directory.LOCK and not _is_recorded(Path(name))]
     listed = {line.partition("  ")[2] for line in sums.read_text(errors="replace").splitlines()}
-    return [name for name in names if name not in listed | {run_directory.CHECKSUMS, LOCK}]
+    return [name for name in names if name not in listed | {run_directory.CHECKSUMS, run_directory.LOCK}]
 
 
 def _is_recorded(name: Path) -> bool:
-    # A file that was being written when the run was killed has a dot before its name and a number behind it.
+    # A file that was being written when the run was killed starts with a dot and ends with a number.
     half_written = name.name.startswith(".") and name.suffix[1:].isdigit()
-    expected_folder = name.parts[0] in FOLDERS or len(name.parts) == 1
-    return expected_folder and (name.parts[0] == "logs" or half_written or name.suffix in KINDS)
+    expected_folder = name.parts[0] in run_directory.FOLDERS or len(name.parts) == 1
+    return expected_folder and (name.parts[0] == run_directory.LOGS or half_written or name.suffix in KINDS)
 
 
 def _finish_removals(folder: Path, result: PruneResult) -> None:

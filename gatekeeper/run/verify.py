@@ -33,32 +33,32 @@ from gatekeeper.run import load
 from gatekeeper.run.stages.promote import POLICY
 
 NAMESPACE = "gatekeeper"
-"""What the signature is for (`ssh-keygen -Y ... -n`): a signature made for mail or git does not count here."""
+"""The purpose of the signature (`ssh-keygen -Y ... -n`): a signature made for mail or git is not accepted."""
 SUFFIX = ".sig"
 
 
 def make_signature(content: bytes, key: Path) -> bytes:
-    """Return the signature of *content* by *key*: a private key, or a public one whose private half an agent holds."""
+    """Return the signature of *content* by *key*: a private key, or a public one whose private key an agent holds."""
     if not key.is_file():
-        raise InputError(f"no key {key}", hint="name a private key, or the .pub of one that ssh-agent holds")
+        raise InputError(f"no key file {key}", hint="name a private key, or the .pub file of a key in ssh-agent")
     ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
     if ran.returncode != 0:
         raise InputError(
-            f"ssh-keygen did not sign with {key}: {_said(ran)}", hint="try the key with ssh-keygen -Y sign"
+            f"ssh-keygen cannot sign with {key}: {_last_error(ran)}", hint="try the key with ssh-keygen -Y sign"
         )
     return ran.stdout
 
 
 def check_signers_file(allowed: Path) -> None:
-    """Raise InputError where no signature could be checked: no such file, or no ssh-keygen."""
+    """Raise InputError if signatures cannot be checked: no such file, or no ssh-keygen."""
     if not allowed.is_file():
-        raise InputError(f"no file {allowed}", hint="name a file as ssh-keygen(1) describes under ALLOWED SIGNERS")
+        raise InputError(f"no allowed-signers file {allowed}", hint="see ALLOWED SIGNERS in ssh-keygen(1)")
     _program()
 
 
 def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
     """Return which of the *allowed* signers signed *content*; None for any other signature."""
-    with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:  # ssh-keygen reads a signature from a file alone
+    with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:  # ssh-keygen reads a signature only from a file
         file.write(signature)
         file.flush()
         where = ("-f", str(allowed), "-s", file.name)
@@ -78,7 +78,7 @@ def _program() -> str:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise InputError(
-            "ssh-keygen is not on PATH", hint="install OpenSSH: apt-get install openssh-client; macOS brings it"
+            "ssh-keygen is not on PATH", hint="install OpenSSH: apt-get install openssh-client; macOS includes it"
         )
     return program
 
@@ -87,19 +87,19 @@ def _run(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProces
     return subprocess.run((_program(), *arguments), input=content, capture_output=True, check=False)
 
 
-def _said(ran: subprocess.CompletedProcess[bytes]) -> str:
+def _last_error(ran: subprocess.CompletedProcess[bytes]) -> str:
     lines = ran.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit code {ran.returncode}"
 
 
 SIGNATURE = CERTIFICATE + SUFFIX
 READ = (".jsonl", ".json", ".toml", SUFFIX)
-"""Files that are read as part of a run: one that was added later counts as tampering, a note beside them does not."""
+"""Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRun:
-    """A sealed run and the verdict its records give."""
+    """A run whose checksums match, and the verdict that its records give."""
 
     directory: RunDirectory
     manifest: Manifest
@@ -107,12 +107,12 @@ class VerifiedRun:
     """As it was frozen."""
     verdict: Verdict
     exact: bool
-    """The versions are those of the run, so that every byte must come out alike."""
+    """The versions are those of the run, so every byte must be the same."""
     events: tuple[Event, ...]
 
     @property
     def ended(self) -> datetime:
-        """Return when the last thing was recorded."""
+        """Return the time of the last event."""
         return datetime.fromisoformat(max(event.at for event in self.events))
 
 
@@ -127,12 +127,12 @@ class Published:
 
 
 def check_sums(directory: RunDirectory) -> int:
-    """Refuse a run that has not ended, or differs from SHA256SUMS; return how many files that names."""
+    """Refuse a run that is unfinished or differs from SHA256SUMS; return the number of listed files."""
     if not directory.is_finished():
         raise NoProofError(
             Reason.UNFINISHED,
-            f"it has not ended: there is no {run_directory.CHECKSUMS}",
-            hint="wait for it, or go on with it: gatekeeper certify {slo} --resume --out {run}",
+            f"the run is unfinished: it has no {run_directory.CHECKSUMS}",
+            hint="wait for it, or continue it: gatekeeper certify {slo} --resume --out {run}",
         )
     listed = {
         line.partition("  ")[2]
@@ -140,30 +140,30 @@ def check_sums(directory: RunDirectory) -> int:
     }
     broken = directory.changed_files(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
     if broken:
-        said = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
-        raise NoProofError(Reason.TAMPERED, f"not what {run_directory.CHECKSUMS} says: {said}", hint=RESTORE_HINT)
+        names = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")
+        raise NoProofError(Reason.TAMPERED, f"differs from {run_directory.CHECKSUMS}: {names}", hint=RESTORE_HINT)
     return len(listed)
 
 
 def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
-    """Judge a sealed run again; refuse one whose verdict.json is not what its records give."""
+    """Judge a finished run again; refuse one whose verdict.json does not match its records."""
     try:
         stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
         frozen = slo_file.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = load.judge(directory.path)
         events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
-    except (InputError, ValueError) as error:  # ValueError: bytes that are no text, sealed again
+    except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
         raise unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
     mine = verdict.document()
     if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
-        raise NoProofError(Reason.TAMPERED, "verdict.json is not what the records give", hint=RESTORE_HINT)
+        raise NoProofError(Reason.TAMPERED, "verdict.json does not match the records", hint=RESTORE_HINT)
     if _gist(mine) != _gist(stored):
         was = f"'{stored.get('outcome')}'"
         raise NoProofError(
             Reason.TAMPERED if exact else Reason.UNPROVEN,
-            f"verdict.json says {was}, its records give '{verdict.outcome}' by gatekeeper {__version__}",
+            f"verdict.json says {was}, gatekeeper {__version__} derives '{verdict.outcome}' from the records",
             hint=RESTORE_HINT,
         )
     return VerifiedRun(directory, manifest, frozen, verdict, exact, events)
@@ -172,21 +172,21 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
 def unreadable(error: Exception) -> NoProofError:
     """Return the refusal of a run that this gatekeeper cannot read."""
     message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE_HINT)
-    return NoProofError(Reason.UNREADABLE, f"can not be read: {message}", hint=hint or RESTORE_HINT)
+    return NoProofError(Reason.UNREADABLE, f"cannot be read: {message}", hint=hint or RESTORE_HINT)
 
 
 def _gist(document: Mapping[str, Any]) -> Any:
-    """Return what must be the same by every version: the outcomes and the settings."""
+    """Return what every version must derive alike: the outcomes and the settings."""
     workloads = [(one.get("name"), one.get("outcome"), one.get("setting")) for one in document.get("workloads", ())]
     return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
 
 
 def check_published(run: VerifiedRun) -> Published:
-    """Derive policy and certificate again; refuse a run whose own are missing or differ."""
+    """Derive policy and certificate again; refuse a run whose files are missing or differ."""
     directory = run.directory
     try:
         text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
-    except InputError as error:  # a soak alone, say, promotes nothing
+    except InputError as error:  # for example a soak alone, which promotes nothing
         raise NoProofError(Reason.UNPROVEN, error.message, hint=admission.CERTIFY) from error
     try:
         stored = tomllib.loads(text)
@@ -200,22 +200,22 @@ def check_published(run: VerifiedRun) -> Published:
         )
         own = certificate_of(directory, run.manifest, run.verdict, derived)
         certified = json.loads(written)
-        said = certified["subject"], certified["predicate"]["result"]
+        subject, result = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise NoProofError(
             Reason.TAMPERED, f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE_HINT
         ) from error
     if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
-        raise NoProofError(Reason.TAMPERED, f"{POLICY} is not what the verdict gives", hint=RESTORE_HINT)
-    if said[0] != own["subject"]:
-        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is about something else than this run", hint=RESTORE_HINT)
-    if said[1] != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
-        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} is not what the verdict gives", hint=RESTORE_HINT)
+        raise NoProofError(Reason.TAMPERED, f"{POLICY} does not match the verdict", hint=RESTORE_HINT)
+    if subject != own["subject"]:
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} describes another run", hint=RESTORE_HINT)
+    if result != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
+        raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} does not match the verdict", hint=RESTORE_HINT)
     return Published(stored, sha256(text), issued.astimezone(UTC), written)
 
 
 def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
-    """Return what a policy does; between two versions its reasons, a warm-up and the guards may differ."""
+    """Return what a policy routes; between two versions its reasons, warm-up and guards may differ."""
     loose, watched = () if run.exact else ("because", "warm_up", "ladder", "measured"), ("guard", "watch")
     routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
     rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
@@ -226,22 +226,22 @@ def certificate_of(
     directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json and policy.toml are written."""
-    papers = ("manifest.json", "verdict.json", POLICY)
+    results = ("manifest.json", "verdict.json", POLICY)
     frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
     frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
-    files = {name: sha256(directory.read(name)) for name in papers}
+    files = {name: sha256(directory.read(name)) for name in results}
     return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
 
 
 def signed_by(run: VerifiedRun, published: Published, allowed: Path) -> str:
     """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed."""
     path = run.directory.path / SIGNATURE
-    hint = f"sign it: gatekeeper sign {{run}} --key KEY, with a key that {allowed} lists"
+    hint = f"sign it with a key listed in {allowed}: gatekeeper sign {{run}} --key KEY"
     if not path.is_file():
-        raise NoProofError(Reason.UNSIGNED, "its certificate is not signed", hint=hint)
+        raise NoProofError(Reason.UNSIGNED, "the certificate is not signed", hint=hint)
     who = signer(published.certificate, run.directory.read(SIGNATURE), allowed)
     if who is None:
-        raise NoProofError(Reason.UNSIGNED, f"no signer of {allowed} signed its certificate", hint=hint)
+        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
     return who
 
 
@@ -254,21 +254,21 @@ def read_manifest(directory: RunDirectory) -> Manifest:
 
 
 def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
-    """Return which models, inputs and SLO a run is of; refuse it where that was changed, or cannot be read."""
+    """Return a run's manifest and SLO; refuse a run where one of them was changed or cannot be read."""
     try:
         manifest, text = read_manifest(directory), directory.text(inputs.SLO_NAME)
         if directory.changed_files(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
-            because = f"its manifest or SLO is not what {run_directory.CHECKSUMS} says"
+            because = f"the manifest or the SLO differs from {run_directory.CHECKSUMS}"
             raise NoProofError(Reason.TAMPERED, because, hint=RESTORE_HINT)
         if sha256(text) != manifest.slo.sha256:
-            raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not what was frozen", hint=RESTORE_HINT)
+            raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not the SLO that was frozen", hint=RESTORE_HINT)
         return manifest, slo_file.parse(text, inputs.SLO_NAME)
     except (InputError, ValueError) as error:
         raise unreadable(error) from error
 
 
 def sign(path: Path, key: Path) -> dict[str, Any]:
-    """Sign a run's certificate and write its checksums again, once the run is verified."""
+    """Verify a run, sign its certificate and write its checksums again."""
     directory = RunDirectory.open(path, resume=True)
     try:
         check_sums(directory)

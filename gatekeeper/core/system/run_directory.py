@@ -26,6 +26,8 @@ SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
+LOGS = "logs"
+FOLDERS = ("inputs", LOGS)
 CHECKSUMS = "SHA256SUMS"
 LOCK = "lock"
 FINDER_FILE = ".DS_Store"
@@ -137,15 +139,15 @@ class RunDirectory:
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or continue one that holds an unfinished run."""
         # The server's log of the first probe lies in logs/ before there is a run.
-        if not resume and path.is_dir() and any(one.name != "logs" for one in path.iterdir()):
+        if not resume and path.is_dir() and any(one.name != LOGS for one in path.iterdir()):
             raise InputError(f"{path} is not empty", hint="go on with that run by --resume, or choose another --out")
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="choose another --out")
         if resume and not (path / "manifest.json").is_file():
             raise InputError(f"{path} holds no run to resume", hint="leave out --resume to start one")
         with _write_errors(path):
-            (path / "inputs").mkdir(parents=True, exist_ok=True)
-            (path / "logs").mkdir(exist_ok=True)
+            for folder in FOLDERS:
+                (path / folder).mkdir(parents=True, exist_ok=True)
         run = cls(path)
         try:
             with _write_errors(path / LOCK):
