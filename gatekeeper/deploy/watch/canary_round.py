@@ -1,4 +1,4 @@
-"""A canary round: which canaries are requested now, in which arm, and what of their answers is evidence."""
+"""A canary round: the canary prompts to request now, in which arm, and which answers are evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,37 +16,37 @@ from gatekeeper.deploy.watch.deployed_server import DeployedServer
 
 
 class DutyBudget:
-    """An account of seconds: time pays `duty` into it, answers take theirs out, and a turn waits until it is paid for.
+    """A budget of seconds: it grows by the share `duty` of the time, and a turn waits until it covers the turn.
 
-    Requests are sent one at a time, so their seconds are the server's. They are never more than `duty` of the time so
-    far, but for what the first round took ahead of its time, and by how much a turn cost more than the last.
+    Requests are sent one at a time, so their seconds are the server's. Together they stay below `duty` of the time so
+    far, except for the first round, which is sent in advance, and for the excess of a turn over the one before it.
     """
 
     def __init__(self, duty: float, interval: float, begun_ns: int) -> None:
-        """Allow answers the share *duty* of the time; save up no more than *interval* seconds grant."""
+        """Allow answers the share *duty* of the time; save up at most the budget of *interval* seconds."""
         self.duty, self.interval = duty, interval
         self._begun_ns = self._seen_ns = begun_ns
         self.spent = self.balance = 0.0
         self.requests = 0
 
     def affords(self, cost: float, now_ns: int) -> bool:
-        """Tell whether a turn of *cost* seconds is paid for at *now_ns*."""
+        """Return whether the budget at *now_ns* covers a turn of *cost* seconds."""
         self._earn(cost, now_ns)
         return self.balance >= cost
 
     def spend(self, seconds: float, now_ns: int) -> None:
-        """Book what one answer took, which ended at *now_ns*."""
+        """Subtract the seconds of one answer, which ended at *now_ns*."""
         self._earn(seconds, now_ns)
         self.spent += seconds
         self.balance -= seconds
         self.requests += 1
 
     def share(self, now_ns: int) -> float:
-        """Return the share of the time since the beginning that answers took; the first interval counts as a whole."""
+        """Return the share of the time that answers took so far; the first interval counts in full from the start."""
         return self.spent / max(self.interval, (now_ns - self._begun_ns) / 1e9)
 
     def _earn(self, cost: float, now_ns: int) -> None:
-        # Idle time is no licence for a burst.
+        # The balance is capped, so that idle time does not allow a burst.
         most = self.duty * self.interval + cost
         self.balance = min(max(most, self.balance), self.balance + self.duty * max(0, now_ns - self._seen_ns) / 1e9)
         self._seen_ns = now_ns
@@ -68,7 +68,7 @@ class RoundRequest:
     certified: Setting
     """The setting to request where the server cannot switch to plain decoding."""
     paired: bool
-    """Whether each answer needs a plain one beside it."""
+    """Whether each answer needs a baseline answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RoundAnswer:
 
     generation: Generation
     counts: bool
-    """False for a sound first answer of a server that was just started: it is not typical."""
+    """False for a successful first answer of a server that has just started: it is not typical."""
 
 
 class CanaryRound:
@@ -94,13 +94,13 @@ class CanaryRound:
         """Seconds of the last turn of each workload; none before its first."""
 
     def restarted(self) -> None:
-        """Take the server for one that was just started: its first answers load and compile."""
+        """Treat the server as just started: its first answers load and compile."""
         self._cold = set(self._canaries)
 
     def send(self, requests: Sequence[RoundRequest], most: int, budget: DutyBudget) -> Iterator[RoundAnswer]:
         """Send up to *most* canaries of each workload while the budget lasts, the longest waiting workload first.
 
-        The very first canary of each workload is sent in any case, and paid for afterwards.
+        The first canary of each workload is always sent, and charged to the budget afterwards.
         """
         waiting = sorted(requests, key=lambda request: self._next.get(request.workload, 0))
         for _ in range(most):
@@ -120,7 +120,7 @@ class CanaryRound:
         arms: tuple[Arm, ...] = ("candidate", "plain") if paired else ("candidate",)
         cold = name in self._cold
         self._turns += 1
-        # Each arm goes first every other time, so that neither always finds what the other left behind.
+        # The arms alternate in going first, so that neither always meets the caches that the other left.
         order = arms if number % 2 else arms[::-1]
         generations = [self._send(request, canary, arm, budget, paired=paired) for arm in order]
         sound = all(one.answer.fault is None for one in generations)

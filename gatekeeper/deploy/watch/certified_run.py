@@ -1,4 +1,4 @@
-"""The run that certified a policy: what it allows, and the policy file held against it, also while it is edited."""
+"""The run that certified a policy: what it allows, and the check of a policy file, also an edited one, against it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -19,20 +19,21 @@ from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.run_directory import RESTORE_HINT
+from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch.model_identity import model_name
 
 _NAMED_ANSWERS = 20
-"""Answers of each soak that are read for the name the server gave its model."""
+"""Answers of each soak that are read for the model name the server reported."""
 _JUDGED_S = 3600.0
-"""A policy is issued once the run is judged, minutes after its end."""
+"""Longest time from a run's end to its policy: judging takes minutes."""
 _ROUNDING_S = 1.0
 """Stamps are rounded."""
-_RESTORE = "restore the run from a copy, or certify again"
 
 
 @dataclass(frozen=True, slots=True)
 class CertifiedRun:
-    """What a run allows, whatever its policy says by now."""
+    """What a run allows, whatever its policy file says now."""
 
     run: Path
     manifest: Manifest
@@ -43,54 +44,55 @@ class CertifiedRun:
     settings: Mapping[str, Mapping[str, Any]]
     """By workload that was promoted: the knobs it was certified with."""
     names: frozenset[str]
-    """What the certified server called its model, without its folder."""
+    """The model names that the certified server reported, without folders."""
     ended: datetime
-    """When the last thing was recorded: a policy that is dated later gives itself more time than the run did."""
+    """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
 
     def objection(self, policy: Policy) -> tuple[str, str] | None:
-        """Return what *policy* asks for beyond what was certified, and what to do; None where it asks for no more."""
-        again = "certify again, and start the watch with the policy of that run"
+        """Return what *policy* allows beyond the certified run, and what to do; None if it allows no more."""
+        again = "certify again, and watch the policy of the new run"
         if policy.verdict_sha256 != self.verdict_sha256:
-            return f"it is of another verdict than {self.run}", again
+            return f"its verdict_sha256 does not match {self.run}/verdict.json", again
         if policy.manifest_sha256 != self.manifest_sha256:
-            return f"it is of another manifest than {self.run}", again
-        if (longer := self._longer_than_granted(policy)) is not None:
-            return longer, f"an expiry is only ever brought forward; {again}"
+            return f"its manifest_sha256 does not match {self.run}/manifest.json", again
+        if (longer := self._valid_for_too_long(policy)) is not None:
+            return longer, f"an edit may only shorten the validity; {again}"
         for route in policy.route:
             if route.workload not in self.given.canaries:
-                return f"route '{route.workload}': no workload of the run", "write a route for each workload of the SLO"
+                return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
             if route.speculation and (beyond := self._beyond_certified(route)) is not None:
-                return f"route '{route.workload}': {beyond}", f"a person may turn a route off and not on; {again}"
+                return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
         return None
 
-    def _longer_than_granted(self, policy: Policy) -> str | None:
-        if policy.lifetime > self.given.slo.promote.valid_for + _ROUNDING_S:
-            return "it expires later than the SLO grants"
+    def _valid_for_too_long(self, policy: Policy) -> str | None:
+        allowed = self.given.slo.promote.valid_for
+        if policy.lifetime > allowed + _ROUNDING_S:
+            return f"it is valid for {show_seconds(policy.lifetime)}, the SLO allows {show_seconds(allowed)}"
         if (policy.issued - self.ended).total_seconds() > _JUDGED_S:
-            return f"it is dated {stamp(policy.issued)}, and the run ended at {stamp(self.ended)}"
+            return f"it was issued at {stamp(policy.issued)}, but the run ended at {stamp(self.ended)}"
         return None
 
     def _beyond_certified(self, route: Route) -> str | None:
         certified = self.settings.get(route.workload)
         if certified is None:
-            return "it was not promoted to speculate"
+            return "the run did not promote it"
         if dict(route.steps[0]) != dict(certified):
-            return f"its setting is not the certified one, {dict(certified)}"
+            return f"its setting differs from the certified one, {dict(certified)}"
         for lower in map(dict, route.steps[1:-1]):
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
             if lower["draft"] not in self.given.slo.subject.drafts or longer:
-                return f"its rung {lower} is no rung below {dict(certified)}"
+                return f"its ladder step {lower} is not below the certified setting {dict(certified)}"
         return None
 
     def base(self, slo: Path | None) -> Path:
-        """Return the folder that paths in the SLO are relative to: of the file *slo*, or of its copy in this checkout.
+        """Return the folder that paths in the SLO are relative to: that of *slo*, or of its copy in this checkout.
 
-        A mistyped *slo* is an InputError: its models would not be found, and so not be compared.
+        A mistyped *slo* is an InputError; without it the models would not be found and so not be compared.
         """
         return inputs.find_slo_file(self.run, slo)[0].parent
 
     def model_paths(self, base: Path) -> dict[str, Path]:
-        """Return where the certified models lie on this machine; those that are not here are left out."""
+        """Return the paths of the certified models on this machine; missing ones are left out."""
         subject = self.given.slo.subject
         if subject.backend == "scripted":
             return {}
@@ -105,18 +107,18 @@ _LENGTHS = ("num_draft_tokens", "block_size")
 
 
 def load(run: Path) -> CertifiedRun:
-    """Read what a run certifies; raise InputError for a folder that holds no finished run."""
+    """Read what a run allows; raise InputError for a folder without a finished run."""
     directory = run_directory.RunDirectory(run)
     if not (run / "manifest.json").is_file():
         raise InputError(
-            f"{run} has no manifest.json, so it is no run directory",
-            hint="a policy is watched with the run that certified it: name that by --run RUN_DIR",
+            f"{run} has no manifest.json, so it is not a run directory",
+            hint="name the run that certified the policy: --run RUN_DIR",
         )
     frozen = directory.read("manifest.json")
     manifest = inputs.load_manifest(frozen)
     given, broken = inputs.stored_inputs(directory, manifest)
     if broken:
-        raise InputError(f"{run}: {broken[0]}", hint=_RESTORE)
+        raise InputError(f"{run}: {broken[0]}", hint=RESTORE_HINT)
     text = directory.read("verdict.json")
     verdict = run_directory.parse_json(text, "verdict.json")
     try:
@@ -137,11 +139,11 @@ def _ended(run: Path) -> datetime:
         events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
         return max(datetime.fromisoformat(one["at"]) for one in events if "at" in one)
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{run}/events.jsonl does not tell when the run ended", hint=_RESTORE) from error
+        raise InputError(f"{run}/events.jsonl does not show when the run ended", hint=RESTORE_HINT) from error
 
 
 def _model_names(run: Path, manifest: Manifest) -> frozenset[str]:
-    """Return what the model may be called: as in the certified answers, and as in the SLO."""
+    """Return the names the model may have: those in the certified answers, and the SLO's."""
     names = {name for path in sorted(run.glob("soak-*.jsonl")) for name in _names_in(path)}
     own = model_name(manifest.target.name) if manifest.target is not None else None
     return frozenset(names | {own} if names and own is not None else names)
@@ -157,14 +159,14 @@ def _names_in(path: Path) -> Iterator[str]:
 
 
 class PolicyFile:
-    """The policy file, which may be edited while it is watched: `policy` is the last one that counts."""
+    """The policy file, which may be edited while it is watched: `policy` is the last valid one."""
 
     def __init__(self, path: Path, certified: CertifiedRun) -> None:
-        """Read it; raise InputError for a file that is no policy, or asks for more than was certified."""
+        """Read it; raise InputError for a file that is not a policy or allows more than was certified."""
         self._path, self._certified = path, certified
         self._read()
         self.trouble: str | None = None
-        """Why the file as it is now does not count, None where it does."""
+        """Why the file as it is now is refused; None if it is valid."""
         self._refused = ""
 
     def _read(self) -> None:
@@ -175,10 +177,10 @@ class PolicyFile:
         self.policy, self.sha256 = policy, sha256(text)
 
     def reread(self) -> str | None:
-        """Read an edited policy; return what there is to say of it, None where nothing has changed.
+        """Read an edited policy; return a message about it, None if nothing has changed.
 
-        A file that cannot be read, is no policy, or asks for more than was certified does not count: the policy before
-        it stays in force.
+        A file that cannot be read, is not a policy or allows more than was certified is refused: the previous policy
+        stays in force.
         """
         try:
             digest = sha256(self._path.read_text(encoding="utf-8"))
@@ -186,7 +188,7 @@ class PolicyFile:
             return self._refuse("unreadable", f"{self._path}: {getattr(error, 'strerror', None) or 'not UTF-8'}")
         if digest == self.sha256:
             back, self.trouble, self._refused = self.trouble, None, ""
-            return "the policy is again as it was" if back else None
+            return "the policy file is valid again, as before" if back else None
         if digest == self._refused:
             return None
         try:
@@ -198,5 +200,5 @@ class PolicyFile:
 
     def _refuse(self, content: str, because: str) -> str | None:
         known, self._refused = self._refused, content
-        self.trouble = f"{because}; the policy read before stays in force"
+        self.trouble = f"{because}; the previous policy stays in force"
         return self.trouble if known != content else None

@@ -1,4 +1,4 @@
-"""Configuration of a watch: what the command line asks for, laid over the policy."""
+"""Configuration of a watch: the options of the command line on top of the policy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,9 @@ from gatekeeper.deploy.watch import guard_samples
 from gatekeeper.deploy.watch.model_identity import is_local
 
 HOOK_LIMIT_S = 30.0
-"""Seconds that one command may take, unless --limit says otherwise."""
+"""Default time limit of one command, in seconds; --limit sets another."""
 _HOST_SAMPLES = 12
-"""Samples of the host in one interval, as far as that is not more than one a second."""
+"""Host samples in one interval, limited to one per second."""
 _SLOWEST_S = 10.0
 
 
@@ -28,18 +28,18 @@ class WatchConfig:
     """Address of the server; None: the SLO's."""
     plain_url: str | None = None
     run: Path | None = None
-    """The run that certified the policy; None: the policy lies in it."""
+    """The run that certified the policy; None: the policy's folder."""
     slo: Path | None = None
     """The SLO file that was certified, for the paths of its models."""
     interval: float | None = None
     """Seconds from round to round; None, as for `duty`: the policy's."""
     duty: float | None = None
     host: bool | None = None
-    """Whether to sample this host; None: where the policy guards it."""
+    """Whether to sample this host; None: if the policy guards it."""
     overlay: Path | None = None
     log: Path | None = None
     commands: tuple[tuple[str, ...], ...] = ()
-    """Commands to run on a change, beside the policy's."""
+    """Commands to run on a change, in addition to the policy's."""
     limit: float = HOOK_LIMIT_S
 
     @property
@@ -53,19 +53,19 @@ class WatchConfig:
         return self.log or self.policy.with_name(run_directory.WATCH_FILES[1])
 
     def check(self) -> None:
-        """Raise InputError for a path that names no policy, and for an address without http."""
+        """Raise InputError for a path that is not a policy, and for an address without http."""
         if self.policy.is_dir():
             hint = f"name the policy in it: gatekeeper watch {self.policy / 'policy.toml'}"
             raise InputError(f"{self.policy} is a folder", hint=hint)
-        inputs.read_text(self.policy, "policy")  # before a run is searched for beside a mistyped path
+        inputs.read_text(self.policy, "policy")  # first, so that an error names a mistyped path and not its folder
         for option, address in (("--url", self.url), ("--plain-url", self.plain_url)):
             if address is not None and urlsplit(address).scheme not in {"http", "https"}:
                 raise InputError(
-                    f"{option} {address} is no address", hint=f"for example {option} http://127.0.0.1:8080"
+                    f"{option} {address} is not an http address", hint=f"for example {option} http://127.0.0.1:8080"
                 )
 
     def apply(self, policy: Policy) -> Policy:
-        """Return *policy* with the options of the command line in the place of its own values."""
+        """Return *policy* with its values replaced by the options of the command line."""
         options = {"interval": self.interval, "duty": self.duty}
         changes = {name: value for name, value in options.items() if value is not None}
         commands = (*policy.watch.on_change, *self.commands)
@@ -74,29 +74,27 @@ class WatchConfig:
         except ValidationError as error:
             message = error.errors()[0]["msg"].removeprefix("Value error, ").partition("\n")[0]
             names = " and ".join(f"--{name}" for name in changes)
-            raise InputError(f"{names}: {message}", hint="the policy's [watch] holds the other values") from error
+            raise InputError(f"{names}: {message}", hint="the other values come from [watch] of the policy") from error
         guards = policy.guard if self.host is not False else tuple(one for one in policy.guard if not one.of.host)
         return policy.model_copy(update={"watch": watch, "guard": guards})
 
     def samples_host(self, policy: Policy, url: str | None) -> bool:
-        """Tell whether to sample this host; raise InputError where *policy* guards the one of a remote *url*."""
+        """Return whether to sample this host; raise InputError if *policy* guards the host of a remote *url*."""
         if self.host is not None:
             return self.host
         guarded = [one.metric for one in policy.guard if one.of.host]
         if guarded and url is not None and not is_local(urlsplit(url).hostname or ""):
             raise InputError(
-                f"the policy guards {', '.join(guarded)} of the server's host, and {url} is another machine",
-                hint="run the watch on that machine; or --no-host leaves these guards unwatched, "
-                "--host samples this one",
+                f"the policy guards {', '.join(guarded)} of the server's host, but {url} is another machine",
+                hint="run the watch on that machine, pass --no-host to skip these guards, or --host to sample this one",
             )
         return bool(guarded)
 
 
 def host_interval(policy: Policy) -> float:
-    """Return the seconds between two samples of the host: twelve a round, at most one a second, at least one in ten.
+    """Return the seconds between two host samples: twelve a round, at most one a second, at least one in ten seconds.
 
-    Less often where a guard looks back for so long that not all of them would be kept: what is dropped counts as
-    missing.
+    Less often where a guard's window is so long that not all samples could be kept: dropped ones count as missing.
     """
     longest = max((guard.over or 0.0 for guard in policy.guard if guard.of.host), default=0.0)
     interval = max(1.0, policy.watch.interval / _HOST_SAMPLES)

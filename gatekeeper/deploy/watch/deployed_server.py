@@ -1,4 +1,4 @@
-"""The deployed server: reached as it was certified, and sent one request at a time."""
+"""The deployed server: requested the way it was certified, one request at a time."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,26 +18,26 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.deploy.watch.guard_samples import CounterGain
 
 SERVED_AS = {"mlx": "mlx-server"}
-"""The server for a backend that was certified inside a worker: the same library, over HTTP."""
+"""The server backend for one that was certified in a worker process: the same library over HTTP."""
 _WITHOUT_URL = frozenset({"scripted"})
 _START_TIMEOUT_S = 30.0
-"""Longest wait for the first answer of a server that is there: it was deployed, so it is loaded."""
+"""Longest wait for the first answer: a deployed server has already loaded its models."""
 
 
 def attach(
     slo: Slo, *, url: str | None, plain_url: str | None, models: Mapping[str, Path], base: Path, logs: Path
 ) -> Backend:
-    """Return the backend of the running server at *url*, which gets the requests that the SLO's subject gets."""
+    """Return the backend of the running server at *url*, with the requests of the SLO's system under test."""
     subject, name = slo.subject, SERVED_AS.get(slo.subject.backend, slo.subject.backend)
     url = url or subject.url
     if name not in {*SERVERS, *_WITHOUT_URL}:
         raise InputError(
-            f"{name} is no server, so there is nothing to watch at an address",
-            hint="certify the server that is deployed: its backends stand in the README",
+            f"backend '{name}' is not a server, so there is no address to watch",
+            hint="certify the deployed server itself; the README lists the backends",
         )
     if url is None and name not in _WITHOUT_URL:
         raise InputError(
-            "watch needs --url: where the server that was promoted answers",
+            "watch needs --url, the address of the deployed server",
             hint="for example --url http://127.0.0.1:8080",
         )
     changes = {
@@ -55,10 +55,10 @@ def attach(
 
 
 class DeployedServer:
-    """Sends requests, and keeps one subject for each process that answers them."""
+    """Sends requests, over one RunningSystem for each server process."""
 
     def __init__(self, backend: Backend, drafts: Sequence[str] = ()) -> None:
-        """Reach *backend*, which may speculate with any of *drafts*."""
+        """Send to *backend*, which may speculate with any of *drafts*."""
         self._backend, self._drafts = backend, tuple(drafts)
         self._subjects: dict[str, RunningSystem] = {}
         self._counters: Counters | None = None
@@ -70,11 +70,11 @@ class DeployedServer:
 
     @property
     def both_arms(self) -> bool:
-        """Tell whether plain decoding can be requested too: with the request, or at an address of its own."""
+        """Return whether plain decoding can be requested too: by the request, or at another address."""
         return self._backend.shares_process or Sight.PLAIN in self._backend.sight
 
     def send(self, request: DecodeRequest) -> Answer:
-        """Send one request; a server that cannot be reached, or breaks off, is a fault of its answer."""
+        """Send one request; a server that cannot be reached or breaks off is a fault of its answer."""
         sent_ns = self._backend.clock.now_ns()
         try:
             subject = self._subject(request)
@@ -94,9 +94,9 @@ class DeployedServer:
         return subject
 
     def counter_gain(self) -> CounterGain | None:
-        """Return what the server's own counters gained since the last call.
+        """Return the increase of the server's own counters since the last call.
 
-        None where it has none, they were reset, or this is the first call.
+        None if it has no counters, they were reset, or this is the first call.
         """
         server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
         before, self._counters = self._counters, None if server is None else server.counters()
@@ -108,18 +108,18 @@ class DeployedServer:
         return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted)
 
     def request_fields(self, setting: Setting) -> dict[str, Any]:
-        """Return the fields of a request for *setting*, or plain decoding; none where the server takes neither."""
+        """Return the request fields for *setting* or plain decoding; none if the server accepts no such fields."""
         backend, drafts = self._backend, self._drafts
         if not isinstance(backend, ServerBackend) or not drafts:
             return {}
         other = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
         try:
             return backend.fields(setting, other)
-        except InputError:  # it names a draft by its folder, which is not here
+        except InputError:  # the setting names a draft by a folder that is not on this machine
             return {}
 
     def close(self) -> None:
-        """Drop every connection; the servers are not ours and go on."""
+        """Close every connection; the deployed servers keep running."""
         for subject in self._subjects.values():
             subject.close()
         self._subjects.clear()

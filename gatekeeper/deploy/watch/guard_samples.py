@@ -1,4 +1,4 @@
-"""Samples for the guards: recent answers, host samples and counters, of bounded size, and their values by metric."""
+"""Samples for the guards: recent answers, host samples and counters in bounded memory, and their values by metric."""
 
 import math
 import threading
@@ -20,17 +20,17 @@ from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
 
 MAX_ANSWERS = 2000
-"""Most answers that are kept of a workload."""
+"""Most answers kept per workload."""
 MAX_ARRIVALS = 100_000
-"""Most arrivals that they may hold together: answers of a thousand tokens must not fill the memory."""
+"""Most arrivals they may hold together, so that long answers do not fill the memory."""
 MAX_SAMPLES = 8_000
-"""Most samples of the host: thirty megabytes. To look back for longer, sample less often."""
+"""Most host samples, 30 MB. A longer window needs a longer interval."""
 MAX_COUNTER_GAINS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class CounterGain:
-    """What a server's own counters gained between two rounds, over all that it answered."""
+    """The increase of a server's own counters between two rounds, over all requests."""
 
     at_ns: int
     drafted: int
@@ -39,17 +39,17 @@ class CounterGain:
 
 @dataclass(frozen=True, slots=True)
 class GuardEvidence:
-    """What was lately seen of one workload, as far back as any guard looks, the oldest first."""
+    """The recent evidence of one workload, as far back as the longest guard window, the oldest first."""
 
     now_ns: int
     """Monotonic, as every instant here."""
     since_ns: int
-    """When the collecting began: the last change of the setting, the start, or the end of a sleep."""
+    """Start of the evidence: the last change of the setting, the start of the watch, or the end of a sleep."""
     answers: tuple[Generation, ...] = ()
-    """Of both arms, with the setting that each was requested with; a paired answer and its baseline share a pair."""
+    """Answers of both arms, each with its requested setting; a paired answer and its baseline share a pair."""
     samples: tuple[HostSample, ...] = ()
     counter_gains: tuple[CounterGain, ...] = ()
-    """Of the whole server: they speak for the route only through the lowest acceptance floor of all routes."""
+    """Of the whole server: they decide for a route only through the lowest acceptance bound of all routes."""
 
 
 class RecentAnswers:
@@ -68,12 +68,12 @@ class RecentAnswers:
             self._drop()
 
     def forget(self, now_ns: int) -> None:
-        """Drop everything: what follows is of another setting, or of another time."""
+        """Drop everything, after a change of the setting or a gap in time."""
         self._kept.clear()
         self._arrivals, self.since_ns = 0, now_ns
 
     def within(self, now_ns: int, window: float) -> tuple[Generation, ...]:
-        """Return what is not older than *window* seconds, and drop the rest."""
+        """Return the answers not older than *window* seconds, and drop the rest."""
         while self._kept and (now_ns - self._kept[0].answer.ended_ns) / 1e9 > window:
             self._drop()
         return tuple(self._kept)
@@ -83,14 +83,14 @@ class RecentAnswers:
 
 
 class RecentHost:
-    """The samples of the host, which a thread of the sampler adds to, and the counters of the server."""
+    """The host samples, added by the sampler's thread, and the gains of the server's counters."""
 
     def __init__(self) -> None:
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
         self._gains: deque[CounterGain] = deque(maxlen=MAX_COUNTER_GAINS)
         self._lock = threading.Lock()
         self.segment = 0
-        """Which unbroken stretch: nothing is compared across a sleep."""
+        """Number of the stretch between two sleeps; nothing is compared across a sleep."""
 
     def add_sample(self, sample: HostSample) -> None:
         """Keep one more sample."""
@@ -98,7 +98,7 @@ class RecentHost:
             self._samples.append(replace(sample, segment=self.segment))
 
     def add_gain(self, gain: CounterGain) -> None:
-        """Keep what the server's counters gained."""
+        """Keep one more gain of the server's counters."""
         self._gains.append(gain)
 
     def forget(self) -> None:
@@ -124,7 +124,7 @@ class RecentHost:
 
 
 MIN_SHARE_VALUES = 8
-"""The shortest stretch of which a share is judged: one failed answer is none."""
+"""The fewest values for which a share is judged; one failed answer is not enough."""
 
 BoundSeries = Callable[[Sequence[float], float], Estimate | Missing]
 
@@ -133,8 +133,8 @@ BoundSeries = Callable[[Sequence[float], float], Estimate | Missing]
 class GuardSeries:
     """The values of one metric, the oldest first, and how a stretch of them is bounded at an error on each side.
 
-    A canary set is frozen and requested in a shuffled rotation, so each answer counts as one draw from it: whole rounds
-    of the set scatter less than free draws would, and an interval for free draws then errs to undecided.
+    A canary set is frozen and requested in a shuffled rotation, and each answer counts as an independent draw from it.
+    Whole rounds of the set scatter less than independent draws, so the interval errs towards undecided.
     """
 
     values: tuple[float, ...]
@@ -142,18 +142,18 @@ class GuardSeries:
     """When the newest value came."""
     bounded: BoundSeries
     least: Callable[[float], int]
-    """The fewest values that can be bounded at an error."""
+    """The fewest values that can be bounded at a given error."""
     notes: tuple[str, ...] = ()
     slack: float = 0.0
-    """Beyond the bound by less than this share is no evidence."""
+    """A violation by less than this share of the bound does not count."""
     missing: str = ""
-    """Why the values are not to be trusted, or cannot be had."""
+    """Why the values are not available or not reliable."""
 
 
 def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
-    """Return candidate over plain, pair by pair; without plain answers the speed against the certified one.
+    """Return speculative over plain speed, pair by pair; without plain answers the speed over the certified one.
 
-    The second moves with whatever slows both arms (heat, another program), so *slack* of it is no evidence.
+    The second also falls when both arms slow down (heat, another program), so a loss of up to *slack* is ignored.
     """
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
@@ -169,7 +169,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
         *_split(values),
         bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
-        notes=("against plain twins",),
+        notes=("against paired plain requests",),
         missing=too_many_lost(lost, evidence) or "",
     )
 
@@ -177,8 +177,8 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
 def certified_spread(certified: MeasuredValue | None) -> float:
     """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
 
-    Eight canaries in a row may be alike by chance, and hard ones; the soak saw them all. 0 where it tells nothing. Read
-    at the default confidence, which widens it where the run split its error over steps.
+    Eight canaries in a row may be similar by chance; the soak saw all of them. 0 where the interval is unusable. Read
+    at the default confidence, which widens it where the run split its error over ladder steps.
     """
     if certified is None or certified.n < 2 or not 0 < certified.lo <= certified.hi:
         return 0.0
@@ -190,10 +190,10 @@ def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: 
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
     seen = speed_series(evidence)
     if speed is None or ratio is None or speed.center <= 0:
-        why = "no plain decoding is at hand, and the policy has no measured speed to compare with"
+        why = "plain decoding is not available, and the policy has no measured speed to compare with"
         return GuardSeries((), None, seen.bounded, seen.least, missing=why)
     certified = ratio.center / speed.center
-    note = f"against the certified speed, no plain decoding being at hand; {slack:.0%} is allowed for what slows both"
+    note = f"against the certified speed, as plain decoding is not available; {slack:.0%} slower is tolerated"
     scaled = tuple(value * certified for value in seen.values)
     return GuardSeries(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
 
@@ -219,17 +219,17 @@ def fault_series(evidence: PairedAnswers) -> GuardSeries:
     answers = [one.answer for one in evidence.answers]
     failed = [one for one in answers if one.fault is not None]
     last = max(failed, key=lambda one: one.ended_ns, default=None)
-    notes = (f"failed last with: {quote(last.fault or '')}",) if last is not None else ()
+    notes = (f"last fault: {quote(last.fault or '')}",) if last is not None else ()
     return _share_series(((one.ended_ns, one.fault is not None) for one in answers), *notes)
 
 
 def pass_series(evidence: PairedAnswers, kind: str | None = None) -> GuardSeries:
-    """Return 1 for each answer that is what its canary expects, else 0; canaries of one *kind*, or all."""
+    """Return 1 for each answer that its canary expects, else 0; canaries of one *kind*, or all."""
     return _share_series((one.answer.ended_ns, right) for one, right in _graded(evidence, kind))
 
 
 def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float | None:
-    """Return the share of a frozen set that passes once every canary of a *kind* was twice graded alike, else None."""
+    """Return the share of a frozen set that passes, once every canary of a *kind* was graded alike twice; else None."""
     grades: dict[str, list[bool]] = {name: [] for name in _of_kind(evidence, kind)}
     for one, right in _graded(evidence, kind):
         grades[one.canary].append(right)
@@ -286,7 +286,7 @@ def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
     """Bound the share of ones exactly, each side with *error*."""
     n, many = len(values), round(math.fsum(values))
     if not n:
-        return Missing("no answer shows it")
+        return Missing("no graded answers yet")
     return Estimate(many / n, *_proportion(many, n, 1 - error), n, confidence=1 - error)
 
 

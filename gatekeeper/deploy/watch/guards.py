@@ -1,7 +1,7 @@
-"""A guard's judgement: one bound of a policy against what was lately seen, by the statistics of the gate.
+"""Judging a guard: one bound of a policy against recent evidence, by the statistics of the gate.
 
-A bound is *crossed* (FAIL) when the whole interval lies beyond it, *kept* (PASS) when the whole interval keeps it. What
-lies between is undecided: the certificate stands while evidence flows, and it is not enough to come back on.
+A bound is *crossed* (FAIL) when the whole interval violates it, and *kept* (PASS) when the whole interval meets it.
+Anything between is undecided: the route stays as it is while evidence arrives, but does not step up.
 """
 
 from collections import Counter
@@ -36,14 +36,14 @@ from gatekeeper.deploy.watch.guard_samples import (
 
 SECOND = 1_000_000_000
 STRETCHES = 6
-"""In how many stretches a crossing is searched for, each twice as long as the last."""
+"""Number of stretches in which a crossing is searched for, each twice as long as the one before."""
 JUDGED_WHILE_PLAIN = frozenset({"error_rate", "canary_pass_rate"})
-"""What is judged of plain answers as well."""
+"""Metrics that are also judged for plain answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardContext:
-    """How a guard is judged, beside its bound."""
+    """How a guard is judged, in addition to its bound."""
 
     policy: Policy
     canaries: Mapping[str, Mapping[str, Canary]]
@@ -52,7 +52,7 @@ class GuardContext:
     host_interval: float
     """Seconds between two host samples."""
     confidence: float = CONFIDENCE
-    """Of a bound that is kept: what takes a route up again."""
+    """Confidence that a bound is kept, which a step up needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class GuardResult:
     guard: Guard
     workload: str
     check: Check
-    """PASS: kept. FAIL: crossed. UNPROVEN: undecided, too little yet, missing, or asleep."""
+    """PASS: kept. FAIL: crossed. UNPROVEN: undecided, too little evidence yet, missing, or asleep."""
     fresh_ns: int | None
-    """When the newest evidence came that it may rest on; None: there is none to rest on."""
+    """Time of the newest usable evidence; None: there is none."""
     asleep: bool = False
-    """Of speculation, which is off and not tried: it says nothing either way."""
+    """It guards speculation, which is off and not on trial, so it is not judged."""
 
     @property
     def outcome(self) -> Outcome:
@@ -77,9 +77,9 @@ class GuardResult:
 def judge_guard(
     guard: Guard, route: Route, recent: GuardEvidence, context: GuardContext, knobs: Setting
 ) -> GuardResult:
-    """Judge *guard* for *route* by the answers that were requested with *knobs*: those in force, or those on trial.
+    """Judge *guard* for *route* by the answers requested with *knobs*: the setting in force, or the one on trial.
 
-    With plain *knobs* a guard of speculation is asleep; errors, the canaries' pass rate and the host are judged.
+    With plain *knobs* a guard of speculation is asleep; errors, the canaries' pass rate and the host are still judged.
     """
     if guard.of.host:
         return _of_host(guard, route.workload, recent, context)
@@ -110,21 +110,21 @@ def judge_guards(
 
 
 def round_error(context: GuardContext, workload: str) -> float:
-    """Return the error each bound of each round may spend, so that a policy's whole life seldom steps down wrongly.
+    """Return the error of each bound in each round, so that false alarms stay rare over a policy's whole validity.
 
-    It is split over all rounds, guards and stretches (Bonferroni). They overlap, so together they spend less.
+    The error is split over all rounds, guards and stretches (Bonferroni). They overlap, so they spend less in total.
     """
     policy = context.policy
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
-    looks = max(1.0, policy.lifetime / policy.watch.interval)
-    return policy.watch.false_alarms / (looks * max(1, sharing) * STRETCHES)
+    rounds = max(1.0, policy.lifetime / policy.watch.interval)
+    return policy.watch.false_alarms / (rounds * max(1, sharing) * STRETCHES)
 
 
 def _evidence(
     guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext, knobs: Setting
 ) -> PairedAnswers:
-    """Gather the answers of one setting, and the plain ones beside them, no older than the guard looks back."""
+    """Collect the answers of one setting and the plain ones, both within the guard's window."""
     oldest = recent.now_ns - _over(guard, context) * SECOND
     young = [one for one in recent.answers if one.workload == workload and one.answer.ended_ns >= oldest]
     wanted = setting_document(knobs)
@@ -142,15 +142,15 @@ def _evidence(
 
 
 def _over(guard: Guard, context: GuardContext) -> float:
-    """Return the seconds a guard looks back."""
+    """Return the window of a guard in seconds."""
     watch = context.policy.watch
     return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
 def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence: float) -> Check:
-    """Judge the latest values, then ever longer stretches: the shortest stretch that decides, decides.
+    """Judge the latest values, then ever longer stretches, until one of them decides.
 
-    So a loss is not diluted by the good time before it, nor a recovery by the bad one.
+    So earlier good values do not dilute a loss, and earlier bad values do not dilute a recovery.
     """
     if series.missing:
         return _check(guard, Missing(series.missing, len(series.values)))
@@ -158,7 +158,7 @@ def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence:
     for _ in range(STRETCHES):
         if count > len(series.values):
             break
-        latest, notes = series.values[-count:], (f"the last {count}", *series.notes)
+        latest, notes = series.values[-count:], (f"last {count} values", *series.notes)
         crossed = _check(guard, _noted(series.bounded(latest, error), *notes), slack=series.slack)
         if crossed.outcome is Outcome.FAIL:
             return crossed
@@ -174,10 +174,10 @@ def _check(guard: Guard, found: Estimate | Missing, *, slack: float = 0.0) -> Ch
 
 
 def _not_yet(check: Check) -> Check:
-    """Leave undecided what is crossed at a single round's confidence only: of so many rounds some will show that."""
+    """Return a crossing at the confidence of a single round as undecided: among many rounds some show one by chance."""
     if check.outcome is not Outcome.FAIL:
         return check
-    return replace(check, outcome=Outcome.UNPROVEN, because=f"{check.because}; among so many looks that is no proof")
+    return replace(check, outcome=Outcome.UNPROVEN, because=f"{check.because}; not significant over all rounds")
 
 
 def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
@@ -185,7 +185,7 @@ def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
 
 
 def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confidence: float) -> tuple[Check, int | None]:
-    """Judge a difference of pass rates: as a fact once both arms gave every canary's answer twice, as the gate does."""
+    """Judge a difference of pass rates; as a fact, as the gate does, once both arms answered every canary twice."""
     counts = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
     both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in counts)}
     twice = len(both) == len(evidence.canaries) and all(count[name] > 1 for count in counts for name in both)
@@ -206,9 +206,9 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
 
 
 def _by_counters(guard: Guard, recent: GuardEvidence, context: GuardContext, error: float) -> Check | None:
-    """Return a crossing by the server's own counters; they see the real prompts, but of all routes together.
+    """Return a crossing by the server's own counters, which count the real prompts, but of all routes together.
 
-    Where all routes together lie below the lowest of their floors, so does one of them. They never speak for a route.
+    If all routes together are below the lowest of their bounds, at least one route is. They never show a bound kept.
     """
     floors = [one.threshold for one in context.policy.guard if one.metric == guard.metric]
     oldest = recent.now_ns - _over(guard, context) * SECOND
@@ -221,7 +221,7 @@ def _by_counters(guard: Guard, recent: GuardEvidence, context: GuardContext, err
 
 
 def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:
-    """Judge a metric of the host over its latest stretch: a fact, given enough samples."""
+    """Judge a host metric over the guard's window: a fact, given enough samples."""
     begun = max(recent.since_ns, recent.now_ns - round(_over(guard, context) * SECOND))
     samples = [one for one in recent.samples if one.at_ns >= begun]
     if not samples:
@@ -235,26 +235,28 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     check = _check(guard, found)
     seconds = (recent.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, context):
-        short = f"{check.because}, but only {show_seconds(seconds)} were seen"
+        short = (
+            f"{check.because}, but only {show_seconds(seconds)} of {show_seconds(_over(guard, context))} were sampled"
+        )
         check = replace(check, outcome=Outcome.UNPROVEN, because=short)
     return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
 
 
 def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, MeasuredRoute, float], GuardSeries]:
-    """Return what reads a pass rate less the certified one, for where no plain decoding is at hand."""
+    """Return a reader of the pass rate minus the certified one, for servers without plain decoding."""
 
     def read(evidence: PairedAnswers, measured: MeasuredRoute, _: float) -> GuardSeries:
         certified: MeasuredValue | None = getattr(measured, rate.figure)
         series = pass_series(evidence, rate.kind)
         if certified is None:
-            why = "no plain decoding is at hand, and the policy has no pass rate to compare with"
+            why = "plain decoding is not available, and the policy has no pass rate to compare with"
             return replace(series, missing=why)
 
         def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
             seen = series.bounded(values, error)
             if isinstance(seen, Missing):
                 return seen
-            # The reference was a sample too: a bound takes the certified rate's far side.
+            # The certified rate is an estimate too: each bound takes the opposite end of its interval.
             center, lo, hi = seen.center - certified.center, seen.lo - certified.hi, seen.hi - certified.lo
             return replace(seen, center=center, lo=lo, hi=hi)
 
@@ -264,7 +266,7 @@ def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, Measur
 
 
 def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
-    """Return a pass that the whole frozen set shows, where no interval of a bound at the very top could."""
+    """Return a pass shown by the whole frozen set, for a bound so high that no interval could meet it."""
     rate = PASS_RATES.get(guard.metric)
     figure: MeasuredValue | None = getattr(measured, rate.figure) if rate else None
     if rate is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
@@ -272,7 +274,7 @@ def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, c
     share = pass_rate_of_whole_set(evidence, rate.kind)
     if share is None:
         return check
-    whole = fact(share - figure.center, len(evidence.canaries), "on the whole set, against the certified pass rate")
+    whole = fact(share - figure.center, len(evidence.canaries), "over the whole set, against the certified pass rate")
     counted = _check(guard, whole)
     return counted if counted.outcome is Outcome.PASS else check
 

@@ -1,4 +1,4 @@
-"""The log of a watch, `watch.jsonl`: one line for each thing it saw or did, in two files of bounded size."""
+"""The log of a watch, `watch.jsonl`: one line for each event, in two files of bounded size."""
 
 import json
 import math
@@ -17,15 +17,15 @@ from gatekeeper.core.system.files import write_atomically
 SCHEMA = 1
 """Version of the log's lines. 1: the first."""
 LOG_LIMIT = 8_000_000
-"""Bytes after which a log is renamed to NAME.1, in the place of the one before."""
+"""Bytes after which a log is renamed to NAME.1, replacing the previous one."""
 STATE = "state"
-"""The kind of the line that a new file begins with: everything that counted in the file before."""
+"""Kind of the first line of a new file: the state that the previous file led to."""
 _LONGEST = 1_000_000
-"""Bytes of a line that is still read: ours are a hundredth of it."""
+"""Longest line that is read, in bytes; written lines are about a hundredth of it."""
 
 
 class Log:
-    """Appends entries; each is flushed to the system before the watch goes on."""
+    """Appends entries; each is flushed to the system before the watch continues."""
 
     def __init__(
         self,
@@ -35,18 +35,18 @@ class Log:
         state: Callable[[], Mapping[str, Any]],
         limit: int | None = None,
     ) -> None:
-        """Write to *path*; *state* returns what a new file must begin with, so that the old one can be lost."""
+        """Write to *path*; *state* returns the first entry of a new file, so that the old file is not needed."""
         self.path = path
         self._wall, self._state, self._limit = wall, state, limit or LOG_LIMIT
         self._file: IO[bytes] | None = None
 
     @property
     def previous(self) -> Path:
-        """Return where the full file before this one lies."""
+        """Return the path of the previous, full file."""
         return self.path.with_name(f"{self.path.name}.1")
 
     def __enter__(self) -> Self:
-        """Open the file; end a line that a crash left half written, and undo half a rotation."""
+        """Open the file; end a half-written line and undo a half-finished rotation after a crash."""
         with _naming(self.path):
             if self.previous.exists() and not self.path.exists():
                 self.previous.replace(self.path)
@@ -62,7 +62,7 @@ class Log:
             self._file = None
 
     def write(self, kind: str, **detail: Any) -> dict[str, Any]:
-        """Append one entry and return it; a full disk is an error that names the file."""
+        """Append one entry and return it; raise GatekeeperError, naming the file, if the disk is full."""
         entry = {"at": stamp(self._wall()), "kind": kind, **detail}
         assert self._file is not None
         with _naming(self.path):
@@ -74,7 +74,7 @@ class Log:
         return entry
 
     def _rotate(self) -> None:
-        """Rename the full file and begin a new one with the state; a crash in between loses nothing."""
+        """Rename the full file and start a new one with the state; a crash in between loses nothing."""
         entry = {"at": stamp(self._wall()), "kind": STATE, "schema": SCHEMA, **self._state()}
         self.path.replace(self.previous)
         fresh = self.path.with_name(f".{self.path.name}.fresh")
@@ -86,8 +86,8 @@ class Log:
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the entries of a log, oldest first; a line that is cut off or damaged is skipped."""
-    if path.exists() and not path.is_file():  # a pipe or a device may be read for ever
-        raise GatekeeperError(f"cannot read {path}: it is no file", hint="name another --journal")
+    if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+        raise GatekeeperError(f"cannot read {path}: it is not a file", hint="name another --journal")
     try:
         with path.open("rb") as file:
             while line := file.readline(_LONGEST):
@@ -109,7 +109,7 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """Return *value* as JSON can hold it: NaN and infinity are null, and no reason to end a watch."""
+    """Return *value* with NaN and infinity as null: JSON has neither, and they must not end a watch."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -125,11 +125,11 @@ def _ends_whole(path: Path) -> bool:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Turn an operating system's error into one that names the file."""
+    """Turn an OSError into a GatekeeperError that names the file."""
     try:
         yield
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="free some space, make its folder writable, or name another --journal; a restart goes on from it",
+            hint="free some space, make its folder writable, or name another --journal; a restart continues from it",
         ) from error

@@ -16,7 +16,7 @@ from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
 
 Style = Mapping[str, Any]
-"""How a terminal shows a line; plain text elsewhere."""
+"""Terminal style of a line; without a terminal it is plain text."""
 
 WARNING: Style = {"fg": "yellow"}
 BAD: Style = {"fg": "red", "bold": True}
@@ -25,9 +25,9 @@ QUIET: Style = {}
 
 
 def position(standing: Standing, rules: RouteRules) -> str:
-    """Describe where a route stands."""
+    """Describe the state of a route."""
     if standing.barred:
-        return f"off for good: {standing.barred}"
+        return f"off until certified again: {standing.barred}"
     if len(rules.ladder) == 1:
         return "plain decoding, as the policy says"
     if standing.step == 0:
@@ -41,57 +41,58 @@ def position(standing: Standing, rules: RouteRules) -> str:
 
 
 def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
-    """Describe what is watched, and why a route is not where it was certified."""
+    """Describe what is watched, and why a route is not as certified."""
     parts = []
     for name, one in standings.items():
-        known = one.step > 0 and not one.barred and one.because
-        parts.append(f"{name}: {position(one, rules[name])}{f' since {one.at}: {one.because}' if known else ''}")
+        lowered = one.step > 0 and not one.barred and one.because
+        parts.append(f"{name}: {position(one, rules[name])}{f' since {one.at}: {one.because}' if lowered else ''}")
     return f"watching {slo} at {url}: {'; '.join(parts)}"
 
 
 def canary_cost(duty: float, interval: float) -> str:
-    """Describe what the watch may cost the server."""
+    """Describe the share of the server's time that the watch may use."""
     hour = show_seconds(duty * 3600)
-    return f"canaries take at most {100 * duty:g} % of the server's time ({hour} an hour); looks every {interval:g} s"
+    most = f"canary prompts use at most {100 * duty:g} % of the server's time ({hour} per hour)"
+    return f"{most}; one round every {show_seconds(interval)}"
 
 
 def canary_load(document: Mapping[str, Any]) -> str:
-    """Describe what the canaries took so far."""
+    """Describe the share of the server's time that the canaries used so far."""
     share, bound = document["share"], document["bound"]
-    ahead = ", the first being asked ahead of its time" if share > bound else ""
-    return f"load {100 * share:.2g} % of at most {100 * bound:g} %{ahead}"
+    over = ": the first round is sent in advance" if share > bound else ""
+    return f"load {100 * share:.2g} %, {100 * bound:g} % allowed{over}"
 
 
 def round_result(
     at: str, routes: Sequence[tuple[Standing, RouteRules, Sequence[GuardResult]]], cost: Mapping[str, Any]
 ) -> str:
-    """Describe where every route stands, and which of its guards are not kept."""
+    """Describe the state of every route, and the guards that are not kept."""
     parts = []
-    for standing, rules, judged in routes:
-        doubts = "".join(f", {doubt}" for one in judged if (doubt := _doubt(one)) is not None)
-        parts.append(f"{standing.workload}: {position(standing, rules)}{doubts}")
+    for standing, rules, results in routes:
+        not_kept = "".join(f", {text}" for one in results if (text := _not_kept(one)) is not None)
+        parts.append(f"{standing.workload}: {position(standing, rules)}{not_kept}")
     return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
 
 
-def _doubt(one: GuardResult) -> str | None:
+def _not_kept(one: GuardResult) -> str | None:
     if one.asleep or one.outcome is Outcome.PASS:
         return None
     check = one.check
     if one.outcome is Outcome.UNPROVEN:
-        return f"{check.metric} {'undecided' if one.fresh_ns is not None else 'not seen'}"
+        return f"{check.metric} {'undecided' if one.fresh_ns is not None else 'without evidence'}"
     value = "" if check.center is None else f" {show(check.center, check.unit)}"
     bound = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
-    return f"{check.metric}{value} is past {bound}"
+    return f"{check.metric}{value} violates {bound}"
 
 
 def route_changed(one: Change) -> tuple[str, Style]:
-    """Describe what changed and why, and how the line is shown."""
+    """Describe a change and its reason, and return the line's style."""
     step = {
         "down": "down to",
         "off": "off:",
-        "try": "tried again with",
-        "settled": "settled on",
-        "barred": "off for good:",
+        "try": "trying again",
+        "settled": "confirmed",
+        "barred": "off until certified again:",
     }
     setting = describe_setting(dict(sorted(one.setting.items())), whole=True)
     style = GOOD if one.kind in {"try", "settled"} else BAD
@@ -99,24 +100,24 @@ def route_changed(one: Change) -> tuple[str, Style]:
 
 
 NO_ACCEPTANCE_HINTS = {
-    "mlx-server": "serve with `python -m gatekeeper.backends.mlx_tap` in the place of `python -m mlx_lm server`, or "
-    "take that guard out of the policy",
+    "mlx-server": "start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "
+    "remove this guard from the policy",
 }
 """By backend: how to make its server report acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that did not change a route, but will if it goes on."""
+    """A condition that will change a route if it persists."""
 
     kind: str
-    """fault: answers fail. answering: they no longer do. lacking: a guard finds no evidence."""
+    """fault: answers fail. answering: they succeed again. lacking: a guard has no evidence."""
     text: str
     detail: dict[str, Any]
 
 
 class Alerts:
-    """Raises each alert once, until what it is about is over."""
+    """Raises each alert once, until its condition ends."""
 
     def __init__(self, backend: str) -> None:
         """Give hints about the servers of *backend*."""
@@ -127,7 +128,7 @@ class Alerts:
         self._raised: set[tuple[str, str]] = set()
 
     def answered(self, one: Generation) -> Alert | None:
-        """Return an alert at the first failed answer of a workload, and at the next sound one."""
+        """Return an alert at the first failed answer of a workload, and at the next successful one."""
         name, fault = one.workload, one.answer.fault
         if fault is not None:
             new, why = name not in self._failing, quote(fault)
@@ -139,28 +140,31 @@ class Alerts:
         if name not in self._failing:
             return None
         self._failing.remove(name)
-        return Alert("answering", f"{name}: it answers again", {})
+        return Alert("answering", f"{name}: answering again", {})
 
     def without_evidence(
         self, state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
     ) -> Iterator[Alert]:
-        """Yield which guards of a speculating route find no evidence, and when that turns it off."""
+        """Yield an alert for each guard of a speculating route without evidence, with the time left until it is off."""
         if state.standing.step >= rules.plain:
             return
         name = state.standing.workload
         silences = list(route_state.without_evidence(state, results, rules, now_ns))
         if not silences:
             limit = rules.watch.missing_for
-            yield from self._once(name, "", f"no guard watches it, so it is off after {show_seconds(limit)}", limit)
+            yield from self._once(
+                name, "", f"no guard applies, so speculation is turned off after {show_seconds(limit)}", limit
+            )
         for silent, limit, one in silences:
             metric, left = one.guard.metric, max(0.0, limit - silent)
             if metric == "acceptance_rate" and one.check.center is None and self._reports.get(name) is False:
-                hint = NO_ACCEPTANCE_HINTS.get(self._backend, "take that guard out of the policy")
-                text = f"this server tells nobody what it accepts, so the guard on {metric} turns speculation off in "
+                hint = NO_ACCEPTANCE_HINTS.get(self._backend, "remove this guard from the policy")
+                text = f"the server does not report {metric}, so its guard turns speculation off in "
                 yield from self._once(name, metric, f"{text}{show_seconds(left)}: {hint}", left)
             elif silent > limit / 2:
-                text = f"no evidence of {metric} for {show_seconds(silent)} ({one.check.because})"
-                yield from self._once(name, metric, f"{text}: speculation is off in {show_seconds(left)} without", left)
+                text = f"no evidence for {metric} in {show_seconds(silent)} ({one.check.because})"
+                text += f": without any, speculation is turned off in {show_seconds(left)}"
+                yield from self._once(name, metric, text, left)
             else:
                 self._raised.discard((name, metric))
 

@@ -1,4 +1,4 @@
-"""Model identity: whether the certified models answer, by the server's process, its files and the names it gives."""
+"""Model identity: whether the server runs the certified models, by its process, files and reported names."""
 
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,29 +18,29 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
-"""What servers write in place of a name."""
+"""Placeholders that servers report in place of a model name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListeningProcess:
-    """The process that listens where the server is reached."""
+    """The process that listens at the server's address."""
 
     pid: int
     begun: float
     argv: tuple[str, ...]
     folder: Path | None
-    """Where its relative paths begin."""
+    """Its working directory."""
 
     @property
     def start(self) -> tuple[int, float]:
-        """Return what tells one start of the server from another."""
+        """Return the identity of this start of the server."""
         return self.pid, self.begun
 
 
 def find_process(url: str, known: ListeningProcess | None = None) -> ListeningProcess | None:
-    """Return the process behind a local *url*; None for a remote one, or where the system does not say.
+    """Return the process behind a local *url*; None for a remote one, or if the system does not show it.
 
-    *known* is tried first: most of the time it still listens.
+    *known* is tried first: usually it still listens.
     """
     where = urlsplit(url)
     port = where.port or (443 if where.scheme == "https" else 80)
@@ -55,7 +55,7 @@ def find_process(url: str, known: ListeningProcess | None = None) -> ListeningPr
 
 
 def is_local(host: str) -> bool:
-    """Tell whether *host* is this machine, as far as its name says."""
+    """Return whether *host* is this machine, by its name alone."""
     return host in {"localhost", "::1", "0.0.0.0", socket.gethostname()} or host.startswith("127.")  # noqa: S104 (read, not bound)
 
 
@@ -67,7 +67,7 @@ def _listener(pid: int, port: int) -> ListeningProcess | None:
         ):
             return None
         argv, begun = tuple(process.cmdline()), process.create_time()
-    except (psutil.Error, OSError, RuntimeError):  # another user's, gone meanwhile, or a system that surprises psutil
+    except (psutil.Error, OSError, RuntimeError):  # of another user, just ended, or not supported by psutil
         return None
     try:
         folder: Path | None = Path(process.cwd())
@@ -77,9 +77,9 @@ def _listener(pid: int, port: int) -> ListeningProcess | None:
 
 
 def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[str, str]:
-    """Return the digest of every model that the command line names, by the word that names it.
+    """Return the digest of every model on the command line, by its word.
 
-    A folder or file that looks like a model and cannot be read as one has the digest "".
+    A folder or file that looks like a model but cannot be read has the digest "".
     """
     found: dict[str, str] = {}
     for word in _words(process.argv):
@@ -93,7 +93,7 @@ def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[st
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
-    """Yield the words of a command line that may name something, and what stands behind the = of an option."""
+    """Yield the arguments of a command line that may be paths, and the values after the = of options."""
     for word in argv[1:]:
         if not word.startswith("-"):
             yield word
@@ -109,7 +109,7 @@ def _model_at(word: str, folder: Path | None) -> Path | None:
             return here.resolve()
         if here.suffix == ".gguf" and here.is_file():
             return here
-    except (OSError, ValueError, RuntimeError):  # a word that is no path at all
+    except (OSError, ValueError, RuntimeError):  # not a path
         return None
     parts = word.split("/")
     if len(parts) == 2 and all(parts) and parts[0] not in {".", "..", "~"}:
@@ -118,47 +118,47 @@ def _model_at(word: str, folder: Path | None) -> Path | None:
 
 
 def uncertified_model(manifest: Manifest, models: dict[str, str]) -> str | None:
-    """Return which model on the server's command line was not certified; None where all of them were."""
+    """Return which model on the server's command line was not certified; None if all were."""
     certified = {model.digest for model in (manifest.target, *manifest.drafts) if model is not None}
     for word, digest in models.items():
         if digest not in certified:
-            what = "can not be read as a model" if not digest else f"has the digest {digest[:12]}"
-            return f"the server was started with {word}, which {what} and was not certified"
+            what = f"has the digest {digest[:12]}" if digest else "cannot be read as a model"
+            return f"the server was started with {word}, which was not certified: it {what}"
     if models and manifest.target is not None and manifest.target.digest not in models.values():
         return f"the server was started without the certified target '{manifest.target.name}'"
     return None
 
 
 def changed_on_disk(manifest: Manifest, paths: Mapping[str, Path], hashes: Hashes) -> str | None:
-    """Return which certified model is not on disk as it was; None where every one in *paths* is."""
+    """Return which certified model changed on disk; None if all in *paths* are unchanged."""
     for model in (manifest.target, *manifest.drafts):
         if model is None or model.name not in paths:
             continue
         try:
             digest = artifacts.freeze(model.name, paths[model.name], hashes).digest
         except (InputError, OSError) as error:
-            return f"'{model.name}' can not be read: {getattr(error, 'message', error)}"
+            return f"'{model.name}' cannot be read: {getattr(error, 'message', error)}"
         if digest != model.digest:
-            return f"'{model.name}' is on disk as {digest[:12]}, certified was {model.digest[:12]}"
+            return f"'{model.name}' changed on disk: digest {digest[:12]}, certified {model.digest[:12]}"
     return None
 
 
 def model_name(name: str | None) -> str | None:
-    """Return a model's name without its folder: servers give a path, a hub id or a file; None where they give none."""
+    """Return a model's name without its folder: servers report a path, a hub id, a file, or nothing (None)."""
     last = (name or "").rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")
     return None if last in _NAMELESS else last
 
 
 def other_name(given: str | None, known: frozenset[str]) -> str | None:
-    """Return that the server answers under another name; None where it gives a *known* name, or none."""
+    """Return that the server reports another model name; None for a *known* name, or for no name."""
     name = model_name(given)
     if name is None or not known or name in known:
         return None
-    return f"the server answers as '{given}', certified was {' or '.join(sorted(known))}"
+    return f"the server reports the model '{given}', certified: {' or '.join(sorted(known))}"
 
 
 def listed_model(document: str | None) -> str | None:
-    """Return the name of the one model a server lists under /v1/models; None where it lists none or several."""
+    """Return the name of the only model that a server lists under /v1/models; None if it lists none or several."""
     try:
         names = [quote(str(one["id"])) for one in loads(document or "{}").get("data") or ()]
     except (JSONDecodeError, AttributeError, KeyError, TypeError):
@@ -178,21 +178,21 @@ class ModelIdentity:
         names: frozenset[str],
         hashes: Hashes,
     ) -> None:
-        """Watch what answers at *url*; *paths* are the certified models on this machine, *names* those it may give."""
+        """Check the server at *url*; *paths* are the certified models on this machine, *names* its allowed names."""
         self._manifest, self._url, self._paths = manifest, url, dict(paths)
         self._names, self._hashes = names, hashes
         self._process: ListeningProcess | None = None
         self._models: dict[str, str] = {}
         self._due = True
         self.restarted = False
-        """Whether the last check found a server that was just started."""
+        """Whether the last check found a server that had just started."""
 
     def pids(self) -> tuple[int, ...]:
-        """Return the process of the server, where it runs on this machine."""
+        """Return the server's process id, if it runs on this machine."""
         return (self._process.pid,) if self._process is not None else ()
 
     def check(self) -> str | None:
-        """Return why what answers is not what was certified; None where nothing speaks against it."""
+        """Return why the server does not run the certified models; None if no difference was found."""
         before = self._process
         self._process = now = None if self._url is None else find_process(self._url, before)
         started = now is not None and (before is None or before.start != now.start)
@@ -212,19 +212,19 @@ class ModelIdentity:
         return listed_model(control.fetch(self._url.rstrip("/").removesuffix("/v1") + "/v1/models", {}))
 
     def check_answer(self, name: str | None, *, sound: bool) -> str | None:
-        """Return that the *name* an answer came under is another; after a fault the next check compares everything."""
+        """Return that an answer reports another model *name*; after a fault the next check compares everything."""
         self._due = self._due or not sound
         if not sound:
             return None
         name = None if name is None else quote(name)
         own = model_name(name)
         if own is not None and not self._names:
-            # The certified name is unknown: the first that answers has to go on answering.
+            # The certified name is unknown: the first reported name must stay the same.
             self._names = frozenset({own})
         return other_name(name, self._names)
 
     def document(self) -> dict[str, Any]:
-        """Return which models answer, as far as is known."""
+        """Return what is known about the models that the server runs."""
         return {
             "pid": self._process.pid if self._process is not None else None,
             "started_with": sorted(self._models),
@@ -233,9 +233,9 @@ class ModelIdentity:
         }
 
     def describe(self) -> str:
-        """Write the document for people."""
+        """Return the document as one line of text."""
         parts = [f"process {self._process.pid}"] if self._process is not None else []
         parts += [f"started with {', '.join(sorted(self._models))}"] if self._models else []
         parts += [f"{', '.join(sorted(self._paths))} on disk as certified"] if self._paths else []
-        parts += [f"named {' or '.join(sorted(self._names))}"] if self._names else []
-        return f"what answers: {'; '.join(parts)}" if parts else "nobody tells which models answer"
+        parts += [f"model name {' or '.join(sorted(self._names))}"] if self._names else []
+        return f"server: {'; '.join(parts)}" if parts else "cannot determine which model is serving"

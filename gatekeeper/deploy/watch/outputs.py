@@ -25,9 +25,9 @@ from gatekeeper.deploy.watch.route_state import Change
 from gatekeeper.report import otel
 
 HOOK_GRACE_S = 2.0
-"""Between SIGTERM and SIGKILL, for a command that took too long."""
+"""Seconds between SIGTERM and SIGKILL for a command that exceeds its limit."""
 OUTPUT_KEPT = 2000
-"""Characters of its output that are kept."""
+"""Characters kept of a command's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class HookResult:
 
     argv: tuple[str, ...]
     code: int | None
-    """None: it never ran, or took too long and was ended."""
+    """None: it did not start, or was stopped at the limit."""
     seconds: float
     output: str
-    """The end of what it printed, both streams."""
+    """The end of its output, stdout and stderr."""
     fault: str | None
     """Why it failed; None for exit code 0."""
 
@@ -55,13 +55,13 @@ class HookResult:
 
 
 def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float = HOOK_LIMIT_S) -> HookResult:
-    """Run *argv* with the transition in its environment and, as JSON, on its stdin; never raise for what it does.
+    """Run *argv* with the transition in its environment and, as JSON, on its stdin; its failure is never raised.
 
-    After *limit* seconds it is ended with its process group. A program that it leaves in the background goes on.
+    After *limit* seconds its process group is stopped. A program that it left in the background keeps running.
     """
     begun = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
-        # Files, not pipes: a server that the command starts may hold them open for ever.
+        # Files, not pipes: a server that the command starts may keep a pipe open.
         given.write(json.dumps(transition).encode() + b"\n")
         given.seek(0)
         try:
@@ -73,20 +73,20 @@ def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float
             return HookResult(tuple(argv), None, 0.0, "", f"cannot be started: {why}")
         try:
             code: int | None = _wait(process, limit)
-        except BaseException:  # an interrupt ends the watch, and what it started with it
+        except BaseException:  # an interrupt ends the watch and the command
             child_process.end(process, grace=HOOK_GRACE_S)
             raise
-        fault = None if code == 0 else f"ended with code {code}"
+        fault = None if code == 0 else f"exit code {code}"
         if code is None:
             child_process.end(process, grace=HOOK_GRACE_S)
-            fault = f"took longer than {limit:g} s and was ended"
+            fault = f"stopped at its time limit of {limit:g} s"
         elif code < 0:
-            fault = f"ended by signal {-code}"
+            fault = f"killed by signal {-code}"
         return HookResult(tuple(argv), code, time.monotonic() - begun, _tail(out), fault)
 
 
 def _environment(transition: Mapping[str, Any]) -> dict[str, str]:
-    """Return ours, with each plain value of the transition as GATEKEEPER_NAME; a long one is cut."""
+    """Return our environment plus each simple value of the transition as GATEKEEPER_NAME; long values are cut."""
     given = {
         f"GATEKEEPER_{name.upper()}": (str(value).lower() if isinstance(value, bool) else str(value))[:OUTPUT_KEPT]
         for name, value in transition.items()
@@ -115,9 +115,9 @@ Write = Callable[[Mapping[str, Any]], None]
 
 
 class Outputs:
-    """Holds the overlay and the log while it is entered. No output that fails ends the watch, except the log.
+    """Holds the overlay and the log while it is entered. Only a failing log ends the watch, no other output does.
 
-    What cannot be written down must not be done.
+    A change that cannot be logged must not be made.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Outputs:
         write: Write,
         state: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """Write with *clock*'s time; *state* returns what a new log begins with."""
+        """Write with *clock*'s time; *state* returns the first entry of a new log file."""
         self._config, self._certified, self._clock, self._url = config, certified, clock, url
         self._say, self._write, self._state = say, write, state
         self._stack = ExitStack()
@@ -151,7 +151,7 @@ class Outputs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Release both."""
+        """Release both locks."""
         self._stack.close()
 
     def say(self, text: str, style: messages.Style = messages.QUIET) -> None:
@@ -159,11 +159,11 @@ class Outputs:
         self._say(text, style)
 
     def note(self, kind: str, **detail: Any) -> None:
-        """Write an entry into the log, and print it where that was asked for."""
+        """Write an entry to the log, and print it if --json is given."""
         self._write(self._log.write(kind, **detail))
 
     def publish(self, policy: Policy, policy_sha256: str, routes: Sequence[OverlayRoute], seconds: float) -> None:
-        """Write an overlay that counts for *seconds*, and where it lets speculate no longer than the policy."""
+        """Write an overlay that is valid for *seconds*; if it allows speculation, not longer than the policy is."""
         now = self._clock.wall()
         until = now + timedelta(seconds=seconds)
         if any(route.speculation for route in routes):
@@ -171,7 +171,7 @@ class Outputs:
         self._publish(Overlay(policy.slo, policy_sha256, now, until, tuple(routes)))
 
     def end(self, why: str) -> None:
-        """Leave an overlay with the time of the last round, and why none follows."""
+        """Write a last overlay with the reason why no round follows."""
         if self._overlay is not None:
             self._publish(replace(self._overlay, ended=why))
         self.note("ended", because=why)
@@ -181,18 +181,18 @@ class Outputs:
         self._overlay_fault = fault = overlay_file.write(path, overlay)
         if fault is not None and before is None:
             self.note("overlay_failed", because=fault)
-            self.say(f"{fault}: readers decode plainly once the old one is too old", messages.BAD)
+            self.say(f"{fault}: readers fall back to plain decoding when the old overlay expires", messages.BAD)
         elif fault is None and before is not None:
             self.note("overlay_back")
-            self.say(f"{path} is written again", messages.GOOD)
+            self.say(f"{path} can be written again", messages.GOOD)
 
     def changed(self, change: Change) -> None:
-        """Log and show a change, before anything is done about it."""
+        """Log and show a change, before acting on it."""
         self.note(route_state.CHANGE, **change.document())
         self.say(*messages.route_changed(change))
 
     def act(self, change: Change, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
-        """Run the commands, unless the change keeps the setting in force, and export the change to the collector."""
+        """Run the commands, unless the setting stays the same, and export the change to the collector."""
         path = str(self._config.overlay_path.absolute())
         facts = {**change.document(), "speculation": route.speculation, "overlay": path, "request": dict(route.request)}
         for argv in commands if change.kind != "settled" else ():
@@ -205,7 +205,7 @@ class Outputs:
             self.say(f"telemetry was not delivered: {fault}", messages.WARNING)
 
     def _export(self, change: Change) -> str | None:
-        """Send a change to the SLO's collector, linked to the run that certified; return why that failed."""
+        """Send a change to the SLO's collector, linked to the certified run; return why that failed."""
         document = change.document()
         keys = ("workload", "change", "from_rung", "to_rung", "because")
         attributes = {key: document[key] for key in keys}

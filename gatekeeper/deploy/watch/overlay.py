@@ -17,37 +17,37 @@ from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomical
 
 SCHEMA = 1
 """Version of the overlay. 1: the first."""
-HEAD = "# Kept by `gatekeeper watch`. Past next_look_before nothing here counts: decode plainly.\n"
+HEAD = "# Written by `gatekeeper watch`. After next_look_before this file is invalid: decode plainly.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class OverlayRoute:
-    """What one workload may do now."""
+    """Whether and how one workload may speculate now."""
 
     workload: str
     speculation: bool
     because: str
     setting: tuple[tuple[str, Any], ...] = ()
-    """The knobs to speculate with; none for plain decoding."""
+    """The knobs for speculation; empty for plain decoding."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of a request that ask for it, where the server takes them with the request."""
+    """The request fields that select it, if the server accepts them per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What was true at an instant, and until when a reader may use it."""
+    """The state of the routes at one instant, and until when a reader may use it."""
 
     slo: str
     policy_sha256: str
     at: datetime
     next_look_before: datetime
-    """After this a reader decodes plainly: the next overlay is overdue."""
+    """After this a reader must decode plainly, because the next overlay is overdue."""
     routes: tuple[OverlayRoute, ...]
     ended: str | None = None
-    """Why the watch has ended, None while it runs."""
+    """Why the watch has ended; None while it runs."""
 
     def text(self) -> str:
-        """Return the file: the keys of a route stand in the order that line-wise readers rely on."""
+        """Return the file's text; line-by-line readers rely on the order of a route's keys."""
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "slo": self.slo,
@@ -71,16 +71,16 @@ class Overlay:
 
 
 def utc_seconds(instant: datetime) -> str:
-    """Write an instant in whole seconds, rounded up: such stamps of UTC compare as text."""
+    """Return an instant in UTC and whole seconds, rounded up; such stamps compare as text."""
     whole = datetime.fromtimestamp(math.ceil(instant.timestamp()), UTC)
     return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @contextmanager
 def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[None]:
-    """Hold the lock of a watch on *path*, which names its *owner*; *option* is how the user names another path.
+    """Hold the lock of a watch on *path* and write its *owner* into it; *option* sets another path.
 
-    Raise HostLacksError, with the holder, where another watch has it.
+    Raise HostLacksError, with the holder, if another watch holds it.
     """
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
@@ -89,8 +89,8 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
         raise _not_writable(path, option, error) from error
     except LockHeldError as held:
         raise HostLacksError(
-            f"{path} is kept by another watch: {_holder(held.owner)}",
-            hint="end that one, or give this one an --overlay and a --journal of its own",
+            f"{path} is in use by another watch: {_holder(held.owner)}",
+            hint="stop that watch, or give this one its own --overlay and --journal",
         ) from None
     try:
         yield
@@ -99,12 +99,12 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
 
 
 def _holder(owner: str) -> str:
-    """Describe the holder of a lock by what it wrote into the file."""
+    """Describe the holder of a lock by the lock file's content."""
     try:
         written = json.loads(owner)
         return f"process {written['pid']}, since {written['since']}, for {written['policy']}"
     except (ValueError, KeyError, TypeError):
-        return "it has not said who it is"
+        return "its process is unknown"
 
 
 def check_writable(path: Path) -> None:
@@ -117,12 +117,12 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, overlay: Overlay) -> str | None:
-    """Replace the overlay at *path*; return why that failed, None where it worked.
+    """Replace the overlay at *path*; return why that failed, None on success.
 
-    Where it failed, readers have the one before until it is too old to count, and then decode plainly.
+    After a failure readers use the previous overlay until it expires, and then decode plainly.
     """
     try:
-        # Not synced to the disk: after a power cut the file is old, or empty, and readers decode plainly.
+        # Not synced to the disk: after a power failure the file is old or empty, and readers decode plainly.
         write_atomically(path, overlay.text(), temporary=_temporary(path))
     except OSError as error:
         return f"cannot write {path}: {error.strerror or error}"
@@ -130,7 +130,7 @@ def write(path: Path, overlay: Overlay) -> str | None:
 
 
 def _temporary(path: Path) -> Path:
-    # One name for all: the lock admits one writer, and what a killed one left behind is written over.
+    # One fixed name: the lock allows one writer, and the leftover of a killed one is overwritten.
     return path.with_name(f".{path.name}.fresh")
 
 

@@ -1,4 +1,4 @@
-"""The state of one route: folded over its changes, it goes down the ladder on evidence and up on more of it."""
+"""The state of one route: it steps down the fallback ladder when a guard is crossed, and up after a quiet time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +15,9 @@ from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
 
 Kind = Literal["down", "off", "try", "settled", "barred"]
-"""down: a guard was crossed, one step. off: evidence went missing, plain decoding. try: a step up, on probation.
-settled: the probation is over; the step is the same. barred: plain decoding until another certificate."""
-UNSOAKED = "; this rung was not soaked, the guards decide"
+"""down: a guard was crossed, one step down. off: evidence is missing, plain decoding. try: a step up, on trial.
+settled: the trial ended at the same step. barred: plain decoding until another certificate."""
+UNSOAKED = "; this step was not soaked: the guards decide"
 """Added for every step between the certified setting and plain decoding."""
 _MOST_DOUBLINGS = 64
 
@@ -37,7 +37,7 @@ class _Stored(BaseModel):
 
 
 class Change(_Stored):
-    """One change of a route: what `watch.jsonl` keeps, and all that its standing is made of."""
+    """One change of a route, as in `watch.jsonl`; all changes together give its standing."""
 
     at: str
     """Wall time."""
@@ -49,48 +49,48 @@ class Change(_Stored):
     """The setting in force after it, as policy.toml writes one."""
     because: str
     evidence: tuple[dict[str, Any], ...] = ()
-    """The checks it rests on, as verdict.json writes checks."""
+    """The checks that caused it, as verdict.json writes checks."""
 
 
 class Standing(_Stored):
-    """Where a route stands: all of its state that outlives a restart."""
+    """The part of a route's state that survives a restart."""
 
     workload: str
     step: Step = Field(default=0, alias="rung")
     relapses: int = 0
-    """How often in a row a step up did not hold: each doubles the quiet time."""
+    """Failed trials in a row; each doubles the quiet time."""
     trying: bool = False
-    """On probation: the step was gone up to and has not held for its quiet time."""
+    """On trial: after a step up, until the quiet time has passed."""
     barred: str = ""
-    """Why only another certificate turns it on again."""
+    """Why it is off until another certificate; empty if it is not."""
     because: str = ""
     at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """A standing and the timers that run on it, in monotonic nanoseconds of this process."""
+    """A standing and its timers, in monotonic nanoseconds of this process."""
 
     standing: Standing
     since_ns: int
-    """When this step was entered, or the evidence dropped."""
+    """When this step began, or the evidence was dropped."""
     quiet_ns: int
-    """Since when no guard was crossed and none lacked evidence."""
+    """Since when no guard was crossed or without evidence."""
     failing: Mapping[str, int] = field(default_factory=dict)
-    """By guard: since when every round saw it crossed."""
+    """By guard: since when it was crossed in every round."""
     fresh: Mapping[str, int] = field(default_factory=dict)
-    """By guard: when its newest evidence came."""
+    """By guard: time of its newest evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRules:
-    """What decides about a route, beside its guards."""
+    """What decides about a route, in addition to its guards."""
 
     ladder: tuple[Setting, ...]
     """As Route.steps gives it."""
     watch: Watch
     switched: bool
-    """The server takes the setting with each request, so that a step up can be tried by a few answers."""
+    """The server accepts the setting per request, so a few answers can test a step up."""
 
     @property
     def plain(self) -> int:
@@ -98,13 +98,13 @@ class RouteRules:
         return len(self.ladder) - 1
 
     def quiet_s(self, standing: Standing) -> float:
-        """Return the quiet time before the next step up, and for which it must hold."""
+        """Return the quiet time in seconds before the next step up, which is also the length of its trial."""
         doubled: float = self.watch.quiet_for * 2.0 ** min(standing.relapses, _MOST_DOUBLINGS)
         return min(self.watch.quiet_most, doubled)
 
 
 def after_change(standing: Standing, change: Change) -> Standing:
-    """Return where a route stands after one change of its own."""
+    """Return the standing of a route after one of its changes."""
     moved = {"step": change.after, "because": change.because, "at": change.at, "trying": change.kind == "try"}
     if change.kind == "settled":
         moved["relapses"] = 0
@@ -116,16 +116,16 @@ def after_change(standing: Standing, change: Change) -> Standing:
 
 
 def start(standing: Standing, now_ns: int) -> RouteState:
-    """Return the state at the start of a watch, or after its evidence was dropped: every timer begins now."""
+    """Return the state at the start of a watch, or after the evidence was dropped: every timer starts now."""
     return RouteState(standing, now_ns, now_ns)
 
 
 def after_round(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now: Instant
 ) -> tuple[RouteState, tuple[Change, ...]]:
-    """Return the state after one round of guard results, and what changed, if anything did.
+    """Return the state after one round of guard results, and the changes.
 
-    After a change of the step the caller drops the route's answers: they are of another setting.
+    After a change of the step the caller drops the route's answers, which belong to another setting.
     """
     state = _run_timers(state, results, rules, now.now_ns)
     standing = state.standing
@@ -139,7 +139,7 @@ def after_round(
 
 
 def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
-    """Turn a route off until another certificate: the policy has expired, or another model answers."""
+    """Turn a route off until another certificate: the policy has expired, or another model is serving."""
     if state.standing.barred:
         return state, ()
     return _changed(state, _Move("barred", rules.plain, why), rules, now)
@@ -148,12 +148,12 @@ def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[R
 def after_edit(
     state: RouteState, before: RouteRules, rules: RouteRules, now: Instant
 ) -> tuple[RouteState, tuple[Change, ...]]:
-    """Return the state under an edited policy: at the step of the same setting, or off where that is gone."""
+    """Return the state under an edited policy: at the step of the same setting, or off if that was removed."""
     setting = active_setting(state, before)
     step = _step_of(setting, rules)
     if step == state.standing.step and setting in rules.ladder:
         return state, ()
-    why = "the policy was edited" + ("" if setting in rules.ladder else ", and the setting in force is gone")
+    why = "the policy was edited" + ("" if setting in rules.ladder else " and no longer lists the setting in force")
     return _changed(state, _Move("off" if step == rules.plain else "down", step, why), rules, now)
 
 
@@ -163,9 +163,9 @@ def active_setting(state: RouteState, rules: RouteRules) -> Setting:
 
 
 def judged_setting(state: RouteState, rules: RouteRules) -> Setting:
-    """Return the setting whose answers are judged: the one in force, or while plain the one that a step up would try.
+    """Return the setting whose answers are judged: the one in force, or for a plain route the next one to try.
 
-    Where the server cannot be switched per request, or the route is barred, it is the one in force.
+    If the server cannot be switched per request, or the route is barred, it is the one in force.
     """
     step = min(state.standing.step, rules.plain)
     trial = step == rules.plain and step > 0 and rules.switched and not state.standing.barred
@@ -173,7 +173,7 @@ def judged_setting(state: RouteState, rules: RouteRules) -> Setting:
 
 
 def _step_of(setting: Setting | None, rules: RouteRules) -> int:
-    """Return the step of *setting* on the ladder; plain decoding where it is no step of it."""
+    """Return the step of *setting* on the ladder; plain decoding if it is not on it."""
     return rules.ladder.index(setting) if setting in rules.ladder else rules.plain
 
 
@@ -186,25 +186,25 @@ class _Move:
 
 
 def _run_timers(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> RouteState:
-    """Run the timers: since when each guard is crossed, when each last had evidence, since when all is quiet."""
+    """Update the timers: since when each guard is crossed, its newest evidence, and the start of the quiet time."""
     failing, fresh = dict(state.failing), dict(state.fresh)
     for one in results:
         key = one.guard.name
         if one.outcome is Outcome.FAIL:
             failing.setdefault(key, now_ns)
-        elif one.check.center is not None:  # missing evidence neither crosses nor clears
+        elif one.check.center is not None:  # missing evidence neither starts nor ends a crossing
             failing.pop(key, None)
         if one.fresh_ns is not None:
             fresh[key] = max(one.fresh_ns, fresh.get(key, state.since_ns))
     timed = replace(state, failing=failing, fresh=fresh)
-    loud = any(one.outcome is Outcome.FAIL for one in results) or _missing(timed, results, rules, now_ns)
-    return replace(timed, quiet_ns=now_ns) if loud else timed
+    disturbed = any(one.outcome is Outcome.FAIL for one in results) or _missing(timed, results, rules, now_ns)
+    return replace(timed, quiet_ns=now_ns) if disturbed else timed
 
 
 def without_evidence(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
 ) -> Iterator[tuple[float, float, GuardResult]]:
-    """Yield for each guard that is awake for how many seconds it had no evidence, and for how many it may."""
+    """Yield, for each guard that is awake, its seconds without evidence and the seconds allowed."""
     for one in results:
         if not one.asleep:
             silent = (now_ns - state.fresh.get(one.guard.name, state.since_ns)) / 1e9
@@ -214,7 +214,7 @@ def without_evidence(
 def _missing(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
 ) -> list[tuple[float, GuardResult]]:
-    """Return the guards whose evidence is missing for longer than they allow, and for how many seconds."""
+    """Return the guards without evidence for longer than allowed, with their seconds without evidence."""
     return [(silent, one) for silent, limit, one in without_evidence(state, results, rules, now_ns) if silent > limit]
 
 
@@ -224,7 +224,7 @@ def _move_down(state: RouteState, results: Sequence[GuardResult], rules: RouteRu
         return _Move("off", rules.plain, "; ".join(why), tuple(one.check for _, one in missing))
     unguarded = (now_ns - state.since_ns) / 1e9
     if all(one.asleep for one in results) and unguarded > rules.watch.missing_for:
-        return _Move("off", rules.plain, f"nothing guards it: no evidence for {show_seconds(unguarded)}")
+        return _Move("off", rules.plain, f"no guard applies: no evidence for {show_seconds(unguarded)}")
     failing = [(one, (now_ns - state.failing[one.guard.name]) / 1e9) for one in results if one.outcome is Outcome.FAIL]
     crossed = [(one, seconds) for one, seconds in failing if seconds >= one.guard.for_]
     if not crossed:
@@ -238,13 +238,13 @@ def _why(one: GuardResult) -> str:
 
 
 def _move_up(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:
-    """Return a step up, or the end of a probation: only after the quiet time, and with every guard kept."""
+    """Return a step up or the end of a trial, once every guard is kept after the quiet time."""
     standing, quiet = state.standing, (now_ns - state.quiet_ns) / 1e9
     awake = [one for one in results if not one.asleep]
     kept = all(one.outcome is Outcome.PASS and one.fresh_ns is not None for one in awake)
     if not awake or not kept or quiet < rules.quiet_s(standing):
         return None
-    why = f"quiet for {show_seconds(quiet)}, every guard kept"
+    why = f"every guard kept, none crossed for {show_seconds(quiet)}"
     evidence = tuple(one.check for one in awake)
     if standing.trying:
         return _Move("settled", standing.step, why, evidence)
@@ -272,15 +272,15 @@ def _changed(state: RouteState, move: _Move, rules: RouteRules, now: Instant) ->
 
 
 SNAPSHOTS = frozenset({"begun", "policy", "state"})
-"""Entries that say where every route stands; those before them need not be known."""
+"""Kinds of entries that hold the state of every route; earlier entries are not needed."""
 CHANGE = "change"
 
 Known = dict[str, tuple[Standing, tuple[Setting, ...]]]
-"""By workload: where its route stands, and the ladder that its step counts on."""
+"""By workload: its standing, and the ladder that the step refers to."""
 
 
 def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> dict[str, Any]:
-    """Return where every route stands, with the ladder that its step counts on."""
+    """Return the standing of every route, with the ladder that its step refers to."""
     routes = [
         {"standing": standing.document(), "rungs": [dict(setting) for setting in rules[name].ladder]}
         for name, standing in standings.items()
@@ -289,7 +289,7 @@ def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapp
 
 
 def known(entries: Iterable[Mapping[str, Any]], verdict_sha256: str) -> Known:
-    """Return what *entries*, oldest first, say of this certificate's routes; what cannot be read is skipped."""
+    """Return the routes of this certificate as in *entries*, oldest first; unreadable entries are skipped."""
     known: Known = {}
     for entry in entries:
         if entry["kind"] in SNAPSHOTS:
@@ -322,9 +322,9 @@ def _follow(entry: Mapping[str, Any], known: Known) -> None:
 
 
 def on_ladder(standing: Standing, before: tuple[Setting, ...], rules: RouteRules) -> Standing:
-    """Return a standing on an edited ladder: the same setting where it is still a step, else plain decoding.
+    """Return a standing on an edited ladder: the same setting if it is still a step, else plain decoding.
 
-    So an edit never turns anything on; it opens a way up.
+    So an edit never turns speculation on; it only allows a later step up.
     """
     setting = before[standing.step] if 0 <= standing.step < len(before) else None
     return standing.model_copy(update={"step": _step_of(setting, rules)})

@@ -1,4 +1,4 @@
-"""The routes under watch: their rules, where each stands, what was seen of each, and what follows."""
+"""The routes under watch: their rules, states, recent answers and guard results."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,10 +18,10 @@ from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, 
 
 
 class Routes:
-    """Every route of a policy. A route is watched while it speculates, or could again."""
+    """All routes of a policy. A route is watched while it speculates or could speculate again."""
 
     def __init__(self, policy: Policy, *, switched: bool, now: Instant) -> None:
-        """Begin as certified; *switched* tells whether the server takes the setting with each request."""
+        """Start as certified; *switched* says whether the server accepts the setting per request."""
         self.policy, self._switched = policy, switched
         self.results: dict[str, tuple[GuardResult, ...]] = {}
         self._answered: set[str] = set()
@@ -36,9 +36,9 @@ class Routes:
         self._answers = {name: RecentAnswers(now.now_ns) for name in self.rules}
 
     def _rules(self, known: Iterable[str]) -> dict[str, RouteRules]:
-        """Return the rules of the policy's routes, and of those it had: they decode plainly, and are remembered.
+        """Return the rules of the policy's routes, and of removed ones: they decode plainly and are remembered.
 
-        So a route that was taken out for a while does not come back as certified, or without its bar.
+        So a route that was removed for a while comes back neither as certified nor without its bar.
         """
         names = dict.fromkeys([*(route.workload for route in self.policy.route), *known])
         return {name: RouteRules(self.policy.route_of(name).steps, self.policy.watch, self._switched) for name in names}
@@ -48,31 +48,31 @@ class Routes:
         self._start(route_state.known(entries, verdict_sha256), now)
 
     def snapshot(self, verdict_sha256: str) -> dict[str, Any]:
-        """Return what a log needs to continue from."""
+        """Return the state from which a later watch continues."""
         return route_state.snapshot(verdict_sha256, self.standings, self.rules)
 
     @property
     def standings(self) -> dict[str, Standing]:
-        """Return where every route stands."""
+        """Return the standing of every route."""
         return {name: state.standing for name, state in self.states.items()}
 
     @property
     def watched(self) -> list[str]:
-        """Return the routes of which something can still change."""
+        """Return the routes that can still change."""
         return [name for name in self._speculating() if not self.states[name].standing.barred]
 
     def _speculating(self) -> list[str]:
         return [name for name, rules in self.rules.items() if len(rules.ladder) > 1]
 
     def edit(self, policy: Policy, now: Instant) -> list[Change]:
-        """Take up an edited policy. A route whose setting is on no ladder any more is off; nothing is turned on."""
+        """Apply an edited policy. A route whose setting is no longer on its ladder is off; nothing is turned on."""
         before, states = self.rules, self.states
         self.policy, self.results = policy, {}
         self.rules = self._rules(before)
         self.states = {}
         found: list[Change] = []
         for name, rules in self.rules.items():
-            if name not in states:  # a route that is new to the file has not earned anything yet
+            if name not in states:  # a route that is new in the file starts at plain decoding
                 self.states[name] = route_state.start(Standing(workload=name, step=rules.plain), now.now_ns)
                 self._answers[name] = RecentAnswers(now.now_ns)
                 continue
@@ -81,13 +81,13 @@ class Routes:
         return found
 
     def forget(self, now: Instant) -> None:
-        """Drop what was seen before a gap."""
+        """Drop the evidence from before a gap."""
         for answers in self._answers.values():
             answers.forget(now.now_ns)
         self.states = {name: route_state.start(state.standing, now.now_ns) for name, state in self.states.items()}
 
     def requests(self) -> list[RoundRequest]:
-        """Return what a round requests."""
+        """Return the requests of a round."""
         return [
             RoundRequest(
                 name,
@@ -99,14 +99,14 @@ class Routes:
         ]
 
     def add(self, one: Generation, *, counts: bool) -> None:
-        """Keep an answer; one that does not count still shows that the server answers."""
+        """Keep an answer; one that does not count still shows that the server is answering."""
         if counts:
             self._answers[one.workload].add(one)
         if one.answer.fault is None:
             self._answered.add(one.workload)
 
     def judge(self, name: str, host: RecentHost, context: GuardContext, now: Instant) -> tuple[Change, ...]:
-        """Judge one route by what was lately seen; return what changed by that."""
+        """Judge one route by its recent evidence; return the changes."""
         rules, state, answers = self.rules[name], self.states[name], self._answers[name]
         window, host_window = self._windows()
         evidence = GuardEvidence(
@@ -121,11 +121,11 @@ class Routes:
         return self._become(name, *route_state.after_round(state, results, rules, now))
 
     def last_round(self, name: str) -> tuple[RouteState, tuple[GuardResult, ...], RouteRules]:
-        """Return where a route stands after its last round, its guards' results, and its rules."""
+        """Return a route's state after its last round, its guards' results, and its rules."""
         return self.states[name], self.results.get(name, ()), self.rules[name]
 
     def _windows(self) -> tuple[float, float]:
-        """Return the seconds that any guard looks back, and those that any guard of the host does."""
+        """Return the longest window of all guards and of the host guards, in seconds."""
         guards, watch = self.policy.guard, self.policy.watch
         window = max([watch.window, *(one.over or 0.0 for one in guards)])
         return window, max([watch.interval, *(one.over or 0.0 for one in guards if one.of.host)])
@@ -139,11 +139,11 @@ class Routes:
         before = self.states[name]
         self.states[name] = state
         if state.standing.step != before.standing.step:
-            self._answers[name].forget(state.since_ns)  # they are of another setting
+            self._answers[name].forget(state.since_ns)  # they belong to another setting
         return changes
 
     def overlay_route(self, name: str) -> OverlayRoute:
-        """Return what a route may do now."""
+        """Return a route's entry in the overlay."""
         state = self.states[name]
         setting = route_state.active_setting(state, self.rules[name])
         on = speculates(setting)
@@ -154,7 +154,7 @@ class Routes:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return 0 where every speculating route is as certified, 1 where one is not, 3 where one never answered."""
+        """Return 0 if every speculating route is as certified, 1 if one is not, 3 if one never answered."""
         names = self._speculating()
         crossed = any(one.outcome is Outcome.FAIL for name in names for one in self.results.get(name, ()))
         if crossed or any(self.states[name].standing.step or self.states[name].standing.barred for name in names):

@@ -30,11 +30,11 @@ from gatekeeper.deploy.watch.route_state import Change
 from gatekeeper.deploy.watch.routes import Routes
 
 SLACK_S = 15.0
-"""An overlay counts for two intervals, twice the last round, the commands' time, and this for a slow collector."""
+"""An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""
 UNISSUED = timedelta(days=1)
-"""A clock so far before the policy's issue cannot tell whether it has expired."""
+"""With a clock so far before the policy's issue, its expiry cannot be determined."""
 CLOCK_STEP_S = 2.0
-"""Smaller corrections of the time of day are a time server's daily work."""
+"""Smaller corrections of the time of day are normal for a time server."""
 
 
 class Session:
@@ -52,12 +52,12 @@ class Session:
         say: Say,
         write: Write,
     ) -> None:
-        """Watch what *config* names; *say* and *write* show messages and log entries."""
+        """Watch the server of *config*; *say* and *write* show messages and log entries."""
         self._config, self._certified, self._policy_file = config, certified, policy_file
         self._server, self._identity, self._clock = server, identity, clock
         policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.given.slo
         url = config.url or slo.subject.url
-        self._url = url or "no address"
+        self._url = url or "unknown address"
         self._samples_host = config.samples_host(policy, url)
         self._host_interval = host_interval(policy)
         self.routes = Routes(policy, switched=server.both_arms, now=now)
@@ -72,7 +72,7 @@ class Session:
         self._identified: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        """Take the locks, continue from the log, and say what is watched."""
+        """Take the locks, continue from the log, and show what is watched."""
         with ExitStack() as stack:
             stack.enter_context(self._outputs)
             stack.callback(self._server.close)
@@ -88,8 +88,8 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave an overlay with the time of the last round and why none follows, and release everything."""
-        why = f"failed: {error}" if kind is not None else "its last look was made"
+        """Write a last overlay with the reason of the end, and release everything."""
+        why = f"failed: {error}" if kind is not None else "finished: all --rounds done"
         if kind is KeyboardInterrupt:
             why = "interrupted"
         try:
@@ -99,7 +99,7 @@ class Session:
             self._stack.close()
 
     def run(self, rounds: int | None) -> int:
-        """Run so many *rounds*, or without end; return the exit code."""
+        """Run *rounds* rounds, without end if None; return the exit code."""
         for number in count() if rounds is None else range(rounds):
             if number:
                 self._rest()
@@ -135,11 +135,11 @@ class Session:
         self._clock.sleep(self._rested)
 
     def _take_gap(self, gap: str | None) -> bool:
-        """Drop what was seen before a *gap* in the clock; return whether there was one."""
+        """Drop the evidence from before a *gap* in the clock; return whether there was one."""
         if gap is None:
             return False
         self._outputs.note("gap", because=gap)
-        self._outputs.say(f"{gap}: what was seen before counts no more", messages.WARNING)
+        self._outputs.say(f"{gap}: earlier evidence is dropped", messages.WARNING)
         self._host.forget()
         self.routes.forget(Instant.of(self._clock))
         return True
@@ -160,18 +160,19 @@ class Session:
         self._apply(changes)
 
     def _invalid(self, now: Instant) -> str | None:
-        """Return why the policy is not in force at *now*, None where it is."""
+        """Return why the policy is not valid at *now*; None if it is."""
         policy = self.routes.policy
         if policy.expired(now.wall):
             return f"the policy expired at {stamp(policy.expires)}"
         if now.wall < policy.issued - UNISSUED:
             return (
-                f"the clock says {stamp(now.wall)}, long before the policy was issued: nobody knows if it has expired"
+                f"the clock shows {stamp(now.wall)}, but the policy was issued at {stamp(policy.issued)}: "
+                "cannot determine whether it has expired"
             )
         return None
 
     def _identify(self) -> str | None:
-        """Return why it is not the certified models that answer, None where nothing speaks against it."""
+        """Return why the server does not run the certified models; None if no difference was found."""
         identity, first = self._identity, self._identified is None
         why = identity.check()
         if identity.restarted:
@@ -184,7 +185,7 @@ class Session:
         return why
 
     def _request_canaries(self, begun: Instant) -> str | None:
-        """Request what the budget allows; return that another model answered, None where none did."""
+        """Request what the budget allows; return that another model answered, None otherwise."""
         watch = self.routes.policy.watch
         for answer in self._round.send(self.routes.requests(), watch.canaries, self.budget):
             one = answer.generation
@@ -208,7 +209,7 @@ class Session:
         return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, given.slo.confidence)
 
     def _keep_sampling(self) -> None:
-        """Start to sample the host, and start again where the sampler broke down."""
+        """Start to sample the host, and restart a sampler that failed."""
         if not self._samples_host or (self._sampler is not None and self._sampler.fault is None):
             return
         if self._sampler is not None:
@@ -233,7 +234,7 @@ class Session:
             self._outputs.say(alert.text, messages.GOOD if alert.kind == "answering" else messages.WARNING)
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        """Log changes, publish them, and only then act on them."""
+        """Log changes, publish them, and then act on them."""
         for change in changes:
             self._outputs.changed(change)
         if changes:
@@ -278,17 +279,17 @@ class Session:
 
 
 def _figures(one: GuardResult) -> list[Any]:
-    """Return a guard's result, short enough to be kept for every round."""
+    """Return a guard's result, short enough to log in every round."""
     check = one.check
     word = "asleep" if one.asleep else check.outcome.word
     return [word, check.center, check.lo, check.hi, check.n]
 
 
 def clock_gap(before: Instant, now: Instant, *, expected: float, interval: float) -> str | None:
-    """Return what happened where more, or other, time passed than *expected* seconds; None where all is well.
+    """Return what happened if the time passed differs from *expected* seconds; None if it does not.
 
-    Durations are the monotonic clock's, which stands still while a host sleeps. Where the time of day went on without
-    it, the host slept or its clock was set; the two cannot be told apart, and nothing seen before counts.
+    Durations are those of the monotonic clock, which stands still while a host sleeps. If the time of day advanced
+    further, the host slept or its clock was set. The two cannot be distinguished, and earlier evidence is dropped.
     """
     passed = (now.now_ns - before.now_ns) / 1e9
     by_wall = (now.wall - before.wall).total_seconds()
@@ -298,17 +299,17 @@ def clock_gap(before: Instant, now: Instant, *, expected: float, interval: float
     if passed - by_wall > limit:
         return f"the clock was set {passed - by_wall:.0f} s back"
     if passed - expected > limit:
-        return f"the watch was held up for {passed - expected:.0f} s"
+        return f"the watch was delayed by {passed - expected:.0f} s"
     return None
 
 
 @contextmanager
 def open_session(config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None) -> Iterator[Session]:
-    """Open the session that *config* asks for, by the backend's own clock or another *clock*."""
+    """Open the session of *config*, by the backend's own clock or another *clock*."""
     config.check()
     certified = certified_run.load(config.run or config.policy.parent)
     policy_file = PolicyFile(config.policy, certified)
-    config.apply(policy_file.policy)  # a wrong option is an error before the server is reached
+    config.apply(policy_file.policy)  # report a wrong option before the server is contacted
     slo, base = certified.given.slo, certified.base(config.slo)
     models = certified.model_paths(base)
     with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
