@@ -1,4 +1,4 @@
-"""A deployed policy: a run directory with what a watch reads of one, and a subject whose truth can be written."""
+"""A deployed policy: a run directory as far as a watch reads it, and a scripted system whose behaviour can be set."""
 
 import json
 import threading
@@ -88,7 +88,7 @@ class Deployed:
 
     @classmethod
     def scripted(cls, path: Path, truth: Mapping[str, Any] | None = None) -> "Deployed":
-        """Deploy a scripted subject, whose clock begins in 2026."""
+        """Deploy a scripted system, whose clock begins in 2026."""
         subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
         made = cls(path, subject, datetime(2026, 1, 1, tzinfo=UTC))
         made.truth(**(truth or {}))
@@ -125,7 +125,7 @@ class Deployed:
         return self
 
     def truth(self, **truth: Any) -> None:
-        """Write what is true of a scripted subject from now on."""
+        """Write how a scripted system behaves from now on."""
         usual = {"seed": 3, "tokens": 24, "acceptance": 0.9, "noise": {"answer": 0.02}}
         (self.path / "truth.json").write_text(json.dumps({**usual, **truth}))
 
@@ -137,7 +137,7 @@ class Deployed:
         route: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> Path:
-        """Write the policy, in the place of the one before."""
+        """Write the policy, replacing the previous one."""
         run, path = self.path / "run", self.path / "policy.toml"
         usual = {"workload": "easy", "speculation": True, "setting": SETTING, "ladder": list(LADDER)}
         policy = {
@@ -162,7 +162,7 @@ class Deployed:
         )
 
     def watch(self, rounds: int, **options: Any) -> tuple[int, WatchOutput]:
-        """Run so many *rounds*; return the exit code and what was printed."""
+        """Run *rounds* rounds; return the exit code and the output."""
         output = WatchOutput()
         with self.session(output, **options) as session:
             return session.run(rounds), output
@@ -224,4 +224,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""The examples that the README shows, to be run as they stand there."""
+"""The examples in the README, to be run unchanged."""
 
 import re
 from pathlib import Path

@@ -75,10 +75,10 @@ def speed(ratio: float, sent_s: float, **more: Any) -> Answer:
 def pairs(
     ratio_of: Sequence[float], *, first_s: float = 0.0, step_s: float = 60.0, names_: int = 8
 ) -> list[Generation]:
-    """Return a candidate and its plain twin each *step_s*, at those ratios, the canaries in rotation."""
+    """Return a candidate and its baseline each *step_s*, at those ratios, the canaries in rotation."""
     out = []
     for number, ratio in enumerate(ratio_of):
-        name, at, pair = f"c-{number % names_:03}", first_s + number * step_s, f"look-{first_s:g}-{number}"
+        name, at, pair = f"c-{number % names_:03}", first_s + number * step_s, f"round-{first_s:g}-{number}"
         out += [
             generation(speed(ratio, at), name, pair=pair),
             generation(speed(1.0, at + 10), name, arm="plain", role=Role.SENTINEL, pair=pair),
@@ -87,7 +87,7 @@ def pairs(
 
 
 def alone(answers: Sequence[Answer], *, knobs: Setting = FAST, names_: int = 8) -> list[Generation]:
-    """Return answers of one setting without plain ones beside them."""
+    """Return answers of one setting without plain ones."""
     arm = "plain" if knobs == PLAIN else "candidate"
     return [
         generation(answer, f"c-{number % names_:03}", arm=arm, setting=knobs) for number, answer in enumerate(answers)

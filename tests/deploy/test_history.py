@@ -1,4 +1,4 @@
-"""What two runs say of the same thing."""
+"""The comparison of two runs."""
 
 from typing import Any
 
@@ -25,24 +25,24 @@ def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: lis
     """
     a, b = interval(*one), interval(*two)
 
-    said = (contrast("throughput_ratio", a, b)["says"], contrast("throughput_ratio", b, a)["says"])
+    found = (contrast("throughput_ratio", a, b)["says"], contrast("throughput_ratio", b, a)["says"])
 
     touching = one[0] <= two[2] and two[0] <= one[2]
-    assert touching == (said == ("no difference shown", "no difference shown"))
-    assert touching or {"higher", "lower"} == set(said)
+    assert touching == (found == ("no difference shown", "no difference shown"))
+    assert touching or {"higher", "lower"} == set(found)
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "said"),
+    ("a", "b", "end"),
     [(None, None, "in either"), (None, interval(1, 1, 1), "in A"), (interval(1, 1, 1), None, "in B")],
 )
-def test_what_was_not_measured_is_said(a: dict[str, Any] | None, b: dict[str, Any] | None, said: str) -> None:
+def test_what_was_not_measured_is_reported(a: dict[str, Any] | None, b: dict[str, Any] | None, end: str) -> None:
     """
     A missing figure is no zero and no change.
     """
     found = contrast("throughput_ratio", a, b)
 
-    assert (None, True) == (found["change"], found["says"].endswith(said))
+    assert (None, True) == (found["change"], found["says"].endswith(end))
 
 
 def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
@@ -57,13 +57,13 @@ def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
     """
     Another chip or target is another experiment; another draft or version is what may have been changed on purpose.
     """
-    promised = slo()
+    made = slo()
     before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})
     after = manifest(
         host={"chip": "Apple M5", "os": "26.2", "uptime_s": 9}, versions={"mlx-lm": "2"}, drafts=(), target=None
     )
 
-    matter, causes = compare_inputs(before, after, promised, promised)
+    matter, causes = compare_inputs(before, after, made, made)
 
     assert {"target", "host.chip"} == set(matter)
     assert {"drafts", "host.os", "versions.mlx-lm"} == set(causes)
@@ -92,7 +92,7 @@ def test_another_concurrency_is_another_experiment() -> None:
 
 def test_canaries_concern_their_own_workload() -> None:
     """
-    Other canaries of one workload say nothing against comparing another.
+    Other canaries of one workload leave the others comparable.
     """
     assert [True, False, True] == [
         concerns("canaries.json", "json"),

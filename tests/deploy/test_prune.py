@@ -15,7 +15,7 @@ DAY = 86400.0
 
 
 def run(name: str, age: float, *, valid: float = 30, **more: object) -> StoredRun:
-    """Return a sealed, failed run of one SLO, frozen *age* days ago."""
+    """Return a finished, failed run of one SLO, frozen *age* days ago."""
     at = NOW - timedelta(days=age)
     until = at + timedelta(days=valid)
     plain = StoredRun(Path(name), "slo", "failed", at, until, "slo", "these", finished=True, passed=False)
@@ -28,7 +28,7 @@ def kept(runs: Sequence[StoredRun], rules: RetentionRules) -> set[str]:
 
 def test_the_newest_stay() -> None:
     """
-    Of each family as many as the rules say, whatever the other family has.
+    Each family keeps the number that the rules give, whatever the other family has.
     """
     mine = [run(f"a{age}", age) for age in range(5)]
     others = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
@@ -68,7 +68,7 @@ def test_a_bad_run_hides_the_good_one_behind_it() -> None:
 
 def test_an_unfinished_run_is_no_newest_run() -> None:
     """
-    It is not counted among the newest, stays while it is young or for ever, and goes when it is old if one says so.
+    It is not counted among the newest, and stays unless the rules give an age that it has passed.
     """
     runs = [run("whole", 0, passed=True), run("young", 3, finished=False), run("old", 20, finished=False)]
 
@@ -78,7 +78,7 @@ def test_an_unfinished_run_is_no_newest_run() -> None:
 
 def test_more_may_be_asked_for() -> None:
     """
-    Young ones and promoted ones stay beside the newest where the rules say so.
+    Young runs and promoted runs stay in addition to the newest if the rules say so.
     """
     runs = [run("a", 0), run("b", 5), run("c", 6, outcome="promoted", valid=1), run("d", 100)]
 
@@ -129,7 +129,7 @@ rules = st.builds(
 
 
 def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
-    """Answer as the gate does: by the newest run of the subject, sealed, in time and passed; else there is no proof."""
+    """Decide as the gate does: by the newest run of the subject, if it is finished, valid and passed."""
     newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.name), default=None)
     if newest is None or not newest.finished or NOW >= newest.until:
         return "no proof", False
@@ -152,7 +152,7 @@ def test_the_gate_answers_as_before(runs: list[StoredRun], wanted: RetentionRule
 @given(folders(), rules)
 def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], wanted: RetentionRules) -> None:
     """
-    Each family keeps its newest sealed runs, and no unfinished one goes before its time.
+    Each family keeps its newest finished runs, and no unfinished one is removed too early.
     """
     stay = kept(runs, wanted)
 
@@ -182,7 +182,7 @@ def test_asking_for_more_never_keeps_less(
     runs: list[StoredRun], wanted: RetentionRules, more: int, longer: float
 ) -> None:
     """
-    A higher count, a longer time and a patience without end only ever add to what stays.
+    A higher count, a longer time and no limit for unfinished runs only add to the runs that stay.
     """
     wider = RetentionRules(wanted.last + more, wanted.within + longer, promoted=True, unfinished=None)
 

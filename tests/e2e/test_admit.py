@@ -1,4 +1,4 @@
-"""The deploy gate, asked about real runs: whole ones, stopped ones, and ones that somebody changed."""
+"""The deploy gate on real runs: finished, unfinished and changed ones."""
 
 import json
 import os
@@ -47,8 +47,8 @@ def certified(made: Place, tmp_path: Path) -> Place:
     return Place(folder, made.environment)
 
 
-def reseal(run: Path) -> None:
-    """Do what somebody does who knows of the seals."""
+def rewrite_checksums(run: Path) -> None:
+    """Write SHA256SUMS again, as an attacker would."""
     RunDirectory(run).write_checksums()
 
 
@@ -58,7 +58,7 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after, 1))
 
 
-def asked(place: Place, *words: str, run: str = "runs/run-1") -> tuple[int, str, dict[str, Any]]:
+def admit(place: Place, *words: str, run: str = "runs/run-1") -> tuple[int, str, dict[str, Any]]:
     done = place.run("admit", "slo.toml", "--run", run, "--json", *words)
     return done.code, done.document["reason"], done.document
 
@@ -73,9 +73,9 @@ def key_pair(folder: Path, name: str, who: str = "deploy@example.com") -> tuple[
 
 def test_a_passing_run_is_admitted(certified: Place) -> None:
     """
-    A whole run of this SLO is admitted, with the policy to deploy and every check that was made.
+    A finished run of this SLO is admitted, with the policy to deploy and every check that passed.
     """
-    code, reason, document = asked(certified)
+    code, reason, document = admit(certified)
 
     policy = certified.path / "runs" / "run-1" / "policy.toml"
     assert (0, "admitted", True) == (code, reason, document["admitted"])
@@ -102,7 +102,7 @@ def test_a_broken_promise_is_refused(scripted: Scripted) -> None:
     place = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
 
-    code, reason, document = asked(place)
+    code, reason, document = admit(place)
 
     assert (1, "broken_promise") == (code, reason)
     assert document["because"].startswith("hard: graded back")
@@ -120,7 +120,7 @@ def test_the_newest_run_decides(certified: Place) -> None:
 
     assert ("unfinished", "runs/run-2") == (newest["reason"], newest["run"])
     assert "--resume --out runs/run-2" in newest["next"]
-    assert 0 == asked(certified)[0]
+    assert 0 == admit(certified)[0]
 
 
 def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
@@ -140,31 +140,31 @@ def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
 
 def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
     """
-    What the SLO promises must be what was certified; how the file is laid out is no promise.
+    The SLO must be the one that was certified; a comment or the layout of the file does not matter.
     """
     slo = certified.path / "slo.toml"
     slo.write_text("# a remark\n" + slo.read_text())
-    remarked = asked(certified)[:2]
+    remarked = admit(certified)[:2]
     edit(slo, "1.16", "1.01")
 
-    assert ((0, "admitted"), (3, "other_slo")) == (remarked, asked(certified)[:2])
+    assert ((0, "admitted"), (3, "other_slo")) == (remarked, admit(certified)[:2])
 
     edit(slo, 'name = "scripted"', 'name = "another"')
 
-    assert "it is a run of the SLO 'scripted'" == asked(certified)[2]["because"]
+    assert "the run is of the SLO 'scripted'" == admit(certified)[2]["because"]
 
 
 def test_other_inputs_are_refused(certified: Place) -> None:
     """
-    Other canaries, or another subject behind the same name, are another experiment.
+    Other canaries, or another system behind the same name, are refused.
     """
     with (certified.path / "easy.jsonl").open("a") as file:
         file.write(json.dumps({"id": "easy-new", "messages": [{"role": "user", "content": "more"}]}) + "\n")
-    canaries = asked(certified)[:2]
+    canaries = admit(certified)[:2]
     shutil.copy(certified.path / "runs" / "run-1" / "inputs" / "canaries-easy.jsonl", certified.path / "easy.jsonl")
     edit(certified.path / "truth.json", '"seed": 3', '"seed": 4')
 
-    assert ((3, "other_inputs"), (3, "other_artifacts")) == (canaries, asked(certified)[:2])
+    assert ((3, "other_inputs"), (3, "other_artifacts")) == (canaries, admit(certified)[:2])
 
 
 def test_an_expired_run_is_refused(scripted: Scripted) -> None:
@@ -174,7 +174,7 @@ def test_an_expired_run_is_refused(scripted: Scripted) -> None:
     place = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
-    assert [(3, "expired")] * 2 == [asked(place)[:2], asked(place, "--max-age", "36500d")[:2]]
+    assert [(3, "expired")] * 2 == [admit(place)[:2], admit(place, "--max-age", "36500d")[:2]]
 
 
 def test_a_demo_counts_only_where_one_is_asked_for(scripted: Scripted) -> None:
@@ -185,7 +185,7 @@ def test_a_demo_counts_only_where_one_is_asked_for(scripted: Scripted) -> None:
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
     certificate = json.loads((place.path / "runs" / "run-1" / "certificate.intoto.json").read_text())
-    assert [(3, "demo"), (0, "admitted")] == [asked(place)[:2], asked(place, "--grade", "demo")[:2]]
+    assert [(3, "demo"), (0, "admitted")] == [admit(place)[:2], admit(place, "--grade", "demo")[:2]]
     assert "WARNED" == certificate["predicate"]["result"]
 
 
@@ -195,18 +195,18 @@ def test_another_host_is_refused(scripted: Scripted) -> None:
     """
     place = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
-    honest = asked(place)
+    honest = admit(place)
     run = place.path / "runs" / "run-1"
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "doubts": []}))
     shutil.copy(run / "verdict.json", run / "old.json")
     (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
     (run / "old.json").unlink()
-    reseal(run)
+    rewrite_checksums(run)
     (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
-    reseal(run)
+    rewrite_checksums(run)
 
-    talked = asked(place)
+    talked = admit(place)
 
     assert [(3, "other_host")] * 2 == [honest[:2], talked[:2]]
     assert "the SLO is for" in talked[2]["because"]
@@ -222,7 +222,7 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
     place = scripted(objective=[promise], workload=one, confidence=0.9999, **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
 
-    code, reason, document = asked(place)
+    code, reason, document = admit(place)
 
     assert (3, "unproven") == (code, reason)
     assert document["because"].startswith("easy: throughput_ratio")
@@ -230,7 +230,7 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
 
 def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
     """
-    A byte changed in any file that the run sealed: refused, whichever file it is.
+    One changed byte in any file that SHA256SUMS lists is refused.
     """
     run = certified.path / "runs" / "run-1"
     files = [line.partition("  ")[2] for line in (run / CHECKSUMS).read_text().splitlines()]
@@ -240,35 +240,40 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
         if content:
             at = len(content) // 2
             (run / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            code, reason, _ = asked(certified)
+            code, reason, _ = admit(certified)
             seen[name] = (code, reason in {"tampered", "unreadable"})
             (run / name).write_bytes(content)
 
     assert {"verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl", "host.jsonl"} <= seen.keys()
     assert {(3, True)} == set(seen.values())
-    assert 0 == asked(certified)[0]
+    assert 0 == admit(certified)[0]
 
 
 @pytest.mark.parametrize(
     ("file", "before", "after", "because"),
     [
-        ("verdict.json", '"center": 2.', '"center": 9.', "verdict.json is not what the records give"),
+        ("verdict.json", '"center": 2.', '"center": 9.', "verdict.json does not match the records"),
         ("soak-1.jsonl", '"sent_ns":', '"sent_ns":1', "verdict.json"),
-        ("policy.toml", "speculation = false\nbecause", "speculation = true\nbecause", "policy.toml is not"),
-        ("policy.toml", 'expires = "21', 'expires = "31', "policy.toml is not"),
-        ("certificate.intoto.json", '"WARNED"', '"PASSED"', "certificate.intoto.json is not"),
-        ("certificate.intoto.json", '"easy: promoted"', '"easy: promoted twice"', "certificate.intoto.json is not"),
+        ("policy.toml", "speculation = false\nbecause", "speculation = true\nbecause", "policy.toml does not match"),
+        ("policy.toml", 'expires = "21', 'expires = "31', "policy.toml does not match"),
+        ("certificate.intoto.json", '"WARNED"', '"PASSED"', "certificate.intoto.json does not match"),
+        (
+            "certificate.intoto.json",
+            '"easy: promoted"',
+            '"easy: promoted twice"',
+            "certificate.intoto.json does not match",
+        ),
     ],
 )
-def test_sealing_again_does_not_help(certified: Place, file: str, before: str, after: str, because: str) -> None:
+def test_new_checksums_do_not_hide_a_change(certified: Place, file: str, before: str, after: str, because: str) -> None:
     """
-    Verdict, policy and certificate are derived again; one that says something else is refused although sealed anew.
+    Verdict, policy and certificate are derived again; one that differs is refused although its checksum matches.
     """
     run = certified.path / "runs" / "run-1"
     edit(run / file, before, after)
-    reseal(run)
+    rewrite_checksums(run)
 
-    code, reason, document = asked(certified)
+    code, reason, document = admit(certified)
 
     assert (3, "tampered") == (code, reason)
     assert because in document["because"]
@@ -276,7 +281,7 @@ def test_sealing_again_does_not_help(certified: Place, file: str, before: str, a
 
 def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     """
-    A later `issued`, with everything that follows from it rewritten, moves no day: the records tell the time.
+    A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records.
     """
     place = scripted(soak={"duration": "600 s"})
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
@@ -290,9 +295,9 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     certificate = json.loads((run / "certificate.intoto.json").read_text())
     certificate["subject"][1]["digest"]["sha256"] = sha256((run / "policy.toml").read_bytes())
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
-    reseal(run)
+    rewrite_checksums(run)
 
-    assert (3, "expired") == asked(place)[:2]
+    assert (3, "expired") == admit(place)[:2]
 
 
 @pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])
@@ -300,7 +305,7 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     certified: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
 ) -> None:
     """
-    Where another version wrote the run, what is watched may differ; what each workload may do may not.
+    If another version wrote the run, its guards may differ; the routes may not.
     """
     run = certified.path / "runs" / "run-1"
     policy = tomllib.loads((run / "policy.toml").read_text())
@@ -318,7 +323,7 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     (run / "certificate.intoto.json").write_text(render(certificate))
 
     if refused:
-        with pytest.raises(NoProofError, match=r"policy\.toml is not what the verdict gives"):
+        with pytest.raises(NoProofError, match=r"policy\.toml does not match the verdict"):
             verify.check_published(known)
     else:
         assert policy == verify.check_published(known).policy
@@ -326,35 +331,37 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
 
 def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What another version watched can not be derived again, but its certificate names the policy's digest: a guard that
-    was loosened afterwards is seen, sealed again or not.
+    The guards of another version cannot be derived again, but its certificate holds the policy's digest: a guard that
+    was loosened afterwards is noticed, with old or new checksums.
     """
     run = certified.path / "runs" / "run-1"
     monkeypatch.setattr(verify, "__version__", "0.0.1")
-    untouched = asked(certified)
+    untouched = admit(certified)
     edit(run / "policy.toml", "at_least = 1.16", "at_least = 0.16")
-    edited = asked(certified)
-    reseal(run)
-    sealed = asked(certified)
+    edited = admit(certified)
+    rewrite_checksums(run)
+    with_checksums = admit(certified)
 
-    assert [(0, "admitted"), (3, "tampered"), (3, "tampered")] == [one[:2] for one in (untouched, edited, sealed)]
-    assert "certificate.intoto.json is about something else" in sealed[2]["because"]
+    assert [(0, "admitted"), (3, "tampered"), (3, "tampered")] == [
+        one[:2] for one in (untouched, edited, with_checksums)
+    ]
+    assert "certificate.intoto.json describes another run" in with_checksums[2]["because"]
 
 
 def test_a_copied_certificate_is_refused(certified: Place) -> None:
     """
-    The certificate of another run, signature and all, says nothing of this one.
+    The certificate of another run, even a signed one, is refused.
     """
     certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
     runs = certified.path / "runs"
     shutil.copy(runs / "run-1" / "certificate.intoto.json", runs / "run-2" / "certificate.intoto.json")
-    unsealed = asked(certified, run="runs/run-2")
-    reseal(runs / "run-2")
+    old_checksums = admit(certified, run="runs/run-2")
+    rewrite_checksums(runs / "run-2")
 
-    code, reason, document = asked(certified, run="runs/run-2")
+    code, reason, document = admit(certified, run="runs/run-2")
 
-    assert [(3, "tampered")] * 2 == [unsealed[:2], (code, reason)]
-    assert "something else than this run" in document["because"]
+    assert [(3, "tampered")] * 2 == [old_checksums[:2], (code, reason)]
+    assert "describes another run" in document["because"]
 
 
 def test_a_newer_schema_is_no_proof(certified: Place) -> None:
@@ -364,13 +371,13 @@ def test_a_newer_schema_is_no_proof(certified: Place) -> None:
     runs = certified.path / "runs"
     shutil.copytree(runs / "run-1", runs / "run-0")
     edit(runs / "run-0" / "manifest.json", '"schema": 1', '"schema": 99')
-    reseal(runs / "run-0")
+    rewrite_checksums(runs / "run-0")
 
     found = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
     assert ("unreadable", "runs/run-0") == (found["reason"], found["run"])
     assert "update gatekeeper" in found["next"]
-    assert "name a run with --run" in found["next"]
+    assert "choose a run with --run" in found["next"]
 
 
 @pytest.mark.parametrize(
@@ -378,25 +385,25 @@ def test_a_newer_schema_is_no_proof(certified: Place) -> None:
 )
 def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
     """
-    Whatever is lost, sealed again or not, nothing is admitted.
+    A run that lost a file is never admitted, with old or new checksums.
     """
     run = certified.path / "runs" / "run-1"
     (run / lost).unlink()
-    first = asked(certified)[0]
-    reseal(run)
+    first = admit(certified)[0]
+    rewrite_checksums(run)
 
-    assert [3, 3] == [first, asked(certified)[0]]
+    assert [3, 3] == [first, admit(certified)[0]]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{one}" for one in KEPT_INPUTS)])
 def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
     """
-    One byte that is no UTF-8 in what a run keeps: not a bug of ours, but no proof, for every command that reads it.
+    A byte that is not UTF-8 in a run's file is no proof and no bug, for every command that reads it.
     """
     run = certified.path / "runs" / "run-1"
     with (run / name).open("ab") as file:
         file.write(b"\xff")
-    reseal(run)
+    rewrite_checksums(run)
 
     found = [certified.run(*words, "runs/run-1") for words in (("judge",), ("report",), ("admit", "slo.toml", "--run"))]
 
@@ -406,46 +413,46 @@ def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
 
 def test_a_record_file_added_later_is_noticed(certified: Place) -> None:
     """
-    Another soak smuggled in is refused; a person's notes, or what the Finder leaves behind, are not.
+    An added soak is refused; added notes, or the Finder's own files, are not.
     """
     run = certified.path / "runs" / "run-1"
     (run / ".DS_Store").write_bytes(b"\0")
     (run / "notes.txt").write_text("looks fine")
-    noted = asked(certified)[:2]
+    noted = admit(certified)[:2]
     shutil.copy(run / "soak-1.jsonl", run / "soak-2.jsonl")
 
-    assert ((0, "admitted"), (3, "tampered")) == (noted, asked(certified)[:2])
+    assert ((0, "admitted"), (3, "tampered")) == (noted, admit(certified)[:2])
 
 
 def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
     """
-    A setting that nobody chose by a sweep is no certified run.
+    A soak of a setting that no sweep chose is not admitted.
     """
     certified.run("soak", "slo.toml", "--out", "alone", code=0)
 
-    code, reason, document = asked(certified, run="alone")
+    code, reason, document = admit(certified, run="alone")
 
     assert (3, "unproven") == (code, reason)
     assert document["because"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "--run RUN_DIR or --runs DIR"),
         (("--run", "runs/run-1", "--runs", "runs"), "--run RUN_DIR or --runs DIR"),
-        (("--run", "nowhere"), "no run directory"),
+        (("--run", "nowhere"), "is not a run directory"),
         (("--runs", "nowhere"), "no folder"),
         (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
         (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
-        (("--run", "runs/run-1", "--signed-by", "nowhere"), "no file nowhere"),
+        (("--run", "runs/run-1", "--signed-by", "nowhere"), "no allowed-signers file nowhere"),
     ],
 )
-def test_a_wrong_command_line_is_code_2(certified: Place, words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_command_line_is_code_2(certified: Place, words: tuple[str, ...], message: str) -> None:
     """
-    What was asked wrongly is told apart from what is not proven.
+    A wrong option is code 2, not code 3.
     """
-    assert said in certified.run("admit", "slo.toml", *words, code=2).err
+    assert message in certified.run("admit", "slo.toml", *words, code=2).err
 
 
 def test_an_empty_folder_is_no_proof(certified: Place) -> None:
@@ -462,13 +469,13 @@ def test_an_empty_folder_is_no_proof(certified: Place) -> None:
 @needs_ssh
 def test_a_signed_run_is_admitted_by_its_signer(certified: Place) -> None:
     """
-    `sign` signs the certificate with a real key, and `--signed-by` names who it was.
+    `sign` signs the certificate with a real key, and `--signed-by` names the signer.
     """
     key, allowed = key_pair(certified.path, "key")
-    unsigned = asked(certified, "--signed-by", str(allowed))[:2]
+    unsigned = admit(certified, "--signed-by", str(allowed))[:2]
     certified.run("sign", "runs/run-1", "--key", str(key), code=0)
 
-    code, reason, document = asked(certified, "--signed-by", str(allowed))
+    code, reason, document = admit(certified, "--signed-by", str(allowed))
 
     assert ((3, "unsigned"), (0, "admitted")) == (unsigned, (code, reason))
     assert "deploy@example.com" == document["signed_by"]
@@ -486,23 +493,23 @@ def test_a_signed_run_is_admitted_by_its_signer(certified: Place) -> None:
 @needs_ssh
 def test_another_signer_or_signature_is_refused(certified: Place) -> None:
     """
-    A key that is not allowed, a signature made for something else, and one that is no signature: unsigned.
+    A key that is not allowed, a signature for another purpose or content, and a damaged one count as unsigned.
     """
     key, allowed = key_pair(certified.path, "key")
     stranger, _ = key_pair(certified.path, "stranger")
     run = certified.path / "runs" / "run-1"
     seen = []
     certified.run("sign", "runs/run-1", "--key", str(stranger), code=0)
-    seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+    seen.append(admit(certified, "--signed-by", str(allowed))[:2])
     for namespace, content in (("file", (run / "certificate.intoto.json").read_bytes()), ("gatekeeper", b"else")):
         argv = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", namespace]
         made = subprocess.run(argv, input=content, capture_output=True, check=True).stdout
         (run / "certificate.intoto.json.sig").write_bytes(made)
-        reseal(run)
-        seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+        rewrite_checksums(run)
+        seen.append(admit(certified, "--signed-by", str(allowed))[:2])
     (run / "certificate.intoto.json.sig").write_bytes(b"no signature")
-    reseal(run)
-    seen.append(asked(certified, "--signed-by", str(allowed))[:2])
+    rewrite_checksums(run)
+    seen.append(admit(certified, "--signed-by", str(allowed))[:2])
 
     assert [(3, "unsigned")] * 4 == seen
 
@@ -510,40 +517,40 @@ def test_another_signer_or_signature_is_refused(certified: Place) -> None:
 @needs_ssh
 def test_a_tampered_run_is_not_signed(certified: Place) -> None:
     """
-    A signature never lends its weight to a run that is not what its records give.
+    A run whose verdict does not match its records is not signed.
     """
     key, _ = key_pair(certified.path, "key")
     run = certified.path / "runs" / "run-1"
     edit(run / "verdict.json", '"center": 2.', '"center": 9.')
-    reseal(run)
+    rewrite_checksums(run)
 
     refused = certified.run("sign", "runs/run-1", "--key", str(key), code=3)
 
-    assert "not signed: verdict.json is not what the records give" in refused.err
+    assert "not signed: verdict.json does not match the records" in refused.err
     assert not (run / "certificate.intoto.json.sig").exists()
 
 
 @needs_ssh
-def test_a_key_that_can_not_sign_is_said(certified: Place) -> None:
+def test_a_key_that_cannot_sign_is_an_error(certified: Place) -> None:
     """
-    A missing key, and a file that is no key, are code 2 and leave the run as it was.
+    A missing key, and a file that is not a key, are code 2 and leave the run unchanged.
     """
     missing = certified.run("sign", "runs/run-1", "--key", "nowhere", code=2)
     wrong = certified.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
 
-    assert "no key nowhere" in missing.err
-    assert "ssh-keygen did not sign with slo.toml" in wrong.err
-    assert 0 == asked(certified)[0]
+    assert "no key file nowhere" in missing.err
+    assert "ssh-keygen cannot sign with slo.toml" in wrong.err
+    assert 0 == admit(certified)[0]
 
 
-def test_a_missing_ssh_keygen_is_said(certified: Place) -> None:
+def test_a_missing_ssh_keygen_is_an_error(certified: Place) -> None:
     """
-    Where ssh-keygen is not installed, a signature is neither made nor taken on trust: code 2, and how to install it.
+    Without ssh-keygen a signature is neither made nor trusted: code 2, with the command that installs it.
     """
     (certified.path / "allowed").write_text("x\n")
     run = certified.path / "runs" / "run-1"
     (run / "certificate.intoto.json.sig").write_text("x")
-    reseal(run)
+    rewrite_checksums(run)
     bare = Place(certified.path, {**certified.environment, "PATH": os.devnull})
 
     signing = bare.run("sign", "runs/run-1", "--key", "slo.toml", code=2)

@@ -166,7 +166,8 @@ class Session:
             return f"the policy expired at {stamp(policy.expires)}"
         if now.wall < policy.issued - UNISSUED:
             return (
-                f"the clock shows {stamp(now.wall)}, but the policy was issued at {stamp(policy.issued)}: "
+                f"the clock shows {stamp(now.wall)}, more than a day before the policy was issued at "
+                f"{stamp(policy.issued)}: "
                 "cannot determine whether it has expired"
             )
         return None

@@ -12,21 +12,21 @@ from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "because"),
     [
-        ({"route": {"setting": {**SETTING, "num_draft_tokens": 8}}}, "its setting is not the certified one"),
-        ({"route": {"ladder": [{**LADDER[0], "num_draft_tokens": 6}]}}, "is no rung below"),
-        ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is no rung below"),
-        ({"route": {"workload": "other"}}, "no workload of the run"),
-        ({"verdict_sha256": "0" * 64}, "it is of another verdict"),
-        ({"manifest_sha256": "0" * 64}, "it is of another manifest"),
-        ({"expires": "2027-01-01T00:00:00Z"}, "it expires later than the SLO grants"),
-        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it is dated 2026-01-20"),
+        ({"route": {"setting": {**SETTING, "num_draft_tokens": 8}}}, "its setting differs from the certified one"),
+        ({"route": {"ladder": [{**LADDER[0], "num_draft_tokens": 6}]}}, "is not below the certified setting"),
+        ({"route": {"ladder": [{**LADDER[0], "draft": "other"}]}}, "is not below the certified setting"),
+        ({"route": {"workload": "other"}}, "the run has no such workload"),
+        ({"verdict_sha256": "0" * 64}, "its verdict_sha256 does not match"),
+        ({"manifest_sha256": "0" * 64}, "its manifest_sha256 does not match"),
+        ({"expires": "2027-01-01T00:00:00Z"}, "the SLO allows 30 d"),
+        ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it was issued at 2026-01-20"),
         ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
         ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
     ],
 )
-def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], because: str) -> None:
     """
     A policy that cannot be read or was never certified is refused at the start; an edit is reported and does not count.
     """
@@ -40,9 +40,9 @@ def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str,
     refused = output.of("policy_refused")
     deployed.policy(**changes)
 
-    assert (1, True, []) == (len(refused), says in refused[0]["because"], output.changes)
+    assert (1, True, []) == (len(refused), because in refused[0]["because"], output.changes)
     assert 1 == len(output.of("policy_back"))
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=because):
         deployed.watch(1)
 
 
@@ -74,7 +74,7 @@ def test_a_route_that_was_not_promoted_cannot_be_watched_on(tmp_path: Path) -> N
     (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
     deployed.policy()
 
-    with pytest.raises(InputError, match="it was not promoted to speculate") as refused:
+    with pytest.raises(InputError, match="the run did not promote it") as refused:
         deployed.watch(1)
 
     assert "may turn a route off and not on" in refused.value.hint
@@ -87,7 +87,7 @@ def test_a_run_without_its_end_is_refused(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     (tmp_path / "run" / "events.jsonl").write_text('{"kind": "stage"}\nhalf a li')
 
-    with pytest.raises(InputError, match="does not tell when the run ended"):
+    with pytest.raises(InputError, match="does not show when the run ended"):
         deployed.watch(1)
 
 
@@ -101,5 +101,5 @@ def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
     (tmp_path / "run" / "verdict.json").write_text(json.dumps(verdict))
     deployed.policy()
 
-    with pytest.raises(InputError, match="it was not promoted to speculate"):
+    with pytest.raises(InputError, match="the run did not promote it"):
         deployed.watch(1)

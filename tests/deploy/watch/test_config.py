@@ -15,9 +15,9 @@ from tests.builders.watch import context, guard
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
-        (("--once", "--rounds", "2"), "exclude each other"),
+        (("--once", "--rounds", "2"), "cannot be combined"),
         (("--interval", "soon"), "--interval: cannot read 'soon'"),
         (("--interval", "2h", "--once"), "--interval: missing_for is shorter than interval"),
         (("--duty", "2", "--once"), "--duty: Input should be less than or equal to 0.5"),
@@ -25,29 +25,29 @@ from tests.builders.watch import context, guard
         (("--on-change", " ", "--once"), "--on-change names no program"),
         (("--run", "nowhere", "--once"), "nowhere has no manifest.json"),
         (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
-        (("--url", "localhost:8080", "--once"), "--url localhost:8080 is no address"),
-        (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is no address"),
-        (("--limit", "0s", "--once"), "--limit 0s: nothing is that short"),
+        (("--url", "localhost:8080", "--once"), "--url localhost:8080 is not an http address"),
+        (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is not an http address"),
+        (("--limit", "0s", "--once"), "--limit 0s: must be greater than 0"),
     ],
 )
 def test_wrong_options_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     """
-    A wrong option ends in 2 and says what is wrong, before any request or file.
+    A wrong option is exit code 2 with its reason, before any request or file.
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
     ran = CliRunner().invoke(watch, ["policy.toml", "--run", "run", *words])
 
     assert isinstance(ran.exception, InputError), ran.output
-    assert says in ran.exception.message
+    assert message in ran.exception.message
     assert not (tmp_path / "policy.live.toml").exists()
 
 
 def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The run itself in place of its policy, and no run at all: both errors say what to name.
+    For the run itself in place of its policy, and for a missing run, the error names what to give.
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
@@ -70,7 +70,7 @@ def test_the_host_is_sampled_as_often_as_the_interval_needs(interval: float, exp
 @pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
 def test_a_long_stretch_is_kept_whole(interval: float) -> None:
     """
-    A guard that looks back for two days finds every sample of them: what was dropped would count as missing.
+    A guard with a window of two days finds all its samples: dropped ones would count as missing.
     """
     over = 2 * 86400.0
 

@@ -32,7 +32,7 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b'{"at": "2026", "kind": "lo', b"\x00\xff\xfe", b"[]", b'{"kind": 3}', b""])
 def test_a_torn_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
     """
-    A crash inside a line costs that line alone: the next session ends it and goes on.
+    A crash inside a line loses that line alone: the next session ends it and continues.
     """
     path = tmp_path / "watch.jsonl"
     with log(path) as kept:
@@ -62,7 +62,7 @@ def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
 
 def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
     """
-    Where the full file was renamed and no new one begun, the next session goes on with the full one.
+    If the full file was renamed and no new one begun, the next session continues with the full one.
     """
     path = tmp_path / "watch.jsonl"
     with log(path) as kept:
@@ -106,7 +106,7 @@ def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
     A device that can be read for ever, or a folder, is refused before it is read.
     """
     for place in (Path("/dev/zero"), tmp_path):
-        with pytest.raises(GatekeeperError, match="it is no file"):
+        with pytest.raises(GatekeeperError, match="it is not a file"):
             list(entries(place))
 
 

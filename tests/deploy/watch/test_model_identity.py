@@ -45,18 +45,21 @@ CERTIFIED = ("--model", MODELS / "little-target", "--draft-model", "little-draft
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "because"),
     [
         (CERTIFIED, None),
         (("--model=little-target", "--draft-model=little-draft", "--port", "80"), None),
         (("--model", "little-target"), None),
         (("--port", "80"), None),
-        (("--model", "little-target", "--draft-model", "little-draft-bad"), "little-draft-bad, which has the digest"),
+        (
+            ("--model", "little-target", "--draft-model", "little-draft-bad"),
+            "little-draft-bad, which was not certified: it has the digest",
+        ),
         (("--model", "little-draft", "--draft-model", "little-draft"), "without the certified target 'target'"),
     ],
 )
 def test_models_on_the_command_line_are_compared(
-    manifest: Manifest, argv: tuple[object, ...], says: str | None
+    manifest: Manifest, argv: tuple[object, ...], because: str | None
 ) -> None:
     """
     Every model a local server was started with has to be a certified one, the target among them.
@@ -66,12 +69,12 @@ def test_models_on_the_command_line_are_compared(
         assert process is not None
         found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
-    assert says is None if found is None else says is not None and says in found
+    assert because is None if found is None else because is not None and because in found
 
 
 def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path) -> None:
     """
-    A folder that looks like a model and cannot be read as one is a mismatch, not an error.
+    A folder that looks like a model but cannot be read as one is a mismatch, not an error.
     """
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"short")
@@ -81,7 +84,7 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
         found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
     assert found is not None
-    assert "can not be read as a model" in found
+    assert "cannot be read as a model" in found
 
 
 def test_a_restart_is_another_process() -> None:
@@ -113,13 +116,13 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
     gone = {**places, "draft": tmp_path / "gone"}
 
     assert model_identity.changed_on_disk(manifest, places, HASHES) is None
-    assert "'draft' is on disk as" in (model_identity.changed_on_disk(manifest, swapped, HASHES) or "")
-    assert "'draft' can not be read" in (model_identity.changed_on_disk(manifest, gone, HASHES) or "")
+    assert "'draft' changed on disk" in (model_identity.changed_on_disk(manifest, swapped, HASHES) or "")
+    assert "'draft' cannot be read" in (model_identity.changed_on_disk(manifest, gone, HASHES) or "")
     assert model_identity.changed_on_disk(manifest, {}, HASHES) is None
 
 
 @pytest.mark.parametrize(
-    ("told", "known", "other"),
+    ("reported", "known", "other"),
     [
         ("org/Qwen3-8B-4bit", {"qwen3-8b-4bit"}, False),
         ("/models/Qwen3-8B-4bit/", {"qwen3-8b-4bit"}, False),
@@ -130,11 +133,11 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
         ("org/Qwen3-4B-4bit", {"qwen3-8b-4bit"}, True),
     ],
 )
-def test_names_are_compared_without_their_place(told: str | None, known: set[str], *, other: bool) -> None:
+def test_names_are_compared_without_their_place(reported: str | None, known: set[str], *, other: bool) -> None:
     """
     A path, a hub id and a file name the same model; a name that means nothing is no witness.
     """
-    assert other == (model_identity.other_name(told, frozenset(known)) is not None)
+    assert other == (model_identity.other_name(reported, frozenset(known)) is not None)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def test_names_are_compared_without_their_place(told: str | None, known: set[str
 )
 def test_a_list_of_several_models_names_none(document: str | None, name: str | None) -> None:
     """
-    Only a server that lists one model says by that which one answers.
+    Only a server that lists exactly one model shows which one is serving.
     """
     read: Callable[[str | None], str | None] = model_identity.listed_model
     assert name == read(document)

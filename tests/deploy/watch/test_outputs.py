@@ -43,16 +43,16 @@ def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("argv", "fault"),
     [
-        (["false"], "ended with code 1"),
+        (["false"], "exit code 1"),
         (["/nowhere/at-all"], "cannot be started: No such file or directory"),
         (["/etc/passwd"], "cannot be started: Permission denied"),
-        ([sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"], "ended by signal 9"),
+        ([sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"], "killed by signal 9"),
         (["\0"], "cannot be started: embedded null byte"),
     ],
 )
 def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
     """
-    A code, a signal, a program that is not there or may not be run: said, never raised.
+    An exit code, a signal, or a program that is missing or not executable is reported, never raised.
     """
     assert fault == outputs.run_hook(argv, CHANGE).fault
 
@@ -77,7 +77,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
     monkeypatch.setattr(outputs, "_wait", too_long)
     ran = outputs.run_hook(python(code), CHANGE, limit=1.0)
 
-    assert (None, "took longer than 1 s and was ended") == (ran.code, ran.fault)
+    assert (None, "stopped at its time limit of 1 s") == (ran.code, ran.fault)
     assert "waiting\n" == ran.output
     deadline = time.monotonic() + 60
     while any(_runs(int(pid)) for pid in note.read_text().split()):
@@ -109,7 +109,7 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
 
 def test_only_the_end_of_a_long_output_is_kept() -> None:
     """
-    Megabytes of output cost neither memory nor log; its end, which says why, is kept.
+    Of megabytes of output only the end, which holds the error, is kept in memory and in the log.
     """
     ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
 

@@ -21,7 +21,7 @@ from tests.builders.readme import example
 NOW = datetime.now(UTC)
 OWNER = {"since": "2026-01-01T00:00:00Z", "policy": "policy.toml"}
 
-ASKED = {
+EXAMPLE_CALL = {
     "sh": "",
     "python": """
 import sys
@@ -52,14 +52,14 @@ def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | N
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
     """The example of the README, run as it stands there."""
     script = tmp_path / f"reader.{request.param}"
-    script.write_text(example(request.param, "next_look_before") + ASKED[request.param])
+    script.write_text(example(request.param, "next_look_before") + EXAMPLE_CALL[request.param])
     program = {"sh": "sh", "python": sys.executable}[request.param]
 
     def read(workload: str, path: Path) -> str | None:
         ran = subprocess.run([program, script, workload, path], capture_output=True, text=True, timeout=60, check=False)
-        said = [line for line in ran.stdout.splitlines() if line.startswith("num_draft_tokens=")]
-        assert bool(said) == (ran.returncode == 0), ran.stderr
-        return said[0].partition("=")[2] if said else None
+        shown = [line for line in ran.stdout.splitlines() if line.startswith("num_draft_tokens=")]
+        assert bool(shown) == (ran.returncode == 0), ran.stderr
+        return shown[0].partition("=")[2] if shown else None
 
     return read
 
@@ -78,7 +78,7 @@ def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
     path = tmp_path / "policy.live.toml"
     path.write_text(overlay().text())
 
-    assert ["3", None, None] == [reader(workload, path) for workload in ("json", "chat", "nobody")]
+    assert ["3", None, None] == [reader(workload, path) for workload in ("json", "chat", "unknown")]
 
 
 def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
     A watch with an overlay of its own, but the log of another, would be restored from what the other wrote.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl is kept by another") as refused:
+    with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl is in use by another") as refused:
         deployed.session(output, overlay=tmp_path / "other.toml").__enter__()
 
     assert "--journal" in refused.value.hint

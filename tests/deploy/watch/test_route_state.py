@@ -263,7 +263,7 @@ def test_nothing_is_tried_on_no_evidence_at_all() -> None:
 @pytest.mark.parametrize(("switched", "expected"), [(True, LOWER), (False, PLAIN)])
 def test_while_plain_the_rung_above_is_asked_where_that_can_be(switched: bool, expected: Setting) -> None:
     """
-    A few answers with the draft tell whether it pays again; where the server has one setting there are none.
+    A few answers with the draft show whether it pays again; a server with one fixed setting gives none.
     """
     watched = Watched(rules(switched=switched)).watch("crossed", minutes=6)
 
@@ -432,7 +432,7 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
 )
 def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]], Any]) -> None:
     """
-    A log that says something else is not read as a change of a route.
+    Log entries of another kind are not read as a change of a route.
     """
     document = Change(at="then", workload="easy", kind="down", before=0, after=1, because="slow").document()
     spoiled(document)
@@ -469,7 +469,7 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
 
 def test_a_step_that_was_not_soaked_says_so(watched: Watched) -> None:
     """
-    Between the certified setting and plain decoding nothing was soaked: the reason of the step says so, down and up.
+    Steps between the certified setting and plain decoding were not soaked: the reason says so, down and up.
     """
     watched.watch("crossed", "kept", minutes=3).watch("kept", "kept", minutes=31)
 

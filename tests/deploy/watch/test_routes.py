@@ -35,7 +35,7 @@ def routes(*workloads: str) -> Routes:
 
 
 def restarted(before: Routes, *workloads: str) -> Routes:
-    """Return the routes of a watch that goes on from the log of another."""
+    """Return the routes of a watch that continues from the log of another."""
     entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
     made = routes(*workloads)
     made.restore([entry], VERDICT, NOW)

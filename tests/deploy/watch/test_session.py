@@ -19,7 +19,7 @@ BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after":
 
 
 def route(deployed: Deployed) -> dict[str, Any]:
-    """Return what the overlay says of the one route."""
+    """Return the overlay's entry of the one route."""
     found: dict[str, Any] = tomllib.loads(deployed.overlay)["route"][0]
     return found
 
@@ -40,7 +40,7 @@ def test_a_good_draft_stays_on(tmp_path: Path) -> None:
 
 def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     """
-    Acceptance falls after ten minutes: one step down, then plain decoding, and the log says why.
+    Acceptance falls after ten minutes: one step down, then plain decoding, with the reason in the log.
     """
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
 
@@ -57,7 +57,7 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
 
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     """
-    A draft that recovers is tried again, one step at a time, and settles as certified; never before the quiet time.
+    A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified.
     """
     back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
     deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
@@ -109,7 +109,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What was turned off stays off when the lines that said so were put aside long ago.
+    A route that was turned off stays off when the log's lines about it were rotated away long ago.
     """
     monkeypatch.setattr("gatekeeper.deploy.watch.log.LOG_LIMIT", 20_000)
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
@@ -124,7 +124,7 @@ def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
     """
-    What was turned off under one certificate says nothing of the next.
+    A route that was turned off under one certificate starts as certified under the next.
     """
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(200)
@@ -156,7 +156,7 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
 
 def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
     """
-    An overlay that says on counts no longer than the policy does, however long the interval.
+    An overlay that allows speculation expires with the policy at the latest, however long the interval.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:00:08Z")
@@ -199,9 +199,9 @@ class Shifted(VirtualClock):
 
 
 @pytest.mark.parametrize(
-    ("hours", "says"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
+    ("hours", "because"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
 )
-def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, says: str) -> None:
+def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, because: str) -> None:
     """
     After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off by it.
     """
@@ -218,7 +218,7 @@ def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, says: str) -> N
         session.run(10)
 
     assert (True, []) == (before > 10 * after, output.changes)
-    assert [says in one["because"] for one in output.of("gap")] == [True]
+    assert [because in one["because"] for one in output.of("gap")] == [True]
 
 
 def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
         session._clock.sleep(100)
         session.run_round()
 
-    assert ["the watch was held up for 100 s"] == [one["because"] for one in output.of("gap")]
+    assert ["the watch was delayed by 100 s"] == [one["because"] for one in output.of("gap")]
 
 
 def test_an_edit_is_taken_up(tmp_path: Path) -> None:
@@ -295,29 +295,31 @@ def test_missing_evidence_is_reported_before_it_counts(tmp_path: Path) -> None:
 
     _, output = deployed.watch(20)
 
-    told, off = output.of("lacking"), output.of("change")[0]
-    assert (1, "off") == (len(told), off["change"])
-    assert told[0]["at"] < off["at"]
-    assert 0 < told[0]["off_in"] <= 60
-    assert any("no evidence of decode_throughput" in line for line in output.messages)
+    alert, off = output.of("lacking"), output.of("change")[0]
+    assert (1, "off") == (len(alert), off["change"])
+    assert alert[0]["at"] < off["at"]
+    assert 0 < alert[0]["off_in"] <= 60
+    assert any("no evidence for decode_throughput" in line for line in output.messages)
 
 
 def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
     """
-    Nothing guards a route whose guards were all taken out: the first round says that it will be off.
+    A route without any guard is turned off; the first round reports that in advance.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(guards=[])
 
     _, output = deployed.watch(20)
 
-    assert ["no guard watches it, so it is off after 2 min"] == [one["because"] for one in output.of("lacking")]
+    assert ["no guard applies, so speculation is turned off after 2 min"] == [
+        one["because"] for one in output.of("lacking")
+    ]
     assert ["off 0>2"] == output.changes
 
 
 def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     """
-    Where the folder of the overlay goes away the watch goes on, says so once, and says when it is back.
+    If the overlay's folder disappears, the watch continues, reports that once, and reports when it is back.
     """
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -332,7 +334,7 @@ def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> N
         session.run(1)
 
     assert (1, 1) == (len(output.of("overlay_failed")), len(output.of("overlay_back")))
-    assert any("readers decode plainly" in line for line in output.messages)
+    assert any("fall back to plain decoding" in line for line in output.messages)
 
 
 def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
@@ -385,38 +387,38 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     note = tmp_path / "note"
-    code = "import json, os, sys; told = json.load(sys.stdin); live = open(told['overlay']).read(); "
-    code += "said = os.environ['GATEKEEPER_CHANGE'], told['speculation'], 'num_draft_tokens = 2' in live; "
-    code += f"print(*said, file=open({str(note)!r}, 'a'))"
-    tells = (sys.executable, "-S", "-c", code)
-    deployed.policy(watch={"on_change": [["false"], list(tells)]})
+    code = "import json, os, sys; given = json.load(sys.stdin); live = open(given['overlay']).read(); "
+    code += "seen = os.environ['GATEKEEPER_CHANGE'], given['speculation'], 'num_draft_tokens = 2' in live; "
+    code += f"print(*seen, file=open({str(note)!r}, 'a'))"
+    hook = (sys.executable, "-S", "-c", code)
+    deployed.policy(watch={"on_change": [["false"], list(hook)]})
 
     exit_code, output = deployed.watch(200, commands=(("true",),), limit=240.0)
 
     assert ["down True True", "down False False"] == note.read_text().splitlines()
     faults = [one["fault"] for one in output.of("command")]
-    assert (1, ["ended with code 1", None, None] * 2) == (exit_code, faults)
+    assert (1, ["exit code 1", None, None] * 2) == (exit_code, faults)
     kinds = [one["kind"] for one in output.entries]
     assert kinds.index("change") < kinds.index("command")
 
 
 def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
     """
-    A command that does not end is ended at its time limit, which the log says, and the watch goes on.
+    A command that does not end is stopped at its time limit and logged, and the watch continues.
     """
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
     _, output = deployed.watch(14, commands=(("sleep", "1000"),), limit=0.2)
 
-    assert ["took longer than 0.2 s and was ended"] == [one["fault"] for one in output.of("command")]
-    assert any("sleep 1000: took longer" in line for line in output.messages)
+    assert ["stopped at its time limit of 0.2 s"] == [one["fault"] for one in output.of("command")]
+    assert any("sleep 1000: stopped at its time limit" in line for line in output.messages)
     assert output.of("look")[-1]["at"] > output.of("command")[0]["at"]
 
 
 def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A change that no collector takes is written down as that, once for each change, and the watch goes on.
+    A change that no collector accepts is logged once, and the watch continues.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     deployed = Deployed.scripted(tmp_path)
@@ -440,7 +442,7 @@ def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
     loads = [one["load"] for one in output.of("look")]
     assert all(load["share"] <= 0.021 for load in loads[20:])
     assert 0.018 < loads[-1]["share"]
-    assert any("at most 2 % of the server's time (72 s an hour)" in line for line in output.messages)
+    assert any("at most 2 % of the server's time (72 s per hour)" in line for line in output.messages)
 
 
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +469,7 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _objects(output: WatchOutput) -> int:
-    """Return how many objects there are beside what the test itself keeps."""
+    """Return the number of objects, without those that the test itself keeps."""
     output.entries.clear()
     output.messages.clear()
     gc.collect()
@@ -476,7 +478,7 @@ def _objects(output: WatchOutput) -> int:
 
 def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
     """
-    After the last round the overlay keeps its time limit and says why no other follows.
+    After the last round the overlay keeps its time limit and holds the reason why no other follows.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     before: dict[str, Any] = {}
@@ -502,21 +504,21 @@ def later(monotonic: float, wall: float) -> Instant:
 
 
 @pytest.mark.parametrize(
-    ("now", "says"),
+    ("now", "because"),
     [
         (later(10, 10), None),
         (later(10.5, 11.5), None),
         (later(30, 30), None),
         (later(10, 3610), "the host slept, or its clock was set 3600 s forward"),
         (later(10, -3590), "the clock was set 3600 s back"),
-        (later(110, 110), "the watch was held up for 100 s"),
+        (later(110, 110), "the watch was delayed by 100 s"),
     ],
 )
-def test_time_that_passed_otherwise_is_reported(now: Instant, says: str | None) -> None:
+def test_time_that_passed_otherwise_is_reported(now: Instant, because: str | None) -> None:
     """
-    More than two intervals beside what was expected, on either clock, is reported; a time server's step is not.
+    A difference of more than two intervals on either clock is reported; a time server's step is not.
     """
-    assert says == clock_gap(START, now, expected=10, interval=10)
+    assert because == clock_gap(START, now, expected=10, interval=10)
 
 
 def test_short_intervals_forgive_a_small_step() -> None:

@@ -1,4 +1,4 @@
-"""The bench of the watch: what it lays over whole months is what a guard says round by round."""
+"""The bench of the watch: its outcomes over whole months equal a guard's, round by round."""
 
 from collections.abc import Callable
 from functools import partial
@@ -48,13 +48,13 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     bounded, least = HOW[metric]
     if metric == "throughput_ratio":
         bounded = partial(sequential.interval, least_spread=differ)
-    looks = [
+    rounds = [
         crossed_or_kept(
             guard, GuardSeries(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
         ).outcome
         for count in range(1, len(values) + 1)
     ]
-    assert [outcome is Outcome.FAIL for outcome in looks] == laid.tolist()
+    assert [outcome is Outcome.FAIL for outcome in rounds] == laid.tolist()
     assert laid.any()
 
 

@@ -17,7 +17,7 @@ from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.place import ROOT
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
-"""Looks follow each other at once; a machine that stands still for minutes costs answers and no evidence."""
+"""Rounds follow each other at once; a machine that stalls for minutes loses answers and no evidence."""
 ERRORS = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
 
 
@@ -89,7 +89,7 @@ def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
 
 def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
     """
-    Looks that end before a bound was crossed for long enough, without one sound answer, end in 3.
+    Rounds that end without one successful answer, before a bound was crossed for long enough, end in 3.
     """
     with Answering() as server:
         made = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
@@ -110,7 +110,7 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
     code, again = made.watch(3)
 
     assert ["barred 0>2"] == output.changes
-    assert "answers as 'org/another'" in output.of("change")[0]["because"]
+    assert "the server reports the model 'org/another'" in output.of("change")[0]["because"]
     assert (1, [], False) == (code, again.changes, tomllib.loads(made.overlay)["route"][0]["speculation"])
 
 
@@ -141,7 +141,7 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
     code, output = made.watch(1)
 
     assert (1, ["barred 0>2"]) == (code, output.changes)
-    assert "certified was certified" in output.of("change")[0]["because"]
+    assert "certified: certified" in output.of("change")[0]["because"]
 
 
 def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
@@ -174,7 +174,7 @@ def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, ser
 
 def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) -> None:
     """
-    A policy that guards the host is not watched from another machine, unless one says that the guard is left out.
+    A policy that guards the host is not watched from another machine, unless --no-host skips that guard.
     """
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
     made = deployed(tmp_path, server, ERRORS, headroom)
@@ -199,7 +199,7 @@ def start(made: Deployed, *words: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: signal.Signals) -> None:
     """
-    SIGTERM and Ctrl-C end in 130; the overlay says when it was last true, and the next watch may have it.
+    SIGTERM and Ctrl-C end in 130; the overlay holds the time of its last round, and the next watch can take it.
     """
     made = deployed(tmp_path, server)
     process = start(made, "--json")
@@ -207,7 +207,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: sig
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
 
-    assert (130, True) == (process.returncode, "goes on from watch.jsonl" in err), err
+    assert (130, True) == (process.returncode, "continues from watch.jsonl" in err), err
     assert "interrupted" == tomllib.loads(made.overlay)["ended"]
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     assert ("begun", "ended") == (kinds[0], kinds[-1])
@@ -232,7 +232,7 @@ def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
 
 def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> None:
     """
-    After kill -9 in the middle of a round the next watch goes on from the log.
+    After kill -9 in the middle of a round the next watch continues from the log.
     """
     made = deployed(tmp_path, server)
     server.status = 500
@@ -275,7 +275,7 @@ def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server
         until(lambda: session.run(1) == 1 and bool(output.of("answering")))
 
     assert [True] == ["HTTP 503" in one["because"] for one in output.of("fault")]
-    assert "failed last with: HTTP 503" in output.of("change")[0]["because"]
+    assert "last fault: HTTP 503" in output.of("change")[0]["because"]
     assert [True, True] == [
         any(word in line for line in output.messages) for word in ("no answer: HTTP 503", "answers again")
     ]
@@ -283,16 +283,16 @@ def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server
 
 def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, server: Answering) -> None:
     """
-    Long before a guard turns speculation off for want of evidence, the first round says that it will, and what to do.
+    Long before a guard without evidence turns speculation off, the first round reports that, and what to do.
     """
     made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
     with made.session(output) as session:
         session.run(3)
 
-    (told,) = output.of("lacking")
-    assert ("easy", "acceptance_rate", []) == (told["workload"], told["metric"], output.changes)
-    assert 0 < told["off_in"] <= AT_ONCE["missing_for"]
-    assert "python -m gatekeeper.backends.mlx_tap" in told["because"]
+    (alert,) = output.of("lacking")
+    assert ("easy", "acceptance_rate", []) == (alert["workload"], alert["metric"], output.changes)
+    assert 0 < alert["off_in"] <= AT_ONCE["missing_for"]
+    assert "python -m gatekeeper.backends.mlx_tap" in alert["because"]
 
 
 def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server: Answering) -> None:
@@ -303,4 +303,4 @@ def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server
     with made.session(output) as session:
         session.run(3)
 
-    assert not any("tells nobody" in one["because"] for one in output.of("lacking"))
+    assert not any("does not report" in one["because"] for one in output.of("lacking"))
