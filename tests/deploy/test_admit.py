@@ -73,16 +73,16 @@ def run(place: Path, name: str) -> None:
     (folder / "manifest.json").write_text(frozen.text())
 
 
-def admit(place: Path) -> tuple[int, str, str]:
-    answer = admit(place / "slo.toml", run=place / "run", required=Requirements(), now=NOW)
-    return answer.exit_code, answer.reason, answer.because
+def decide(place: Path) -> tuple[int, str, str]:
+    decision = admit(place / "slo.toml", run=place / "run", required=Requirements(), now=NOW)
+    return decision.exit_code, decision.reason, decision.because
 
 
 def test_the_same_models_are_recognised(place: Path) -> None:
     """
     Untouched models match, so that the next thing is looked at: this run has not ended.
     """
-    assert (3, "unfinished") == admit(place)[:2]
+    assert (3, "unfinished") == decide(place)[:2]
 
 
 def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> None:
@@ -96,7 +96,7 @@ def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> No
         file.write(b"\1")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    code, reason, because = admit(place)
+    code, reason, because = decide(place)
 
     assert (3, "other_artifacts") == (code, reason)
     assert "'little' is not what was certified: model.safetensors" in because
@@ -108,7 +108,7 @@ def test_a_missing_model_is_no_proof(place: Path) -> None:
     """
     (place / "big").rename(place / "moved")
 
-    code, reason, because = admit(place)
+    code, reason, because = decide(place)
 
     assert (3, "no_artifacts", True) == (code, reason, "big" in because)
 
@@ -120,7 +120,7 @@ def test_a_truncated_model_is_no_proof(place: Path) -> None:
     path = place / "big" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
 
-    assert (3, "no_artifacts") == admit(place)[:2]
+    assert (3, "no_artifacts") == decide(place)[:2]
 
 
 def test_exchanged_models_are_refused(place: Path) -> None:
@@ -139,7 +139,7 @@ def test_exchanged_models_are_refused(place: Path) -> None:
     document["target"], document["drafts"] = document["drafts"][0], [document["target"]]
     (place / "run" / "manifest.json").write_text(json.dumps(document))
 
-    assert (3, "other_artifacts") == admit(place)[:2]
+    assert (3, "other_artifacts") == decide(place)[:2]
 
 
 def test_a_remembered_digest_is_not_believed(place: Path) -> None:

@@ -140,7 +140,7 @@ class Alerts:
         if name not in self._failing:
             return None
         self._failing.remove(name)
-        return Alert("answering", f"{name}: answering again", {})
+        return Alert("answering", f"{name}: answers again", {})
 
     def without_evidence(
         self, state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int

@@ -77,7 +77,7 @@ def test_a_route_that_was_not_promoted_cannot_be_watched_on(tmp_path: Path) -> N
     with pytest.raises(InputError, match="the run did not promote it") as refused:
         deployed.watch(1)
 
-    assert "may turn a route off and not on" in refused.value.hint
+    assert "may turn a route off, not on" in refused.value.hint
 
 
 def test_a_run_without_its_end_is_refused(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
 
 def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server: Answering) -> None:
     """
-    Who watches reads at the first failed answer what is wrong, once until it is over, and in the reason of the step.
+    The first failed answer raises one alert with its reason, which is also in the reason of the step down.
     """
     made, output = deployed(tmp_path, server), WatchOutput()
     with made.session(output) as session:
