@@ -55,11 +55,11 @@ def test_an_interrupt_is_130_and_resumable(
         (("soak", "slo.toml", "--set", "num_draft_tokens=2"), "soak-1.jsonl", "failed"),
     ],
 )
-def test_an_interrupted_stage_goes_on_as_its_hint_says(
+def test_an_interrupted_stage_continues_as_its_hint_says(
     scripted: Scripted, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
 ) -> None:
     """
-    Ctrl-C in a stage of its own names the command that goes on with it, and that command reaches a verdict.
+    Ctrl-C in a single stage names the command that continues it, and that command reaches a verdict.
     """
     place = scripted()
     process = place.held(f"run/{file}", after=5).start(*words, "--out", "run")

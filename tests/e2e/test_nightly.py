@@ -182,7 +182,7 @@ def test_a_stopped_night_can_be_resumed(
 
     assert during.startswith("slo: started at ")
     assert 130 == done.code
-    assert the_line(done).startswith("slo: interrupted (exit code 130): interrupted (what was measured is kept; ")
+    assert the_line(done).startswith("slo: interrupted (exit code 130): interrupted (all measurements are kept; ")
     assert made.last() == done.out
     (run,) = made.written()
     assert sorted([run, "last.txt", made.logs()[0].name]) == sorted(path.name for path in made.runs.iterdir())

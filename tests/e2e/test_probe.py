@@ -129,7 +129,7 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
         ((), "--target and --draft"),
         (("slo.toml", "--target", "t"), "exactly one"),
         (("--target", "t"), "--draft"),
-        (("slo.toml", "--draft", "d"), "belong to --target"),
+        (("slo.toml", "--draft", "d"), "need --target"),
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: tuple[str, ...], complaint: str) -> None:

@@ -188,7 +188,7 @@ def _improve_the_verdict(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_spoil_a_record, "not what SHA256SUMS says: soak-1.jsonl"),
+        (_spoil_a_record, "differs from SHA256SUMS: soak-1.jsonl"),
         (_improve_the_verdict, "verdict.json is not what the records give"),
     ],
 )
