@@ -189,7 +189,7 @@ def _improve_the_verdict(run: Path) -> None:
     ("damage", "said"),
     [
         (_spoil_a_record, "differs from SHA256SUMS: soak-1.jsonl"),
-        (_improve_the_verdict, "verdict.json is not what the records give"),
+        (_improve_the_verdict, "verdict.json does not match the records"),
     ],
 )
 def test_a_run_that_was_changed_there_has_no_verdict(
