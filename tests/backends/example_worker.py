@@ -1,4 +1,4 @@
-"""A worker that says the prompt again, word by word, or in rounds with a draft that is always right."""
+"""A worker that repeats the prompt, word by word, or in rounds with a draft that is always right."""
 
 import json
 import sys
@@ -7,20 +7,20 @@ import zlib
 from typing import Any
 
 
-def say(**line: Any) -> None:
+def send(**line: Any) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 SEES = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold"]
-say(gatekeeper=1, name="echo", sees=SEES, knobs=["draft", "num_draft_tokens"], shares_process=True, versions={})
-# A real worker loads its models here: {"failed": why} says that it cannot, with a "hint" where it knows one.
-say(ready=True)
-for line in sys.stdin:  # when stdin ends, gatekeeper is gone
-    ask = json.loads(line)
-    say(begin=ask["ask"])
-    words = ask["messages"][-1]["content"].split()[: ask["max_tokens"]]
-    width = ask["setting"].get("num_draft_tokens", 4) if ask["setting"]["draft"] else 0
+send(gatekeeper=1, name="echo", sees=SEES, knobs=["draft", "num_draft_tokens"], shares_process=True, versions={})
+# A real worker loads its models here; if that fails, it sends {"failed": why, "hint": what to do}.
+send(ready=True)
+for line in sys.stdin:  # when stdin ends, gatekeeper has ended
+    request = json.loads(line)
+    send(begin=request["ask"])
+    words = request["messages"][-1]["content"].split()[: request["max_tokens"]]
+    width = request["setting"].get("num_draft_tokens", 4) if request["setting"]["draft"] else 0
     arrivals: list[list[Any]] = []
     passes = 0
     while len(arrivals) < len(words):
@@ -30,4 +30,4 @@ for line in sys.stdin:  # when stdin ends, gatekeeper is gone
             arrivals.append([now, 1, place < width, zlib.crc32(word.encode())])
     accepted = sum(drafted for _, _, drafted, _ in arrivals)
     rounds = {"rounds": passes, "drafted": passes * width, "accepted": accepted} if width else None
-    say(answer=ask["ask"], arrivals=arrivals, text=" ".join(words), finish="stop", rounds=rounds)
+    send(answer=request["ask"], arrivals=arrivals, text=" ".join(words), finish="stop", rounds=rounds)
