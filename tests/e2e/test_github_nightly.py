@@ -151,8 +151,8 @@ def test_a_night_that_never_began_is_told(job: Callable[..., Job]) -> None:
     done = made.run(without="Soak")
 
     assert 1 == done.code
-    assert "The night did not begin" in done.summary
-    assert "The night did not begin" in "\n".join(made.calls)
+    assert "The night did not start" in done.summary
+    assert "The night did not start" in "\n".join(made.calls)
     assert 4 == made.run_step(made.steps[-1], CODE="").returncode
 
 
