@@ -25,7 +25,7 @@ def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
     from gatekeeper.run import events  # noqa: PLC0415
 
     with live.progress(quiet=quiet) as shown:
-        yield [observer for observer in (shown, events.wanted()) if observer is not None]
+        yield [observer for observer in (shown, events.relay_observer()) if observer is not None]
 
 
 def _show_finished(finished: "Finished", *, as_json: bool) -> None:
@@ -177,7 +177,7 @@ def report(run_dir: Path, form: str, output: Path | None) -> None:
     from gatekeeper.run import load  # noqa: PLC0415
 
     chosen = FORMATS[form]
-    page = load.picture(run_dir) if chosen.whole else None
+    page = load.load_page_data(run_dir) if chosen.whole else None
     verdict = page.verdict if page is not None else load.judge(run_dir)
     annotate(verdict, run_dir, None)
     content = chosen.load()(page if page is not None else verdict)

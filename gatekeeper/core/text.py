@@ -1,5 +1,6 @@
 """Text for people: foreign text made safe to show, and settings, counts and lists as a sentence names them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,11 @@ def counted(count: int, noun: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Write names as a sentence does: a, b and c."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def json_text(document: Any) -> str:
+    """Return the text of a JSON file: indented, in UTF-8; raise ValueError for a NaN, which JSON has not."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: int | None = None) -> list[str]:

@@ -12,7 +12,7 @@ class Format:
 
     module: str
     whole: bool = False
-    """It renders PageData, the records' figures included, rather than the verdict alone."""
+    """It renders PageData, with figures from the records, rather than the verdict alone."""
     function: str = "render"
 
     def load(self) -> Callable[[Any], str]:

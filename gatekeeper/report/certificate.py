@@ -1,10 +1,9 @@
-"""The certificate: a verdict as an in-toto Statement that other tools can read and sign.
+"""The certificate: a verdict as an in-toto Statement, which other tools can read and sign.
 
 Format: in-toto Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation, spec/v1 and
 spec/predicates/test-result.md).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +14,6 @@ from gatekeeper.core.verdict import Outcome, Verdict
 CERTIFICATE = "certificate.intoto.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
-
-
-def render(document: Mapping[str, Any]) -> str:
-    """Return the text of certificate.intoto.json."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def statement(
@@ -43,7 +37,7 @@ def statement(
             "passedTests": passed,
             "warnedTests": warned,
             "failedTests": failed,
-            # An extension field; a consumer that does not know it loses nothing of `result`.
+            # An extension field; a consumer that ignores it still has the whole `result`.
             "gatekeeper": {
                 "schema": 1,
                 "slo": verdict.slo,
@@ -60,9 +54,9 @@ def statement(
 
 
 def result(verdict: Verdict) -> str:
-    """Return the word of the predicate: WARNED where it is safe to deploy, but not all was shown.
+    """Return the predicate's result: WARNED for a demo, or where a workload was graded back to plain decoding.
 
-    The soak of a demo was too short, and a workload that was graded back decodes plainly.
+    Both are safe to deploy, but prove less than PASSED.
     """
     if verdict.exit_code != ExitCode.OK:
         return "FAILED"
@@ -94,7 +88,7 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
 
 
 def _subjects(models: Sequence[Model]) -> list[dict[str, Any]]:
-    """Name each model by `dirHash`, which is how its digest is made, and a model of one file by that file's own too."""
+    """Name each model by its digest, a `dirHash`; a model of one file also by the sha256 of that file."""
     return [
         {
             "name": model.name,

@@ -8,14 +8,14 @@ from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
 from gatekeeper.report.phrases import interval, ratio, spaced
 
-WEIGHTS = {"never": "can not be proven", "not-here": "not on this host", "weak": "note"}
+WEIGHTS = {"never": "cannot be proven", "not-here": "not on this host", "weak": "note"}
 
 STAGES = {
     "sweep": "sweep",
     "soak": "soak",
-    "plain_blocks": "plain blocks before, midway and after it",
+    "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
-    "near_ties": "near-ties, if every canary parts",
+    "near_ties": "near-ties, if every canary diverges",
     "warm_cache": "warm cache",
     "first_tokens": "first tokens of the distribution check",
 }
@@ -34,8 +34,8 @@ def plan(document: dict[str, Any]) -> str:
         f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
         for name, seconds in document["expected_seconds"].items()
     ]
-    lines += [f"expected in all: about {show_seconds(document['expected_total_seconds'])}"]
-    lines += [f"({document['assumption']})", *(f"not comparable: {doubt}" for doubt in document["doubts"])]
+    lines += [f"expected in total: about {show_seconds(document['expected_total_seconds'])}"]
+    lines += [document["assumption"], *(f"not comparable: {doubt}" for doubt in document["doubts"])]
     if memory := document.get("memory"):
         lines += [_memory(memory)]
     complaints = document["complaints"]
@@ -49,16 +49,16 @@ def _memory(memory: dict[str, Any]) -> str:
         for one in memory["parts"]
     )
     here = f" of {show_memory(memory['here'])}" if memory["here"] is not None else ""
-    return f"expected memory, an estimate: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
+    return f"estimated memory: {' + '.join(parts)} = {show_bytes(memory['needed'])}{here}"
 
 
 def choices(document: dict[str, Any]) -> str:
-    """Return, per workload, what the sweep saw of each setting and what it chooses."""
+    """Return, per workload, what the sweep measured of each setting and what it chooses."""
     lines = []
     for name, choice in document["workloads"].items():
         lines.append(f"{name}: {describe_setting(choice['setting'])}; {choice['because']}")
         for one in choice["settings"]:
-            seen = ratio(one, times="x") if one["ratio"] else one["because"]
+            seen = ratio(one) if one["ratio"] else one["because"]
             accepted = one["acceptance_rate"]
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
@@ -67,7 +67,7 @@ def choices(document: dict[str, Any]) -> str:
 
 
 def probe(document: dict[str, Any]) -> str:
-    """Return, per workload, if the draft helps, why, and what to do next."""
+    """Return, per workload, whether the draft helps, why, and what to do next."""
     lines = [f"{document['slo']}: {describe_setting(document['setting'])}, {show_seconds(document['seconds'])}"]
     for name, one in document["workloads"].items():
         lines.append(f"{name}: {one['answer']}; {one['because']}")
@@ -95,7 +95,7 @@ def checkup(document: Mapping[str, Any]) -> str:
             if one["fix"]:
                 fixes.setdefault(one["fix"], []).append(one["needed_for"])
     if fixes:
-        lines += ["", "to do, where you want it"]
+        lines += ["", "to fix, if you need it"]
         for fix, uses in fixes.items():
             lines += [f"  for {', '.join(uses)}:", f"      {fix}"]
     return "\n".join(lines) + "\n"
@@ -111,21 +111,21 @@ def proposal(document: Mapping[str, Any]) -> str:
     machine, pair, models = document["host"], document["pair"], document["models"]
     memory = show_memory(machine["memory_bytes"]) if machine["memory_bytes"] else "memory unknown"
     if machine["memory_bytes"] and machine["available"]:
-        memory += f", {show_bytes(machine['available'])} of it to be had now"
+        memory += f", {show_bytes(machine['available'])} of it available now"
     installed = (f"{name}{'' if there else ' (not installed)'}" for name, there in document["backends"].items())
-    found = len(models) or "none in the caches of Hugging Face, LM Studio and Ollama"
+    found = len(models) or "none found in the caches of Hugging Face, LM Studio and Ollama"
     lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"backends: {', '.join(installed)}"]
     lines += [f"models: {found}", *(f"  {row}" for row in aligned([_model_row(one) for one in models]))]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
         seen = document["memory"]
-        lines += [f"pair, for {pair['backend']}: {names}"]
+        lines += [f"pair for backend {pair['backend']}: {names}"]
         if seen is not None and machine["available"]:
-            lines += [f"    needs about {show_bytes(seen['needed'])}, headroom promised included"]
+            lines += [f"    needs about {show_bytes(seen['needed'])}, including the headroom of the SLO"]
     else:
-        lines += ["no two of them make a pair that fits beside what runs now"] if models else []
-        lines += [f"pair proposed for a machine of this size, for {pair['backend']}: {names}"]
-    lines += [f"left out, for this host can not show it: {name}" for name in document["left_out"]]
+        lines += ["no two of them make a pair that fits into the available memory"] if models else []
+        lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]
+    lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
     lines += [f"wrote {document['written']}"]
     lines += [f"first: {command}" for command in document["do_first"]]
     lines += [f"next: {document['next']}"]
@@ -153,13 +153,13 @@ def history(document: Mapping[str, Any]) -> str:
                 lines.append(f"    {name}: {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
                 lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
         lines += _trend(slo["trend"])
-    lines += [f"can not be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
-    return "\n".join(lines or ["no runs here"]) + "\n"
+    lines += [f"cannot be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
+    return "\n".join(lines or ["no runs found"]) + "\n"
 
 
 def _trend(trend: Mapping[str, Any] | None) -> list[str]:
     if trend is None:
-        return ["  trend: needs two whole runs"]
+        return ["  trend: needs two complete runs"]
     if trend["a"] is None:
         return [f"  trend: {trend['because']}"]
     lines = [f"  trend, {trend['b']} against {trend['a']}:"]
@@ -171,7 +171,7 @@ def _trend(trend: Mapping[str, Any] | None) -> list[str]:
 
 
 def comparison(document: Mapping[str, Any]) -> str:
-    """Return both runs, what keeps them from being compared, and each workload's figures side by side."""
+    """Return both runs, what makes them not comparable, and each workload's figures side by side."""
     lines = []
     for side in ("a", "b"):
         one = document[side]
@@ -191,7 +191,7 @@ def comparison(document: Mapping[str, Any]) -> str:
 
 
 def _differ(differences: list[str], indent: str) -> list[str]:
-    return [f"{indent}also different, and maybe why: {', '.join(differences)}"] if differences else []
+    return [f"{indent}also different, a possible cause: {', '.join(differences)}"] if differences else []
 
 
 def _contrast(one: Mapping[str, Any]) -> str:
@@ -212,12 +212,12 @@ def _value(value: float, metric: str) -> str:
 
 
 def pruned(document: Mapping[str, Any]) -> str:
-    """Return a line for each run, those that went first, and the sum at the end."""
+    """Return a line for each run, the removed ones first, and the sum at the end."""
     dry = document["dry_run"]
     lines = [f"{'would remove' if dry else 'removed'}  {_of(one)}" for one in document["removed"]]
     lines += [f"kept  {_of(one)}: {'; '.join(one['because'])}" for one in document["kept"]]
     lines += [f"left alone  {one['run']}: {one['because']}" for one in document["left"]]
-    lines += [f"can not be removed  {one['run']}: {one['because']}" for one in document["failed"]]
+    lines += [f"cannot be removed  {one['run']}: {one['because']}" for one in document["failed"]]
     gone = f"{counted(len(document['removed']), 'run')}, {show(document['bytes'], 'B')}"
     rest = counted(len(document["kept"]) + len(document["left"]) + len(document["failed"]), "run")
     lines.append(f"{document['runs']}: {'would remove' if dry else 'removed'} {gone}; {rest} kept")
@@ -228,17 +228,17 @@ def _of(one: Mapping[str, Any]) -> str:
     return f"{one['run']}  {one['at'][:16]}Z  {one['slo']}  {spaced(one['outcome'])}"
 
 
-WORDS = {0: "admitted", 1: "refused, a promise is broken", 3: "refused"}
+WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
 
 
 def admission(document: Mapping[str, Any]) -> str:
-    """Return the first reason in the first line, then what to do next and what was looked at."""
+    """Return the first reason in the first line, then what to do next and what was checked."""
     code = document["exit_code"]
     reason = f"{spaced(document['reason'])}: " if code == 3 else ""
     where = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
     lines += [f"  {one['check']:<10} {one['detail']}" for one in document["checks"]]
-    lines += [f"  passed over {one['run']}: {one['because']}" for one in document["passed_over"]]
+    lines += [f"  skipped {one['run']}: {one['because']}" for one in document["passed_over"]]
     return "\n".join(lines) + "\n"
 
 
@@ -269,7 +269,7 @@ def _needs(metric: Metric) -> list[str]:
 
 
 def metrics() -> str:
-    """Return one paragraph a metric."""
+    """Return one paragraph per metric."""
     out = []
     for metric in ALL:
         better = "higher" if metric.higher_is_better else "lower"

@@ -1,25 +1,29 @@
-"""What a run found, as the workflow commands GitHub shows beside the lines of the SLO file."""
+"""The checks that did not pass, and the findings, as GitHub's workflow commands on lines of the SLO file."""
 
 from collections.abc import Sequence
 
 from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Check, Outcome, Verdict, rounded
+from gatekeeper.report.phrases import advised, spaced
 
 
 def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
-    """Return a command a line, the worst first; a promise that is not kept stands at its line of *text*, in *file*."""
+    """Return one command per line, the worst first; a check that did not pass points to its objective's line in *file*.
+
+    *text* is the content of *file*.
+    """
     found: list[tuple[int, str]] = []
     if verdict.incomplete:
         found.append((1, command("error", verdict.incomplete, file, 1, f"{verdict.slo}: not proven")))
     for workload in verdict.workloads:
         found += [
-            (_rank(check), _promise(check, workload.name, slo, text, file))
+            (_rank(check), _check_command(check, workload.name, slo, text, file))
             for check in workload.checks
             if check.outcome is not Outcome.PASS
         ]
-        kept = all(check.outcome is Outcome.PASS for check in workload.checks)
-        if kept and workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
+        passed = all(check.outcome is Outcome.PASS for check in workload.checks)
+        if passed and workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
             title = f"{workload.name}: {workload.outcome}"
             found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
         if workload.outcome == "graded_back":
@@ -28,13 +32,12 @@ def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
             title = f"{workload.name}: graded back to plain decoding"
             found.append((0 if workload.required else 3, command(kind, workload.because, file, line, title)))
     found += [
-        (_rank(check), _promise(check, "host", slo, text, file))
+        (_rank(check), _check_command(check, "host", slo, text, file))
         for check in verdict.host_checks
         if check.outcome is not Outcome.PASS
     ]
     for finding in verdict.findings:
-        said = f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
-        found.append((2, command("warning", said, file, 1, f"{finding.kind}, {finding.about}")))
+        found.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))
     return "".join(f"{line}\n" for _, line in sorted(found, key=lambda one: one[0]))
 
 
@@ -42,10 +45,10 @@ def _rank(check: Check) -> int:
     return 0 if check.outcome is Outcome.FAIL else 1
 
 
-def _promise(check: Check, part: str, slo: Slo, text: str, file: str) -> str:
-    state = "broken" if check.outcome is Outcome.FAIL else "not proven"
-    said = f"{check.because}\n{check.why}"
-    return command("error", said, file, _line(check, part, slo, text), f"{part}: {check.metric} is {state}")
+def _check_command(check: Check, part: str, slo: Slo, text: str, file: str) -> str:
+    state = "failed" if check.outcome is Outcome.FAIL else "is not proven"
+    message = f"{check.because}\n{check.why}"
+    return command("error", message, file, _line(check, part, slo, text), f"{part}: {check.metric} {state}")
 
 
 def _line(check: Check, part: str, slo: Slo, text: str) -> int:
@@ -54,7 +57,7 @@ def _line(check: Check, part: str, slo: Slo, text: str) -> int:
         mine = (one.metric, one.bound, rounded(one.threshold))
         if mine == wanted and (one.of.host or one.applies_to(part)):
             return toml_file.line_of(text, ("objective", number, "metric"))
-    return _workload_line(slo, text, part)  # an implicit promise stands nowhere
+    return _workload_line(slo, text, part)  # an implicit objective has no line of its own
 
 
 def _workload_line(slo: Slo, text: str, workload: str) -> int:

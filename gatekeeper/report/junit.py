@@ -53,7 +53,7 @@ def _check_cases(suite: ET.Element, classname: str, checks: Sequence[Check]) -> 
         case = _case(suite, classname, unique)
         if check.outcome is not Outcome.PASS:
             kind = "failure" if check.outcome is Outcome.FAIL else "error"
-            _bad(case, kind, check.because, f"{check.metric}: {check.because}\nwhy it was promised: {check.why}")
+            _bad(case, kind, check.because, f"{check.metric}: {check.because}\nwhy this objective: {check.why}")
 
 
 def _bad(case: ET.Element, kind: str, message: str, content: str) -> None:

@@ -1,4 +1,4 @@
-"""The summary in Markdown for a job's page on GitHub: tables, no pictures, and no longer than GitHub allows."""
+"""The summary in Markdown for a job's page on GitHub: tables, no charts, and no longer than GitHub allows."""
 
 import re
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ LONGEST = 600
 
 
 def render(page: PageData) -> str:
-    """Return the summary; where it would be too long the kept promises are left out, then whatever comes last."""
-    for kept in (True, False):
-        text = "\n\n".join(_blocks(page, kept=kept)) + "\n"
+    """Return the summary; where it would be too long the passed checks are left out, then it is cut at the end."""
+    for with_passed in (True, False):
+        text = "\n\n".join(_blocks(page, with_passed=with_passed)) + "\n"
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             return text.encode("utf-8", "replace").decode()
     short = text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").rsplit("\n", 1)[0]
-    return f"{short}\n\nCut here: the whole is in `report.html`.\n"
+    return f"{short}\n\nCut off here: see `report.html` for the rest.\n"
 
 
-def _blocks(page: PageData, *, kept: bool) -> list[str]:
+def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     verdict, state = page.verdict, phrases.state(page)
     blocks = [
         f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.spaced(state)}",
@@ -37,16 +37,18 @@ def _blocks(page: PageData, *, kept: bool) -> list[str]:
         rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in page.gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
     groups = [(one.name, one.checks) for one in verdict.workloads] + [("host", verdict.host_checks)]
-    broken = [(name, one) for name, checks in groups for one in checks if one.outcome is not Outcome.PASS]
-    good = [(name, one) for name, checks in groups for one in checks if one.outcome is Outcome.PASS]
-    if broken:
-        blocks += ["### Promises that are not kept", _promises(broken)]
-    if good and kept:
-        blocks.append(f"<details><summary>{counted(len(good), 'promise')} kept</summary>")
-        blocks += [_promises(good), "</details>"]
+    open_checks = [(name, one) for name, checks in groups for one in checks if one.outcome is not Outcome.PASS]
+    passed = [(name, one) for name, checks in groups for one in checks if one.outcome is Outcome.PASS]
+    if open_checks:
+        blocks += ["### Checks that did not pass", _checks(open_checks)]
+    if passed and with_passed:
+        blocks.append(f"<details><summary>{counted(len(passed), 'check')} passed</summary>")
+        blocks += [_checks(passed), "</details>"]
     steps = [f"1. {plain(f'{one.workload}: {phrases.step(one)}, {one.because}')}" for one in verdict.transitions]
-    blocks += ["### The way down the ladder", "\n".join(steps)] if steps else []
-    findings = [f"- {plain(f'{one.kind}, {one.about}: {phrases.advised(one)}')}" for one in verdict.findings]
+    blocks += ["### Steps down the fallback ladder", "\n".join(steps)] if steps else []
+    findings = [
+        f"- {plain(f'{phrases.spaced(one.kind)}, {one.about}: {phrases.advised(one)}')}" for one in verdict.findings
+    ]
     blocks += ["### Findings", "\n".join(findings)] if findings else []
     return blocks
 
@@ -58,14 +60,14 @@ def _glance(page: PageData) -> str:
         if (seen := phrases.speed(one, page)) is not None:
             center, lo, hi, source = seen
             speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
-        kept = phrases.passed(one.checks)
+        passed = phrases.passed(one.checks)
         outcome = f"{phrases.GLYPHS[one.outcome]} {phrases.spaced(one.outcome)}"
         setting, why = plain(describe_setting(one.setting)), plain(one.because)
-        rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{kept}/{len(one.checks)}", why))
-    return table(("Workload", "Outcome", "Setting", "Against plain", "Promises", "Why"), rows)
+        rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{passed}/{len(one.checks)}", why))
+    return table(("Workload", "Outcome", "Setting", "Against plain", "Checks", "Why"), rows)
 
 
-def _promises(checks: Sequence[tuple[str, Check]]) -> str:
+def _checks(checks: Sequence[tuple[str, Check]]) -> str:
     rows = [
         (
             f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
@@ -77,7 +79,7 @@ def _promises(checks: Sequence[tuple[str, Check]]) -> str:
         )
         for name, check in checks
     ]
-    return table(("", "Workload", "Promise", "Measured", "n", "Because"), rows)
+    return table(("", "Workload", "Objective", "Measured", "n", "Because"), rows)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -87,7 +89,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """Write text so that it stays text: one line, no markup, no table cell of its own."""
+    """Escape text for Markdown: one line, no markup, no table cell of its own."""
     flat = one_line(text)
     flat = flat if len(flat) <= LONGEST else f"{flat[:LONGEST]} …"
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

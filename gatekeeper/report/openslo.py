@@ -1,10 +1,10 @@
-"""The promises as OpenSLO v1 objects: JSON documents one after the other, which is a YAML stream.
+"""The checks as OpenSLO v1 objects: JSON documents one after the other, which is a YAML stream.
 
-OpenSLO speaks of budgets over rolling windows, a gate of one run. So each promise is one SLO: its bound is the
-objective's value, the window is how long the certificate holds, and what fits nowhere (what was measured, the outcome,
-the ladder) stands in annotations. A quantile's target is the share of events it promises. A budget of exactly nothing
-can not be written there, a target is below 1; so the others take the SLO's confidence, over slices as long as the
-soak's acceptance windows.
+OpenSLO describes budgets over rolling windows; a gate describes one run. So each check is one SLO: its bound is the
+objective's value, its window is how long the certificate is valid, and what has no field there (the measurement, the
+outcome, the ladder) is in annotations. The target of a quantile is its share of events. OpenSLO has no budget of
+exactly zero, because a target is below 1; so the others take the SLO's confidence, over slices as long as the soak's
+acceptance windows.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ SHORTHAND = (("d", 86400), ("h", 3600), ("m", 60))
 
 
 def render(page: PageData) -> str:
-    """Return one object for every promise that was checked, and the service they belong to."""
+    """Return one object for each check, and the service they belong to."""
     verdict = page.verdict
     objects = [_service(page)]
     for workload in verdict.workloads:
@@ -97,7 +97,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
 
 
 def name(text: str) -> str:
-    """Return an RFC 1123 label; one that had to be shortened or bent ends in a digest, so that it stays unique."""
+    """Return an RFC 1123 label; one that had to be shortened or changed ends in a digest, so that it stays unique."""
     label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "x"
     if len(label) <= LONGEST_NAME and re.sub(r"[ _-]", "-", text.lower()) == label:
         return label

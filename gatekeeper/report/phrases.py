@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
 
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
-"""A sign beside every colour: neither has to be seen alone."""
+"""A sign with every colour: the outcome can be read without either one."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
@@ -42,15 +42,15 @@ def measured(check: Check) -> str:
 
 
 def interval(figure: Mapping[str, Any], metric: str) -> str:
-    """Write a measured figure of a metric with its interval; a share of what plain decoding takes is in percent."""
+    """Write a measured figure of a metric with its interval; one relative to plain decoding is in percent."""
     if BY_NAME[metric].relative:
         return f"{figure['center']:+.1%} [{figure['lo']:+.1%}, {figure['hi']:+.1%}]"
     return show_span(figure["center"], figure["lo"], figure["hi"], BY_NAME[metric].unit)
 
 
-def ratio(figure: Mapping[str, Any], center: str = "ratio", *, times: str = "") -> str:
+def ratio(figure: Mapping[str, Any], center: str = "ratio") -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
-    return f"{figure[center]:.2f}{times} [{figure['lo']:.2f}, {figure['hi']:.2f}]"
+    return f"{figure[center]:.2f}x [{figure['lo']:.2f}, {figure['hi']:.2f}]"
 
 
 def step(transition: Transition, arrow: str = "→") -> str:
@@ -59,12 +59,12 @@ def step(transition: Transition, arrow: str = "→") -> str:
 
 
 def advised(finding: Finding) -> str:
-    """Write what was found, and the advice where there is one."""
+    """Write a finding, and its advice where there is one."""
     return f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
 
 
 def state(page: "PageData") -> str:
-    """Return the outcome, or that there is none yet."""
+    """Return the outcome, or `interrupted` where there is none yet."""
     return "interrupted" if page.unfinished else page.verdict.outcome
 
 
@@ -73,53 +73,53 @@ def lede(page: "PageData") -> str:
     verdict = page.verdict
     if page.unfinished:
         return (
-            f"This run was interrupted {page.unfinished}. What it had measured is shown below, and none of it is a "
-            "verdict. The same command with --resume --out RUN_DIR goes on."
+            f"This run was interrupted {page.unfinished}. The measurements so far are shown below; they are not a "
+            "verdict. To continue, run the same command with --resume --out RUN_DIR."
         )
     speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
-    count = f"{len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
+    count = f"Drafting on for {len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
     if verdict.outcome == "promoted":
-        plainly = [one.name for one in verdict.workloads if one.outcome != "promoted"]
-        verb = "decodes plainly, as it may" if len(plainly) == 1 else "decode plainly, as they may"
-        rest = f"; {listed(plainly)} {verb}" if plainly else ""
+        plain = [one.name for one in verdict.workloads if one.outcome != "promoted"]
+        rest = f"; drafting off for {listed(plain)} (optional)" if plain else ""
         demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
-        return f"Safe to deploy policy.toml: every promise is proven. {count} may speculate{rest}.{demo}"
+        return f"Safe to deploy policy.toml: every check passed. {count}{rest}.{demo}"
     if verdict.outcome == "unproven":
-        return f"Nothing changes: the evidence does not suffice. {counted(len(page.gaps), 'thing')} not proven, below."
-    broken = [one.name for one in verdict.workloads if one.outcome == "failed"]
-    broken += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
+        gaps = counted(len(page.gaps), "open point")
+        return f"Nothing changes: the evidence is not sufficient. See the {gaps} under “What was not proven”."
+    failed = [one.name for one in verdict.workloads if one.outcome == "failed"]
+    failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
     if verdict.outcome == "failed":
         drafting = any(one.outcome == "failed" and one.setting.get("draft") for one in verdict.workloads)
-        where = "A" if drafting else "Even with plain decoding a"
-        return f"{where} promise is broken: {listed(broken)}. {count} may speculate."
+        where = "An" if drafting else "Even with plain decoding an"
+        return f"{where} objective is not met: {listed(failed)}. {count}."
     back = [one.name for one in verdict.workloads if one.required and one.outcome == "graded_back"]
     verb = "requires" if len(back) == 1 else "require"
-    return f"{listed(back)} {verb} speculation and had to be graded back to plain decoding. {count} may speculate."
+    return f"{listed(back)} {verb} speculation but had to be graded back to plain decoding. {count}."
 
 
 def speed(workload: WorkloadVerdict, page: "PageData") -> tuple[float, float, float, str] | None:
-    """Return the ratio to plain decoding with its bounds, and where it was seen.
+    """Return the ratio to plain decoding with its bounds, and where it was measured.
 
-    It is the soak's; of a plain route, that of the last setting that was soaked, or else the best that was swept.
+    It is the soak's; of a plain route, that of the last setting that was soaked, or else of the best one in the sweep.
     """
-    for metric, name in (("throughput_ratio", "decoding"), ("answer_throughput_ratio", "whole answers")):
+    for metric, name in (("throughput_ratio", "decode speed"), ("answer_throughput_ratio", "whole answers")):
         if seen := workload.measured.get(metric):
-            return seen["center"], seen["lo"], seen["hi"], f"{name}, in the soak"
+            return seen["center"], seen["lo"], seen["hi"], f"{name} in the soak"
     for one in page.distributions:
         if one.workload == workload.name and one.ratio is not None:
-            return *one.ratio, f"with {describe_setting(one.setting)}, in {one.source}"
+            return *one.ratio, f"with {describe_setting(one.setting)} ({one.source})"
     if (best := _best(workload)) is None:
         return None
-    return best["ratio"], best["lo"], best["hi"], f"the best of the sweep: {best['trial']}"
+    return best["ratio"], best["lo"], best["hi"], f"best in the sweep, {describe_setting(best['setting'])}"
 
 
 def against_plain(workload: WorkloadVerdict) -> str:
-    """Write the speed against plain decoding: of the soak, or, for a plain route, the best the sweep saw."""
+    """Write the speed against plain decoding: of the soak, or, for a plain route, the best in the sweep."""
     for metric in ("throughput_ratio", "answer_throughput_ratio"):
         if seen := workload.measured.get(metric):
             return ratio(seen, "center")
     best = _best(workload)
-    return f"{best['ratio']:.2f} (sweep)" if best is not None else "-"
+    return f"{best['ratio']:.2f}x (sweep)" if best is not None else "-"
 
 
 def _best(workload: WorkloadVerdict) -> Mapping[str, Any] | None:
@@ -128,15 +128,16 @@ def _best(workload: WorkloadVerdict) -> Mapping[str, Any] | None:
 
 
 def account(choice: Mapping[str, Any]) -> list[str]:
-    """Say why the setting wins or loses, what each knob does, and where concurrency reverses it: a line each.
+    """Explain in a line each why the setting is fast or slow, what each knob does, and what concurrency changes.
 
-    Where plain decoding was chosen, the account is of the best setting.
+    Where plain decoding was chosen, the setting is the best one of the sweep.
     """
     explained = [one for one in choice.get("settings", ()) if one.get("model")]
     chosen = {knob: value for knob, value in choice.get("setting", {}).items() if value is not None}
     mine = [one for one in explained if chosen and chosen.items() <= one["setting"].items()]
     about = (mine or sorted(explained, key=lambda one: -(one["ratio"] or 0.0)))[:1]
-    lines = [f"why, {one['trial']}: {one['model']['because']}" for one in about]
+    label = "why" if mine else "best draft setting"
+    lines = [f"{label}: {describe_setting(one['setting'])}: {one['model']['because']}" for one in about]
     if effects := choice.get("effects"):
         lines.append("knobs: " + "; ".join(_effect(one) for one in effects))
     if turned := choice.get("concurrency"):
@@ -145,21 +146,26 @@ def account(choice: Mapping[str, Any]) -> list[str]:
 
 
 def _effect(one: Mapping[str, Any]) -> str:
-    """Write a knob's main effect: the value that moves most, with its interval, against the default."""
+    """Write a knob's main effect: the value with the largest one, its size and its interval, against the default."""
     known = [value for value in one["values"] if value["factor"]]
     most = max(known, key=lambda value: max(value["factor"], 1 / value["factor"]), default=None)
     name = KNOB_NAMES.get(one["knob"], one["knob"])
     if most is None:
         return f"{name}: {one['says']}"
-    contrast = f"{last_part(most['value'])} against {last_part(one['default'])} is {ratio(most, 'factor', times='x')}"
-    return f"{name}: {one['says']}, {contrast}"
+    value, default = (str(last_part(one)) if one is not None else "unset" for one in (most["value"], one["default"]))
+    if most["lo"] <= 1 <= most["hi"]:
+        return f"{name}: {one['says']}, {value} against {default} is {ratio(most, 'factor')}"
+    size, low, high = (f"{100 * abs(change - 1):.0f}" for change in (most["factor"], most["lo"], most["hi"]))
+    if most["factor"] < 1:
+        return f"{name} {value} is {size} % slower than {default} ({high} to {low} %)"
+    return f"{name} {value} is {size} % faster than {default} ({low} to {high} %)"
 
 
 def routing(verdict: Verdict) -> str:
-    """Write what the routes gain against one setting for all; empty where the sweep cannot say."""
+    """Write what the routes gain against one setting for all workloads; empty where the sweep does not show it."""
     seen = verdict.routing
     if "gain" not in seen:
         return f"routing: {seen['because']}" if seen else ""
-    mix = show(seen["policy_throughput"], "tok/s")
-    gain = ratio(seen["gain"], "center", times="x")
-    return f"routing: {mix} of the mix, {gain} of {seen['best_static']['trial']} for all; {seen['says']}"
+    mix, single = show(seen["policy_throughput"], "tok/s"), describe_setting(seen["best_static"]["setting"])
+    gain = ratio(seen["gain"], "center")
+    return f"routing: {mix} over the mix of workloads, {gain} the best single setting ({single}); {seen['says']}"

@@ -12,14 +12,14 @@ FIGURES = {
     "ttft_delta": "TTFT delta",
     "decode_throughput": "decode",
 }
-"""The metrics that a person looks for first, as they are called here."""
+"""The metrics that a person looks for first, with their labels."""
 LONGEST = 160
-"""A reason is cut here in the one line, which a person reads at a glance."""
+"""Characters of a reason in the one-line report; a longer one is cut."""
 
 
 def render(verdict: Verdict) -> str:
-    """Return the verdict: the outcome, then each workload with its figures and the objectives it does not meet."""
-    lines = [f"{verdict.slo}: {verdict.outcome} (exit code {verdict.exit_code}, grade {verdict.grade})"]
+    """Return the verdict: the outcome, then each workload with its figures and its checks."""
+    lines = [f"{verdict.slo}: {spaced(verdict.outcome)} (exit code {verdict.exit_code}, grade {verdict.grade})"]
     incomplete = bool(verdict.incomplete)
     if incomplete:
         lines.append(f"  not proven: {verdict.incomplete}")
@@ -39,7 +39,7 @@ def render(verdict: Verdict) -> str:
     for one in verdict.transitions:
         lines += ["", f"  {one.workload}: {step(one, '->')} ({one.because})"]
     for finding in verdict.findings:
-        lines += ["", f"  {finding.kind}, {finding.about}: {finding.detail}"]
+        lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
     return printable("\n".join(lines)) + "\n"
 
@@ -53,14 +53,14 @@ def _check_lines(checks: tuple[Check, ...], *, incomplete: bool) -> list[str]:
 
 
 def explanation(check: Check, *, incomplete: bool) -> list[str]:
-    """Say why the objective of a check that does not pass was set, and what would prove an unproven one.
+    """Return why the objective of a check that does not pass was set, and what would prove an unproven one.
 
-    Of an *incomplete* run that is always the same: its rest.
+    What would prove it is left out for an *incomplete* run, where it is always the rest of the run.
     """
     if check.outcome is Outcome.PASS:
         return []
     unproven = check.outcome is Outcome.UNPROVEN and not incomplete
-    return [f"why: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
+    return [f"why this objective: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
 
 
 def render_line(verdict: Verdict) -> str:
@@ -79,9 +79,9 @@ def render_line(verdict: Verdict) -> str:
 
 def _in_short(one: WorkloadVerdict) -> str:
     if one.outcome == "promoted":
-        return f"{one.name} {against_plain(one)} times plain decoding"
+        return f"{one.name} {against_plain(one)} against plain decoding"
     if one.outcome == "graded_back" and not one.required:
-        return f"{one.name} decodes plainly"
+        return f"drafting off for {one.name} (optional)"
     return f"{one.name} {spaced(one.outcome)}: {_short(one.because)}"
 
 

@@ -1,4 +1,4 @@
-"""The text of policy.toml: laid out to be read and edited, with a word on what each block is."""
+"""The text of policy.toml, with a comment that explains each kind of block."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,30 +10,32 @@ from gatekeeper.core.policy import WATCHED
 from gatekeeper.core.units import show
 
 HEAD = """\
-# What may be deployed, and what turns it off again. Written by gatekeeper certify.
-# Numbers are in base units: seconds, bytes, shares; "10 min" and "8 GB" are understood too. To change something edit a
-# copy: `gatekeeper admit` refuses a run whose own policy was touched. `gatekeeper watch COPY --run RUN_DIR` reads it,
-# also while it runs. A guard may be loosened there; a route can not be turned on that the run did not certify.
+# What may be deployed, and when it is turned off again. Written by gatekeeper certify.
+# Numbers are in base units: seconds, bytes, shares; "10 min" and "8 GB" work too. To change something, edit a copy:
+# `gatekeeper admit` refuses a run whose own policy was changed. `gatekeeper watch COPY --run RUN_DIR` reads the copy,
+# and reads it again when it changes. A guard may be loosened there; a route that the run did not certify cannot be
+# turned on.
 """
-DEFAULT = "# A workload without a route decodes plainly."
+DEFAULT = "# A workload without a route uses plain decoding."
 WATCH = """\
-# How `gatekeeper watch` looks. `duty` is the largest share of the time its canaries may take; answers older than
-# `window` are forgotten; without evidence for `missing_for` a route is off; it comes back, rung by rung, after
-# `quiet_for`, doubled by each relapse up to `quiet_most`. `false_alarms` is the chance of a wrong step down per route
-# over the life of this file; without plain decoding at hand, being slower by `slack` is no evidence."""
+# Settings of `gatekeeper watch`. `duty` is the largest share of the time that its canary prompts may take; answers
+# older than `window` are ignored. After `missing_for` without data a route is turned off. A route comes back, one
+# ladder step at a time, after `quiet_for`, which doubles with each relapse up to `quiet_most`. `false_alarms` is the
+# chance of a wrong step down per route over the life of this file. Where plain decoding cannot be measured, being
+# slower than certified by up to `slack` is ignored."""
 WATCHES = dict.fromkeys(("interval", "window", "missing_for", "quiet_for", "quiet_most"), "s")
 ROUTE = """\
-# One workload: whether it may speculate, and how. `ladder` is what is tried before plain decoding when a guard is
-# crossed; it was not soaked, and without it plain decoding is next. `measured` is what the soak saw: the reference
-# where there is no plain decoding to compare with."""
+# One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
+# decoding when a guard is violated; they were not soaked. Without a ladder, plain decoding is next. `measured` is what
+# the soak measured: the reference where plain decoding cannot be measured."""
 GUARD = """\
-# One bound each: crossed for so long (`for`), its workloads go down a rung; all of them where it is the host's.
-# `over` is the stretch that is judged, `missing_for` how long its evidence may be missing before speculation is off.
-# Of the host only what the SLO promises is guarded; add what should be (METHODOLOGY.md, What is guarded)."""
+# One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
+# them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
+# host metrics of the SLO have guards; add others as needed (METHODOLOGY.md, What is guarded)."""
 
 
 def render(policy: Mapping[str, Any]) -> str:
-    """Return the file's text; what it parses to is *policy*."""
+    """Return the file's text, which parses to *policy*."""
     tables = ("default", "watch", "route", *(("guard",) if policy["guard"] else ()))
     lines = [HEAD, *(_pair(key, value) for key, value in policy.items() if key not in tables)]
     lines += ["", DEFAULT, "[default]", *(_pair(key, value) for key, value in policy["default"].items())]
@@ -67,9 +69,9 @@ def _guard(guard: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pair(key: str, value: Any, unit: str | None = None) -> str:
-    written = tomli_w.dumps({key: value}).strip().replace("[\n    ", "[").replace(",\n]", "]").replace(",\n    ", ", ")
-    spoken = show(value, unit) if unit in {"s", "B"} else ""
-    return f"{written}  # {spoken}" if spoken and spoken != f"{value:g} {unit}" else written
+    line = tomli_w.dumps({key: value}).strip().replace("[\n    ", "[").replace(",\n]", "]").replace(",\n    ", ", ")
+    readable = show(value, unit) if unit in {"s", "B"} else ""
+    return f"{line}  # {readable}" if readable and readable != f"{value:g} {unit}" else line
 
 
 def _inline(table: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""An SLO file as gatekeeper proposes it: TOML with a comment beside whatever a reader may want to change."""
+"""The SLO file that gatekeeper proposes: TOML with a comment wherever a reader may want to change something."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
 
 _COLUMN = 30
-"""Where a comment begins beside its key."""
+"""The column at which a comment after a key begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class WorkloadEntry:
     canaries: str
     note: str
     quality: str | None = None
-    """The metric that tells whether its answers are still right; None where nothing grades them."""
+    """The metric for correct answers; None where they are not graded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What the file is written from."""
+    """What the file is made from."""
 
     path: str
     name: str
@@ -50,13 +50,13 @@ class Proposal:
     first: int
     max_tokens: int
     thinks: bool
-    """The target's template can think aloud."""
+    """The target's chat template has a thinking mode."""
     headroom: float
     """Bytes that stay free."""
     lacks: Mapping[str, str]
-    """Host metrics that this host cannot show, and why."""
+    """Host metrics that cannot be measured on this host, and why."""
     missing: tuple[str, ...] = ()
-    """Commands that fetch or install what is not here yet."""
+    """Commands that download or install what is missing."""
 
 
 def render(proposed: Proposal) -> str:
@@ -67,82 +67,82 @@ def render(proposed: Proposal) -> str:
 
 def _head(proposed: Proposal) -> Iterator[str]:
     yield f"#:schema {proposed.schema}"
-    yield f"# Proposed by gatekeeper {proposed.version} from what was found on this machine. The promises are a"
-    yield "# beginning: say what you need instead. What it can not prove, and how long it takes, is shown by"
+    yield f"# Proposed by gatekeeper {proposed.version} for this machine. The objectives are a starting point: change"
+    yield "# them to what you need. To see how long a run takes and what it cannot prove:"
     yield f"#     gatekeeper plan {proposed.path}"
     if proposed.missing:
-        yield "# Before that:"
+        yield "# First:"
         yield from (f"#     {command}" for command in proposed.missing)
     yield from ("schema = 1", f"name = {_quoted(proposed.name)}")
-    yield from ('why = "Does a draft pay on this machine, for these kinds of work?"', "")
+    yield from ('why = "Does a draft help on this machine, for these workloads?"', "")
     if proposed.host:
-        yield _beside("[host]", "a run on another machine proves nothing for this one")
+        yield _commented("[host]", "a run on another machine proves nothing for this one")
         for key, value in proposed.host.items():
-            yield _beside(f"{key} = {_quoted(value)}", "as sold: 2**30 bytes each" if key == "memory_gb" else "")
+            yield _commented(f"{key} = {_quoted(value)}", "as sold: 2**30 bytes each" if key == "memory_gb" else "")
         yield ""
 
 
 def _subject(proposed: Proposal) -> Iterator[str]:
     yield from ("[subject]", f"backend = {_quoted(proposed.backend)}")
     yield f"target = {_quoted(proposed.target.name)}  # {proposed.target.note}"
-    yield _beside("drafts = [", "heaviest first; the same token map as the target's")
+    yield _commented("drafts = [", "heaviest first; they share the target's token map")
     yield from (f"  {_quoted(draft.name)},  # {draft.note}" for draft in proposed.drafts)
     yield from ("]", "", "[sampling]")
-    yield _beside("temperature = 0.0", "greedy: only then can tokens be compared one by one")
+    yield _commented("temperature = 0.0", "greedy: needed to compare token by token")
     yield f"max_tokens = {proposed.max_tokens}"
     if proposed.thinks:
-        yield _beside("thinking = false", "else it may use up max_tokens before it answers")
+        yield _commented("thinking = false", "thinking can use up max_tokens before the answer")
     yield ""
 
 
 def _workloads(proposed: Proposal) -> Iterator[str]:
-    yield "# Each kind of work gets its own verdict. Put your own prompts in the place of these."
-    yield f"# first = {proposed.first}: more canaries prove more and take longer; a p95 needs 80, and a file has 96."
-    yield '# speculation = "optional": plain decoding is fine; "required" blocks the deploy if the draft does not pay.'
+    yield "# Each workload gets its own verdict. Its canaries are the fixed prompts that are measured: use your own."
+    yield f"# first = {proposed.first}: more canaries prove more and take longer; a p95 needs 80, a file has 96."
+    yield '# speculation = "optional": plain decoding is fine; "required": no deploy unless the draft helps.'
     for workload in proposed.workloads:
-        yield _beside("[[workload]]", workload.note)
+        yield _commented("[[workload]]", workload.note)
         yield from (f"name = {_quoted(workload.name)}", f"tier = {_quoted(workload.tier)}")
         yield from (f"canaries = {_quoted(workload.canaries)}", f"first = {proposed.first}", 'speculation = "optional"')
         yield ""
-    yield from ("[sweep]", "repeats = 1", _beside("budget = 24", "enough to choose by; the soak is what proves"))
+    yield from ("[sweep]", "repeats = 1", _commented("budget = 24", "enough to choose a setting; the soak proves it"))
     yield "num_draft_tokens = [2, 3, 4, 6]"
     if len(proposed.drafts) > 1:
         yield f"draft = [{', '.join(_quoted(draft.name) for draft in proposed.drafts)}]"
     yield from ("", "[sweep.default]", "num_draft_tokens = 3", "", "[soak]")
-    yield _beside('duration = "600 s"', "less is graded demo; it goes on until there are answers enough")
+    yield _commented('duration = "600 s"', "less is graded demo; the soak continues until it has enough answers")
     yield 'max_duration = "2 h"'
-    yield _beside('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
-    yield _beside("sentinel_share = 0.5", "every answer has a plain twin: the quickest way to a census")
+    yield _commented('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
+    yield _commented("sentinel_share = 0.5", "each speculative request is paired with a plain one")
     yield ""
 
 
 def _objectives(proposed: Proposal) -> Iterator[str]:
-    yield from _objective("throughput_ratio", "at_least = 1.16", "Below 1.16x a second model does not earn its memory.")
+    yield from _objective("throughput_ratio", "at_least = 1.16", "Below 1.16x a second model is not worth its memory.")
     claims = proposed.backend == "llama-server"
     yield from _objective(
         "acceptance_rate",
         "at_least = 0.5",
-        "A draft that is wrong every other time is the wrong draft for this work.",
-        *(['from = "claims"               # llama-server counts for itself'] if claims else []),
+        "A draft with half of its tokens rejected is the wrong draft for this workload.",
+        *(['from = "claims"               # as llama-server reports it'] if claims else []),
     )
-    yield from _objective("token_agreement", "at_least = 1.0", "Greedy speculation is lossless; else it is broken.")
+    yield from _objective("token_agreement", "at_least = 1.0", "Greedy speculation must not change any token.")
     yield from _objective(
-        "error_rate", "at_most = 0.0", "An answer that fails is no answer, plain or speculating.", 'when = "always"'
+        "error_rate", "at_most = 0.0", "No request may fail, with or without a draft.", 'when = "always"'
     )
     for workload in proposed.workloads:
         if workload.quality is not None:
             named = f"workloads = [{_quoted(workload.name)}]"
-            why = "Speed is not bought with wrong answers."
+            why = "Speculation must not make answers worse."
             yield from _objective(workload.quality, "at_least = 0.0", why, named)
-    yield "# A bound in milliseconds takes a look at this machine first: gatekeeper probe, then for example"
+    yield "# For a bound in milliseconds, measure this machine first with gatekeeper probe. For example:"
     yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
     free = f"at_least = {_quoted(show_bytes(proposed.headroom))}"
     for metric, bound, why in (
         ("memory_headroom", free, "An eighth of the memory stays free for everything else."),
-        ("memory_pressure_critical", 'at_most = "60 s"', "Pressure red for longer makes every app stutter."),
-        ("swapin_bytes", 'at_most = "200 MB"', "A machine that swaps is measured wrong, and used worse."),
-        ("swap_growth", 'at_most = "200 MB"', "Swap that only grows ends in a machine that waits for its disk."),
-        ("throttle_time", 'at_most = "0 s"', "A speed that was bought with heat is gone in an hour."),
+        ("memory_pressure_critical", 'at_most = "60 s"', "Longer critical pressure makes every app stutter."),
+        ("swapin_bytes", 'at_most = "200 MB"', "Swapping makes measurements wrong and the machine slow."),
+        ("swap_growth", 'at_most = "200 MB"', "Swap that keeps growing ends with a machine that waits for its disk."),
+        ("throttle_time", 'at_most = "0 s"', "A throttled machine does not keep this speed."),
     ):
         if metric in proposed.lacks:
             yield from (f"# {metric} is left out: {one_line(proposed.lacks[metric])}", "")
@@ -154,10 +154,10 @@ def _objective(metric: str, bound: str, why: str, *more: str) -> Iterator[str]:
     yield from ("[[objective]]", f"metric = {_quoted(metric)}", bound, *more, f"why = {_quoted(why)}", "")
 
 
-def _beside(line: str, comment: str) -> str:
+def _commented(line: str, comment: str) -> str:
     return f"{line.ljust(_COLUMN - 1)} # {comment}" if comment else line
 
 
 def _quoted(value: Any) -> str:
-    """Write a value as TOML; a string of JSON is one of TOML, but for the character DEL."""
+    """Write a value as TOML; a JSON string is a TOML string, except for the character DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""What one process holds open while it makes a run: its directory, event log, client, host sampler and telemetry."""
+"""A run while it is made: its directory, event log, client, host sampler and telemetry."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +35,7 @@ class ActiveRun:
         self.slo, self.backend = prepared.inputs.slo, prepared.backend
         self.observers = observers
         self.open = ExitStack()
-        """Closes what is opened on the way."""
+        """Closes everything that the run opens."""
         self.events = directory.writer("events.jsonl", run_directory.EVENTS)
         self.open.callback(self.events.close)
         self.observe = EventRecorder(self.events, self.backend.clock, observers)
@@ -44,7 +44,7 @@ class ActiveRun:
         self._sampler: host.Sampler | None = None
 
     def begin(self, *, alone: str | None = None) -> None:
-        """Record the begin of this process's part, with every doubt and warning; *alone* names the only stage."""
+        """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
         prepared = self.prepared
         forecast = outlook(prepared, alone)
         self.observe("begin", {"segment": self.segment, "run": str(self.directory.path)} | forecast)
@@ -57,7 +57,7 @@ class ActiveRun:
         self.telemetry.begin()
 
     def case(self, *, live: bool = False) -> Case:
-        """Read the records so far; *live*: an unfinished soak counts as not begun."""
+        """Read the records so far; *live*: an unfinished soak counts as not started."""
         prepared = self.prepared
         return load_case(self.directory, prepared.inputs, prepared.manifest, prepared.text, live=live)
 
@@ -66,7 +66,7 @@ class ActiveRun:
         return Client(self.backend, self.observe, self.segment, cache=cache)
 
     def task(self, soak_plan: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
-        """Return what the stages need to know of a soak."""
+        """Return what the stages need of a soak."""
         canaries, seed = self.prepared.inputs.canaries, seed_of(self.prepared.sha256)
         return SoakTask(
             self.slo,
@@ -81,7 +81,7 @@ class ActiveRun:
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
-        """Sample the host, and what *client* runs on it, for as long as the context is open."""
+        """Sample the host and the processes of *client* while the context is open."""
         samples = self.directory.writer("host.jsonl", run_directory.SAMPLES)
         self.open.callback(samples.close)
 

@@ -1,4 +1,4 @@
-"""The passes after a soak: near-ties read, answers from a warm cache, first tokens sampled; each in its own file."""
+"""The passes after a soak: near-ties, answers from a warm cache, sampled first tokens; each has its own file."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +18,7 @@ from gatekeeper.run.stages.warm_cache import warm
 
 
 def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
-    """Do what is missing after the soak of *soak_plan*; nothing here is timed, and a finished file stays as it is."""
+    """Do the missing passes after the soak of *soak_plan*; none is timed, and a finished file stays as it is."""
     task, backend = run.task(soak_plan), run.backend
     if divergences := forbidden_divergences(case, soak_plan):
         with _pass(run, run.directory.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
@@ -41,7 +41,7 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
 def _pass(
     run: ActiveRun, file: RecordWriter[Kind], stage: str, soak_plan: SoakPlan
 ) -> Iterator[RecordWriter[Kind] | None]:
-    """Yield the file of a pass, None if it is finished; finish it where the pass went through."""
+    """Yield the file of a pass, None if it is finished; finish it after the pass, unless that raised an error."""
     with closing(file):
         if file.finished:
             yield None
@@ -52,5 +52,5 @@ def _pass(
 
 
 def _part(task: SoakTask, names: tuple[str, ...], file: RecordWriter[Generation]) -> SoakTask:
-    """Return the task of some of its workloads, with what was recorded of it already."""
+    """Return the task for some of its workloads, with the records so far."""
     return replace(task, settings={name: task.settings[name] for name in names}, before=tuple(file.records))

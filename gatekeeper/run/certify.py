@@ -1,6 +1,5 @@
-"""The whole job: prepare, sweep, soak what is due, judge, publish; every step is stored, and a run can be resumed."""
+"""`gatekeeper certify`: prepare, sweep, soak, judge and publish; every step is stored, so a run can be resumed."""
 
-import json
 import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,9 @@ from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation, Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
-from gatekeeper.report import certificate, junit, verdict_json
+from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
@@ -43,20 +43,20 @@ from gatekeeper.run.verify import certificate_of
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run ends in."""
+    """The result of a run."""
 
     verdict: Verdict
     text: str
     """The content of verdict.json."""
     path: Path
     promoted: bool
-    """policy.toml was written."""
+    """Whether policy.toml was written."""
     telemetry: str | None = None
-    """Why the collector does not have all of the run's telemetry, if one was named."""
+    """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
 
 
 def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
-    """Run the whole job into *out*, or continue the run that lies there."""
+    """Make a whole run in *out*, or continue the one that is there."""
     if resume and out is not None and run_directory.RunDirectory(out).is_finished():
         verdict = judge(out)
         return Finished(verdict, verdict_json.render(verdict), out, (out / POLICY).is_file())
@@ -65,7 +65,7 @@ def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequen
 
 
 def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observer]) -> dict[str, Any]:
-    """Run the sweep into a run directory and return what it would choose, per workload."""
+    """Make the sweep in a run directory and return what it would choose, per workload."""
     with ExitStack() as stack:
         run = _open(stack, slo_path, out, observers, resume=False)
         run.begin(alone="sweep")
@@ -81,7 +81,7 @@ def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observe
 def soak_alone(
     slo_path: Path, out: Path | None, *, knobs: Mapping[str, Any], observers: Sequence[Observer]
 ) -> Finished:
-    """Soak the SLO's default setting, with *knobs* turned, and judge that alone: no sweep, no ladder, no policy."""
+    """Soak the SLO's default setting, changed by *knobs*, and judge only that: no sweep, no ladder, no policy."""
     with ExitStack() as stack:
         return _run_to_end(_open(stack, slo_path, out, observers, resume=False, knobs=knobs))
 
@@ -95,14 +95,14 @@ def _open(
     resume: bool,
     knobs: Mapping[str, Any] | None = None,
 ) -> ActiveRun:
-    """Prepare a run and open its directory; nothing is written before the objectives were found provable."""
+    """Prepare a run and open its directory; nothing is written before it is known that the objectives can be proven."""
     given = inputs.read(slo_path)
     fixed = None if knobs is None else fixed_setting(given.slo, knobs)
     if resume and out is None:
-        raise InputError("--resume needs --out RUN_DIR", hint="name the folder of the run to go on with")
+        raise InputError("--resume needs --out RUN_DIR", hint="name the directory of the run to continue")
     path = out or default_path(given.slo.name, SystemClock().wall())
     directory = _directory(stack, path, resume=True) if resume else None
-    # Who measures a real clock holds the host until the run has ended.
+    # A run that measures real time locks the host until it has ended.
     hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
     remark = stack.enter_context(hold) if hold is not None else None
     prepared = prepare(given, path / "logs", measuring=not resume, fixed=fixed, stored=directory)
@@ -113,7 +113,7 @@ def _open(
         directory.write("manifest.json", prepared.text)
     if not (directory.path / "plan.json").is_file():  # a resumed run may have been killed between the two files
         document = sweep_plan.plan_document(given.slo, prepared.plan)
-        directory.write("plan.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        directory.write("plan.json", json_text(document))
     return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
 
 
@@ -124,15 +124,15 @@ def _directory(stack: ExitStack, path: Path, *, resume: bool) -> run_directory.R
 
 
 def default_path(slo_name: str, now: datetime) -> Path:
-    """Return where a run goes that was given no place."""
+    """Return the directory of a run without --out."""
     return Path("runs") / f"{now:%Y-%m-%dT%H%MZ}-{slo_name}-{secrets.token_hex(2)}"
 
 
 def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
-    """Return the SLO's default setting with *knobs* turned; refuse a knob that is not one."""
+    """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob or draft."""
     for knob in knobs:
         if knob not in CHOSEN:
-            raise InputError(f"--set {knob}: not a knob of a setting", hint=did_you_mean(knob, CHOSEN))
+            raise InputError(f"--set {knob}: not a knob", hint=did_you_mean(knob, CHOSEN))
     turned = {**defaults(slo), **knobs}
     if turned.get("draft") not in {None, *slo.subject.drafts}:
         raise InputError(
@@ -143,7 +143,7 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
 
 
 def _run_to_end(run: ActiveRun) -> Finished:
-    """Do what is missing, then judge and publish."""
+    """Measure what is missing, then judge and publish."""
     if not run.events.finished:
         run.begin()
         try:
@@ -196,10 +196,10 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
         return
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings})
-    client.close()  # a soak begins with a fresh process: what the sweep left in memory is not its own
+    client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     profile = run.prepared.inputs.profile
     load = profile.background
-    with host.apply_load(load.memory, load.cpu, load.disk_read) as beside:
+    with host.apply_load(load.memory, load.cpu, load.disk_read) as background:
         _conditions(run, soak_plan)
         try:
             soak(
@@ -216,7 +216,7 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
         finally:
             run.phase("")
         _conditions(run, soak_plan)
-        for fault in beside.faults():
+        for fault in background.faults():
             run.observe("load_died", {"soak": soak_plan.name, "because": fault})
     client.close()
     file.finish()
@@ -227,7 +227,7 @@ def _conditions(run: ActiveRun, soak_plan: SoakPlan) -> None:
 
 
 def _check_models(run: ActiveRun) -> None:
-    """Hash the models again: what was judged is what ships."""
+    """Hash the models again, and record which ones changed during the run."""
     now = freeze_models(run.prepared.inputs, afresh=True)
     then = run.prepared.manifest
     for before, after in zip((then.target, *then.drafts), (now.target, *now.drafts), strict=True):
@@ -246,7 +246,7 @@ def _publish(run: ActiveRun) -> Finished:
     wrote = whole and promote(run.slo, verdict, verdict_sha256=sha256(text), now=now, write=directory.write)
     if wrote:
         policy = tomllib.loads(directory.read(POLICY).decode())
-        directory.write(CERTIFICATE, certificate.render(certificate_of(directory, manifest, verdict, policy)))
+        directory.write(CERTIFICATE, json_text(certificate_of(directory, manifest, verdict, policy)))
     directory.write("junit.xml", junit.render(verdict))
     shown = page_data(
         case,

@@ -1,4 +1,4 @@
-"""`gatekeeper doctor`: what this machine has, what it lacks for which objective or backend, and the fix."""
+"""`gatekeeper doctor`: what is installed here, what is missing for which objective or backend, and how to fix it."""
 
 import platform
 import shutil
@@ -14,34 +14,34 @@ from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
-"""Whose versions decide what is measured, in this environment."""
+"""Packages of this environment whose versions influence the measurements."""
 ATTACHED = {"lmstudio": "lms", "ollama": "ollama", "omlx": "omlx"}
 """Programs of servers that gatekeeper attaches to and does not start."""
-FETCHERS = {"hf": "pip install huggingface_hub"}
-"""Programs that our hints name."""
+DOWNLOADERS = {"hf": "pip install huggingface_hub"}
+"""Programs that our hints name, with how to install them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that is there or not."""
+    """One thing that is present or missing."""
 
     kind: Literal["package", "program", "host"]
     what: str
     found: str | None
-    """Its version, its path, or the sources that serve it; None where it is missing."""
+    """Its version, its path, or the sources of its values; None where it is missing."""
     needed_for: str
     fix: str | None
-    """The command or permission that helps; None where nothing has to be done."""
+    """The command or permission that fixes it; None where there is nothing to do."""
 
 
 def examine() -> dict[str, Any]:
-    """Return what was found, as a document; only the tools that read the host are started."""
+    """Return what was found, as a document; nothing is started but the tools that read the host."""
     items = [*_packages(), *_programs(), *_host()]
     return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items]}
 
 
 def versions() -> dict[str, str | None]:
-    """Return what a bug report needs: our version and those of what measures and decides, the system and the chip."""
+    """Return what a bug report needs: the versions of gatekeeper, Python and PACKAGES, the system and the chip."""
     facts = host.conditions()
     system = " ".join(filter(None, ("macOS" if facts["platform"] == "macos" else None, facts["os"], facts["os_build"])))
     return {
@@ -72,8 +72,8 @@ def _programs() -> Iterator[Item]:
         program = dialect.program[0] if dialect.program else ATTACHED.get(name)
         if program is not None:
             yield _program(program, f"backend {name}", dialect.install)
-    for program, install in FETCHERS.items():
-        yield _program(program, "fetching models", install)
+    for program, install in DOWNLOADERS.items():
+        yield _program(program, "downloading models", install)
 
 
 def _program(program: str, needed_for: str, install: str) -> Item:

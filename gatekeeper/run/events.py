@@ -1,4 +1,4 @@
-"""Events of a run: recorded in events.jsonl, shown to observers, and relayed as lines to another machine."""
+"""Events of a run: recorded in events.jsonl, passed to observers, and relayed as lines to another machine."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
 
 PROGRESS = "GATEKEEPER_PROGRESS"
-"""Environment variable with the file for the lines; a run that is started for another machine has it."""
+"""Environment variable with the file for the lines; it is set for a run that another machine started."""
 
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 _ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -22,13 +22,13 @@ _CARRIED = "generation"
 
 
 class EventRecorder:
-    """Takes what happens in a run: *record* keeps what no record file has, and every observer is called."""
+    """Records the events of a run with *record*, but for those that a record file has, and calls every observer."""
 
     def __init__(self, record: Callable[[Event], None], clock: Clock, observers: Sequence[Observer]) -> None:
         self._record, self._clock, self._observers = record, clock, observers
 
     def __call__(self, kind: str, detail: dict[str, Any]) -> None:
-        """Record and show an event of *kind* that happens now."""
+        """Record an event of *kind* that happens now, and pass it to the observers."""
         event = Event(stamp(self._clock.wall()), kind, detail)
         if kind not in RECORDED_ELSEWHERE:
             self._record(event)
@@ -43,7 +43,7 @@ class Lines:
         self._file: IO[bytes] | None = path.open("ab", buffering=0)
 
     def __call__(self, event: Event) -> None:
-        """Append one event; once a line cannot be written whole, no more are, and the run continues."""
+        """Append one event; after the first line that cannot be written whole, no more are, and the run continues."""
         if self._file is None:
             return
         line = encode(event)
@@ -51,13 +51,13 @@ class Lines:
             whole = self._file.write(line) == len(line)
         except OSError:
             whole = False
-        if not whole:  # a full disk is an error of the records, not of a view
+        if not whole:  # a full disk ends the run where its records are written, not here
             self._file.close()
             self._file = None
 
 
-def wanted() -> Observer | None:
-    """Return the observer that the environment asks for, if any; processes that the run starts do not inherit it."""
+def relay_observer() -> Observer | None:
+    """Return the observer of GATEKEEPER_PROGRESS, if it is set; processes that the run starts do not inherit it."""
     path = os.environ.pop(PROGRESS, "")
     return Lines(Path(path)) if path else None
 
@@ -68,7 +68,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: str | bytes) -> Event | None:
-    """Return the event of a line, None where this version does not know it."""
+    """Return the event of a line; None where it is damaged or of an unknown version."""
     try:
         event = _EVENTS.validate_json(line)
         if _CARRIED not in event.detail:

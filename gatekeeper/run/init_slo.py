@@ -25,34 +25,34 @@ from gatekeeper.report import slo_template
 from gatekeeper.report.slo_template import ModelEntry, Proposal, WorkloadEntry
 
 FREE_SHARE = 1 / 8
-"""Of the memory: the headroom that the file asks for."""
+"""The headroom that the file requires, as a share of the memory."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
-"""The shipped SLO files that are made for a machine, by its memory; their pairs are public ones."""
+"""The shipped SLO files for one machine each, by its memory; their model pairs are public."""
 WORK = (
     WorkloadEntry(
-        "json", "medium", "json.jsonl", "strict JSON: predictable, so a draft pays here first", "json_pass_delta"
+        "json", "medium", "json.jsonl", "strict JSON: predictable, so a draft helps here first", "json_pass_delta"
     ),
     WorkloadEntry("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
-    WorkloadEntry("tools", "medium", "tools.jsonl", "exact calls of offered tools", "tool_call_pass_delta"),
-    WorkloadEntry("chat", "short", "chat.jsonl", "free prose, hard to guess; nothing marks it"),
+    WorkloadEntry("tools", "medium", "tools.jsonl", "exact tool calls", "tool_call_pass_delta"),
+    WorkloadEntry("chat", "short", "chat.jsonl", "free prose, hard to predict; not graded"),
 )
 LITTLE_WORK = (
-    WorkloadEntry("json", "short", "little/json.jsonl", "in the dialect of the little pair", "json_pass_delta"),
-    WorkloadEntry("code", "short", "little/code.jsonl", "the same", "task_pass_delta"),
+    WorkloadEntry("json", "short", "little/json.jsonl", "JSON for the little pair", "json_pass_delta"),
+    WorkloadEntry("code", "short", "little/code.jsonl", "code for the little pair", "task_pass_delta"),
     WorkloadEntry(
         "random", "short", "little/random.jsonl", "unpredictable on purpose: plain decoding is expected to win"
     ),
 )
-"""For a vocabulary so small that the canaries of WORK would be torn into characters."""
+"""For a vocabulary so small that it would split the canaries of WORK into characters."""
 
 
 _SOLD = 0.06
-"""The share of the memory a machine is sold with that kernel and firmware may keep."""
-CLOSE = "close what holds memory: the pair is here, and does not fit beside what runs now"
+"""The share of a machine's memory that kernel and firmware may reserve."""
+CLOSE = "close programs that use memory: the pair is installed, but does not fit into the available memory"
 
 
 class _NoHashes:
-    """A hash cache without hashes: choosing a pair reads headers and token maps, never gigabytes of weights."""
+    """A hash cache that hashes nothing: choosing a pair reads headers and token maps, never gigabytes of weights."""
 
     def sha256(self, path: Path) -> str:
         """Return no digest."""
@@ -62,21 +62,21 @@ class _NoHashes:
 
 @dataclass(frozen=True, slots=True)
 class InspectedModel:
-    """One model of a shelf, inspected at."""
+    """One model of a cache, and whether it can be used."""
 
-    shelved: FoundModel
+    found: FoundModel
     path: Path
     backend: str
     model: Model | None
     template: str | None
     unfit: str | None
-    """Why it cannot be half of a pair; None where it can."""
+    """Why it cannot be part of a pair; None where it can."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as `init --json` lists it."""
+        """Return its entry in `init --json`."""
         return {
-            "name": self.shelved.name,
-            "shelf": self.shelved.store,
+            "name": self.found.name,
+            "shelf": self.found.store,
             "path": str(self.path),
             "backend": self.backend,
             "bytes": self.model.bytes if self.model is not None else None,
@@ -88,8 +88,8 @@ class InspectedModel:
 def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     """Write an SLO file for this machine to *output*; return what was found and chosen, and the exit code.
 
-    The code is 0 where a pair is here, 3 where the file names one that has yet to be fetched or a backend that has yet
-    to be installed. A file that exists is an InputError without *force*.
+    The code is 0 where a pair is on this machine, 3 where a model has to be downloaded or a backend to be installed
+    first. A file that exists is an InputError without *force*.
     """
     if output.exists() and not force:
         raise _exists(output)
@@ -102,7 +102,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     missing_backends = _missing_backends()
     writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
     chosen = _choose(writer, found, missing_backends, available)
-    text, pair, seen, commands = chosen if chosen is not None else _to_fetch(writer, missing_backends, memory)
+    text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing_backends, memory)
     _write(output, text, force=force)
     document = {
         "schema": 1,
@@ -132,7 +132,7 @@ def _missing_backends() -> dict[str, str]:
 
 
 def _inspect(one: FoundModel) -> InspectedModel:
-    """Read what identifies a model, and why it cannot be half of a pair."""
+    """Read what identifies a model, and why it cannot be part of a pair."""
     path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
     try:
         if one.store == "Ollama":
@@ -146,31 +146,31 @@ def _inspect(one: FoundModel) -> InspectedModel:
     except InputError as error:
         return InspectedModel(one, path, backend, None, None, error.message)
     except Exception as error:  # noqa: BLE001 (one odd model in a cache must not hide the others)
-        return InspectedModel(one, path, backend, None, None, f"can not be read: {type(error).__name__}: {error}")
+        return InspectedModel(one, path, backend, None, None, f"cannot be read: {type(error).__name__}: {error}")
     return InspectedModel(one, path, backend, model, template, unfit)
 
 
 def _unfit(model: Model, path: Path) -> str | None:
     if model.tokens_sha256 is None:
-        return "no token map, so nothing shows which vocabulary it speaks"
+        return "it has no token map, so its vocabulary is unknown"
     if model.shape is None:
-        return "its attention cache can not be estimated"
+        return "the size of its attention cache cannot be estimated"
     if not model.shape.every_layer:
-        return "not every layer keeps every token: a rejected guess may not be taken back"
+        return "not every layer caches every token, so rejected tokens may not be removable"
     if path.is_dir() and (foreign := artifacts.foreign_quantisation(path, model.name)):
-        return f"quantised as {foreign}, which is made for other engines"
+        return f"its quantisation {foreign} is made for other engines"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _SloWriter:
-    """Writes the file for one pair or another; what they have in common is the machine."""
+    """Writes the file for a pair of models on this machine."""
 
     output: Path
     facts: Mapping[str, Any]
     lacks: Mapping[str, str]
     found: Mapping[str, InspectedModel]
-    """By the name an SLO would give them."""
+    """By their name in an SLO file."""
 
     def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
         """Write the file for *pair*."""
@@ -178,7 +178,7 @@ class _SloWriter:
         model = inspected.model if inspected is not None else None
         little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
         template = (inspected.template if inspected is not None else None) or ""
-        # Of a model that is not here nothing is known: what the shipped pairs have is assumed.
+        # A model that is not on this machine is assumed to be like those of the shipped pairs.
         tools, thinks = (True, True) if inspected is None else ("tools" in template, "enable_thinking" in template)
         work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
         memory = self.facts.get("memory_bytes") or 0
@@ -192,7 +192,7 @@ class _SloWriter:
                 backend=pair.backend,
                 target=ModelEntry(pair.target, self._note(pair.target)),
                 drafts=tuple(ModelEntry(name, self._note(name)) for name in pair.drafts),
-                workloads=tuple(self._asked(one) for one in work),
+                workloads=tuple(self._entry(one) for one in work),
                 first=24 if little else 48,
                 max_tokens=160 if little else 256,
                 thinks=thinks,
@@ -204,35 +204,35 @@ class _SloWriter:
 
     def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> MemoryFit | None:
         """Estimate what the file's pair needs, against the memory that is *available* now."""
-        promised = slo.parse(text, str(self.output))
+        proposed = slo.parse(text, str(self.output))
         base = self.output.parent.resolve()
         canaries = {
-            # The folder may not be there yet, so that `..` has to be taken out first.
+            # The folder may not exist yet, so `..` has to be resolved first.
             one.name: canary.parse(Path(os.path.normpath(base / one.canaries)).read_text(encoding="utf-8"), one.name)
-            for one in promised.workload
+            for one in proposed.workload
         }
-        shares = promised.subject.backend == "mlx"
-        return estimate_fit(promised, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
+        shares = proposed.subject.backend == "mlx"
+        return estimate_fit(proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
 
     def _note(self, name: str) -> str:
         one = self.found.get(name)
         if one is None or one.model is None:
             return "not on this machine yet"
-        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.shelved.store}"
+        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.found.store}"
 
-    def _asked(self, one: WorkloadEntry) -> WorkloadEntry:
+    def _entry(self, one: WorkloadEntry) -> WorkloadEntry:
         path = self._reference(inputs.shipped_folder("canaries") / one.canaries)
         return WorkloadEntry(one.name, one.tier, path, one.note, one.quality)
 
     def _reference(self, path: Path) -> str:
-        """Write *path* relative to the file within one checkout, where both move together; else as it is."""
+        """Write *path* relative to the SLO file if both are in one checkout, which may move; else as it is."""
         base = self.output.parent.resolve()
         together = base.is_relative_to(inputs.shipped_folder("slos").parent.resolve())
         return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else str(path.resolve())
 
 
 def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of `[host]`, as far as they are known here."""
+    """Return the keys of `[host]` that are known on this machine."""
     keys: dict[str, Any] = {}
     if facts.get("chip"):
         keys["chip"] = facts["chip"]
@@ -247,7 +247,7 @@ def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _PairNames:
-    """A pair by the names that the file gives it."""
+    """A pair by its names in the SLO file."""
 
     backend: str
     target: str
@@ -260,7 +260,7 @@ _Chosen = tuple[str, _PairNames, MemoryFit | None, tuple[str, ...]]
 def _choose(
     writer: _SloWriter, found: Sequence[InspectedModel], missing: Mapping[str, str], available: float | None
 ) -> _Chosen | None:
-    """Return the heaviest pair that fits beside what runs now, one with an installed backend first."""
+    """Return the heaviest pair that fits into the available memory, one with an installed backend first."""
     able = [
         LocalModel(one.model, one.backend, one.template is not None)
         for one in _each_once(found)
@@ -277,7 +277,7 @@ def _choose(
 
 
 def _each_once(found: Sequence[InspectedModel]) -> Iterator[InspectedModel]:
-    """Yield each place once: LM Studio may keep its models in the hub cache."""
+    """Yield each folder once: LM Studio may keep its models in the hub cache."""
     seen = set()
     for one in found:
         if (real := one.path.resolve()) not in seen:
@@ -289,9 +289,9 @@ def _named(pair: ModelPair) -> _PairNames:
     return _PairNames(pair.backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
 
 
-def _to_fetch(writer: _SloWriter, missing: Mapping[str, str], memory: float | None) -> _Chosen:
-    """Return the pair that a shipped SLO names for the largest machine which is no larger than this one."""
-    # By name: in a checkout the folder also holds files of its owner, and what an earlier init wrote.
+def _to_download(writer: _SloWriter, missing: Mapping[str, str], memory: float | None) -> _Chosen:
+    """Return the pair of the shipped SLO for the largest machine that is no larger than this one."""
+    # By name: in a checkout the folder also has the user's own files, and those of an earlier init.
     shipped = [
         slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES
     ]
@@ -312,15 +312,13 @@ def _write(output: Path, text: str, *, force: bool) -> None:
             return
         try:
             file = output.open("x", encoding="utf-8")
-        except FileExistsError:  # made since we inspected, or a link that leads nowhere
+        except FileExistsError:  # created in the meantime, or a dangling link
             raise _exists(output) from None
         with file:
             file.write(text)
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot write {output}: {error.strerror}", hint="choose another place with -o"
-        ) from error
+        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another path with -o") from error
 
 
 def _exists(output: Path) -> InputError:
-    return InputError(f"{output} exists", hint="choose another file with -o, or overwrite it with --force")
+    return InputError(f"{output} already exists", hint="choose another file with -o, or overwrite it with --force")

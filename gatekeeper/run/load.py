@@ -1,4 +1,4 @@
-"""A stored run, read back as a case to judge."""
+"""Read a stored run: as a case to judge, as a verdict, as page data."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +24,14 @@ from gatekeeper.run.stages.promote import POLICY
 
 
 def fixed_in(directory: run_directory.RunDirectory) -> Setting | None:
-    """Return the setting that was soaked without a sweep, if that is what the run is."""
+    """Return the setting of a run that soaked one setting without a sweep; None for any other run."""
     path = directory.path / "plan.json"
     fixed = run_directory.parse_json(path.read_bytes(), "plan.json").get("fixed") if path.is_file() else None
     return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
 
 
 def plan_of(given: Inputs, manifest: Manifest, text: str, fixed: Setting | None) -> SweepPlan:
-    """Return the sweep's plan, which the frozen inputs decide alone; *text* is the manifest's."""
+    """Return the sweep's plan, which depends on the frozen inputs alone; *text* is the manifest's."""
     return sweep_plan(
         given.slo,
         given.canaries,
@@ -45,10 +45,10 @@ def plan_of(given: Inputs, manifest: Manifest, text: str, fixed: Setting | None)
 def load_case(
     directory: run_directory.RunDirectory, given: Inputs, manifest: Manifest, text: str, *, live: bool = False
 ) -> Case:
-    """Read everything a verdict rests on from a run directory.
+    """Read everything a verdict depends on from a run directory.
 
-    While the run is still *live*, a soak that is not finished, and what is recorded after it, count as not begun, and
-    open files as whole.
+    While the run is *live*, an unfinished soak and the passes after it count as not started, and open files as
+    complete.
     """
 
     def answers(name: str) -> StoredRecords[Generation]:
@@ -85,7 +85,7 @@ def load_case(
 
 
 def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
-    """Return the host's facts around each soak, in its last unbroken stretch."""
+    """Return the host's facts before and after each soak, in its last segment."""
     found: dict[str, tuple[int, list[dict[str, Any]]]] = {}
     for event in events:
         if event.kind == "conditions":
@@ -104,18 +104,18 @@ def _doubts_in(events: Sequence[Event]) -> list[str]:
         elif event.kind == "load_died":
             doubts.append(f"the background load of {event.detail.get('soak')}: {event.detail.get('because')}")
         elif event.kind == "sampler_died":
-            doubts.append(f"the host sampler died: {event.detail.get('because')}")
+            doubts.append(f"host sampling stopped: {event.detail.get('because')}")
     return doubts
 
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:
-    """Derive the verdict of a stored run again from its records alone; another SLO may be laid against them."""
+    """Compute the verdict of a stored run again from its records; *slo_path* judges them by another SLO."""
     case, _, _ = _stored(run_directory.RunDirectory(path), slo_path)
     return _concluded(case, path)
 
 
-def swept(path: Path) -> dict[str, Any]:
-    """Say what the sweep of a stored run would choose, per workload, as `sweep` prints it."""
+def sweep_document(path: Path) -> dict[str, Any]:
+    """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
     directory = run_directory.RunDirectory(path)
     text = directory.read("manifest.json").decode()
     manifest = load_manifest(text.encode())
@@ -125,7 +125,7 @@ def swept(path: Path) -> dict[str, Any]:
     return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
 
 
-def picture(path: Path) -> PageData:
+def load_page_data(path: Path) -> PageData:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = run_directory.RunDirectory(path)
     case, manifest, events = _stored(directory)
@@ -143,28 +143,28 @@ def picture(path: Path) -> PageData:
 def _stored(
     directory: run_directory.RunDirectory, slo_path: Path | None = None
 ) -> tuple[Case, Manifest, StoredRecords[Event]]:
-    """Read a stored run as a case, with everything that is wrong with it among its doubts."""
+    """Read a stored run as a case; everything that is wrong with it is among the doubts."""
     path = directory.path
-    with _damage_is_no_proof(path):
+    with _unreadable_as_no_proof(path):
         text = directory.text("manifest.json")
         manifest = load_manifest(text.encode())
-        given, broken = stored_inputs(directory, manifest)
+        given, doubts = stored_inputs(directory, manifest)
     if slo_path is not None:
-        given = _with_promises_of(given, inputs.read(slo_path), slo_path)
-    with _damage_is_no_proof(path):
+        given = _with_objectives_of(given, inputs.read(slo_path), slo_path)
+    with _unreadable_as_no_proof(path):
         case = load_case(directory, given, manifest, text)
     events = run_directory.read_records(path / "events.jsonl", run_directory.EVENTS)
     if events.trouble is not None:
-        broken.append(f"events.jsonl: {events.trouble}")
+        doubts.append(f"events.jsonl: {events.trouble}")
     if not (path / "plan.json").is_file():
-        broken.append("plan.json: missing")
-    seals = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
-    broken += [f"{name} is not what {run_directory.CHECKSUMS} says" for name in seals]
-    return replace(case, doubts=(*case.doubts, *dict.fromkeys(broken))), manifest, events
+        doubts.append("plan.json: missing")
+    changed = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
+    doubts += [f"{name} differs from {run_directory.CHECKSUMS}" for name in changed]
+    return replace(case, doubts=(*case.doubts, *dict.fromkeys(doubts))), manifest, events
 
 
 def _concluded(case: Case, path: Path) -> Verdict:
-    """Conclude a stored case; records that do not fit inputs which were changed are damage, and no bug of ours."""
+    """Judge a stored case; where its inputs were changed, an error is damage to the run and not a bug."""
     try:
         return conclude(case).verdict
     except (ValueError, LookupError) as error:
@@ -174,28 +174,28 @@ def _concluded(case: Case, path: Path) -> Verdict:
 
 
 @contextmanager
-def _damage_is_no_proof(path: Path) -> Iterator[None]:
-    """Take what can not be read in a run for evidence that is missing; a folder that is none is a wrong argument."""
+def _unreadable_as_no_proof(path: Path) -> Iterator[None]:
+    """Raise NoProofError for a run that cannot be read; a folder that is not a run stays an InputError."""
     try:
         yield
     except (InputError, ValueError, LookupError) as error:
         if not run_directory.is_run(path):
             raise
-        said = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
+        trouble = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
         newer = isinstance(error, InputError) and error.hint == run_directory.UPDATE_HINT
         raise NoProofError(
-            Reason.UNREADABLE, f"{path}: {said}", hint=run_directory.UPDATE_HINT if newer else RESTORE_HINT
+            Reason.UNREADABLE, f"{path}: {trouble}", hint=run_directory.UPDATE_HINT if newer else RESTORE_HINT
         ) from error
 
 
-def _with_promises_of(given: Inputs, other: Inputs, path: Path) -> Inputs:
-    """Lay another SLO's promises against the same measurements; what was measured stays what it was."""
+def _with_objectives_of(given: Inputs, other: Inputs, path: Path) -> Inputs:
+    """Return the inputs with the objectives of another SLO; what was measured stays the same."""
     mine, new = given.slo, other.slo
     same = {one.name for one in mine.workload} == {one.name for one in new.workload}
     if not same or mine.sweep != new.sweep or mine.subject != new.subject:
         raise InputError(
-            f"{path}: other workloads, subject or sweep than this run's",
-            hint="only promises, confidence and the ladder may differ; else certify again",
+            f"{path}: its workloads, [subject] or [sweep] differ from this run's",
+            hint="only [[objective]], confidence, [fallback] and [host] may differ; otherwise certify again",
         )
-    promises = {"objective": new.objective, "confidence": new.confidence, "fallback": new.fallback, "host": new.host}
-    return Inputs(mine.model_copy(update=promises), given.canaries, given.profile, given.base, given.texts, given.files)
+    update = {"objective": new.objective, "confidence": new.confidence, "fallback": new.fallback, "host": new.host}
+    return Inputs(mine.model_copy(update=update), given.canaries, given.profile, given.base, given.texts, given.files)

@@ -1,4 +1,4 @@
-"""What `gatekeeper plan` says: every trial, the expected duration, and what the plan cannot prove. Nothing is run."""
+"""`gatekeeper plan`: every trial, the expected duration, and what the plan cannot prove. No request is sent."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from gatekeeper.core.system import inputs
 from gatekeeper.run.prepare import Prepared, prepare
 
 BANDWIDTH = 100e9
-"""Bytes a second at which weights are assumed to be read: a base M4 has 120 GB/s."""
+"""Assumed memory bandwidth for reading the weights, in bytes per second: a base M4 has 120 GB/s."""
 
 
 def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
@@ -40,9 +40,8 @@ def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
         "expected_answers": {one.name: one.answers for one in stages if one.answers},
         "expected_total_seconds": round(sum(one.seconds for one in stages)),
         "assumption": (
-            f"every answer as long as it may be, written at {speed:.0f} tok/s, prompts read {duration.PREFILL:.0f} "
-            "times as fast; starts are not counted; the soak lasts at least so long; all but the sweep comes again for "
-            "each rung of the ladder"
+            f"assumes full-length answers at {speed:.0f} tok/s, prompts read {duration.PREFILL:.0f} times as fast, no "
+            "start-up time; the soak may last longer; each fallback step adds another soak and its passes"
         ),
         "memory": prepared.memory.document() if prepared.memory is not None else None,
         "doubts": list(prepared.manifest.doubts),
@@ -57,7 +56,7 @@ def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
 
 
 def expected_stages(prepared: Prepared) -> tuple[duration.StageForecast, ...]:
-    """Return the stages of the run and how long each takes, if plain decoding is as fast as is assumed."""
+    """Return the stages of the run and how long each takes, if plain decoding has the assumed speed."""
     backend, target = prepared.backend, prepared.manifest.target
     assumed = duration.Assumptions(
         _assumed_speed(prepared.manifest),
@@ -68,7 +67,7 @@ def expected_stages(prepared: Prepared) -> tuple[duration.StageForecast, ...]:
 
 
 def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
-    """Return what a live view needs to know of the run ahead, or of the one stage that is run *alone*."""
+    """Return what a live view needs of the run ahead, or of the one stage that is run *alone*."""
     return {
         "slo": prepared.inputs.slo.name,
         "expected": {one.name: one.seconds for one in expected_stages(prepared) if alone in {None, one.name}},
@@ -78,6 +77,6 @@ def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
 
 
 def _assumed_speed(manifest: Manifest) -> float:
-    """Assume plain decoding at the speed memory can stream the weights, within reason, in tokens a second."""
+    """Return the assumed speed of plain decoding in tok/s: the bandwidth over the size of the weights, 1 to 500."""
     size = manifest.target.bytes if manifest.target is not None else 0
     return max(1.0, min(500.0, BANDWIDTH / size)) if size else 500.0

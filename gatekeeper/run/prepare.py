@@ -1,4 +1,4 @@
-"""What comes before the first token: models found and hashed, problems found, the manifest frozen, the plan made."""
+"""Preparation of a run: models are hashed, problems reported, the manifest frozen, and the plan made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
 
 WEIGHTS = ("never", "not-here", "weak")
-"""Complaints, the hopeless ones first."""
-SPOKEN = {
+"""Weights of complaints, the worst first."""
+PART_NAMES = {
     "slo": "the SLO file",
     "profile": "the soak profile",
     "canaries": "the canaries",
@@ -43,7 +43,7 @@ SPOKEN = {
     "backend": "the backend",
     "sampling": "the sampling",
 }
-"""Parts of a manifest, as a message names them."""
+"""Parts of a manifest, with their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Prepared:
     plan: SweepPlan
     complaints: tuple[Complaint, ...] = ()
     memory: memory_fit.MemoryFit | None = None
-    """What the pair needs, by estimate; None where there are no models."""
+    """The estimated memory of the pair; None where there are no models."""
 
     @property
     def sha256(self) -> str:
@@ -76,8 +76,8 @@ def prepare(
 ) -> Prepared:
     """Freeze the manifest and make the plan; refuse what cannot be proven.
 
-    Not *measuring*: nothing is refused and no request is sent; what the backend shows is then a forecast. A *fixed*
-    setting needs no sweep. A *stored* run is taken up: its manifest holds, once everything it froze is unchanged.
+    Not *measuring*: nothing is refused and no request is sent; what the backend reports is then a forecast. A *fixed*
+    setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it froze is unchanged.
     """
     models = freeze_models(inputs)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
@@ -98,7 +98,7 @@ def prepare(
 def preflight(
     inputs: Inputs, models: FrozenModels, backend: Backend, here: dict[str, Any]
 ) -> tuple[tuple[Complaint, ...], memory_fit.MemoryFit | None]:
-    """Return everything the plan cannot prove, the hopeless first, and the memory that the pair needs."""
+    """Return everything the plan cannot prove, the worst first, and the memory that the pair needs."""
     lacks = host.unavailable_metrics() if backend.realtime else {}
     memory = memory_fit.estimate_fit(
         inputs.slo,
@@ -115,7 +115,7 @@ def preflight(
 
 
 def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
-    """Send two short requests; return what the backend really shows and what is odd; refuse what an objective lacks."""
+    """Send two short requests; return what the backend really reports, and findings; refuse what an objective lacks."""
     slo = inputs.slo
     seen = request_both_arms(slo, inputs.canaries, backend, lambda: Client(backend, lambda *_: None))
     sight = confirmed_sight(seen, backend.sight, uncached=backend.uncached)
@@ -124,7 +124,7 @@ def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Fi
 
 
 def takes_real_time(inputs: Inputs) -> bool:
-    """Tell whether a run of these inputs measures a real clock, and so needs the host for itself."""
+    """Tell whether a run of these inputs measures real time, and so needs the host for itself."""
     subject = inputs.slo.subject
     if subject.backend != "scripted" or subject.script is None:
         return True
@@ -151,16 +151,16 @@ def _unchanged(now: Manifest, stored: RunDirectory) -> str:
     changed = differences(then, now)
     inputs_changed = [part for part in changed if not part.startswith("host.")]
     if inputs_changed:
-        named = dict.fromkeys(SPOKEN.get(part.partition(".")[0], part) for part in inputs_changed)
+        named = dict.fromkeys(PART_NAMES.get(part.partition(".")[0], part) for part in inputs_changed)
         raise InputError(
             f"{stored.path}: {', '.join(named)} changed since this run began",
-            hint="start a new run: one verdict can not rest on two states",
+            hint="start a new run: a verdict must not mix two states",
         )
     if changed:
         keys = [part.removeprefix("host.") for part in changed]
-        said = ", ".join(f"{key} was {then.host.get(key)!r}, is {now.host.get(key)!r}" for key in keys)
+        changes = ", ".join(f"{key} was {then.host.get(key)!r}, is {now.host.get(key)!r}" for key in keys)
         raise HostLacksError(
-            f"{stored.path}: this host is not as it was when the run began: {said}",
-            hint="go on with it where it began, or start a new run: one verdict can not rest on two states",
+            f"{stored.path}: this host differs from the one on which the run began: {changes}",
+            hint="continue the run where it began, or start a new one: a verdict must not mix two states",
         )
     return text

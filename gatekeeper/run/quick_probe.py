@@ -1,4 +1,4 @@
-"""`gatekeeper probe`: does a draft help on this machine? About thirty seconds, no soak, no policy."""
+"""`gatekeeper probe`: measure in about thirty seconds whether a draft helps on this machine; no soak, no policy."""
 
 import json
 import tempfile
@@ -28,33 +28,35 @@ from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 
 TOKENS = 48
-"""Tokens after which an answer is cut: enough to see a dozen rounds."""
+"""Tokens after which an answer is cut: enough for a dozen rounds."""
 DRAFT_LENGTH = 4
-"""Where the SLO names none; in the middle of what people use."""
+"""The draft length where the SLO sets none; in the middle of what people use."""
 CANARIES = ("json", "chat")
-"""Shipped canaries to probe with where none are given: one kind easy to guess, one hard."""
-SIZED = ("sweep.", "soak.concurrency")
-"""Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged here."""
+"""The shipped canaries to use where none are given: one kind is easy to predict, one is hard."""
+BLOCKING = ("sweep.", "soak.concurrency")
+"""Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged."""
 
 
 def probe(
     slo_path: Path, out: Path | None, *, seconds: float, observers: Sequence[Observer], again: str
 ) -> dict[str, Any]:
-    """Measure the SLO's default setting beside plain decoding for about *seconds* and say, per workload, if it helps.
+    """Compare the SLO's default setting with plain decoding for about *seconds*, and return per workload if it helps.
 
-    It looks at the records a few times, as a sweep does, and stops where every workload is decided. *again* is the
-    command that asks for more time.
+    It looks at the records a few times, as a sweep does, and stops when every workload is decided. *again* is the
+    command for a longer probe.
     """
     given = inputs.read(slo_path)
     if not given.slo.subject.drafts:
-        raise InputError(f"{slo_path}: subject.drafts is empty", hint="name a draft: there is nothing to probe")
+        raise InputError(
+            f"{slo_path}: subject.drafts is empty", hint="name a draft: without one there is nothing to probe"
+        )
     small = replace(given, slo=_small(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()})
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         remark = stack.enter_context(host.hold_host(path.absolute().name)) if takes_real_time(small) else None
         prepared = prepare(small, path / "logs", measuring=False)
         for one in prepared.complaints:
-            if one.weight == "never" and one.about.startswith(SIZED):
+            if one.weight == "never" and one.about.startswith(BLOCKING):
                 raise UnprovableError(f"{one.about}: {one.message}", hint=one.hint)
         directory = run_directory.RunDirectory.open(path, resume=False)
         stack.callback(directory.close)
@@ -97,13 +99,13 @@ def probe_pair(
 
 
 def _place(model: str) -> str:
-    """Return a folder's whole path; anything else is a hub id."""
+    """Return a folder's absolute path; anything else is a hub id."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if folder.is_dir() else model
 
 
 def _small(slo: Slo) -> Slo:
-    """Keep the default setting and the default conditions; sweep nothing."""
+    """Return the SLO with only its default setting and its default conditions in the sweep."""
     base = defaults(slo)
     if not any(base.get(knob) for knob in DRAFT_LENGTHS):
         base["num_draft_tokens"] = DRAFT_LENGTH
@@ -113,7 +115,7 @@ def _small(slo: Slo) -> Slo:
 
 
 def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
-    """Take the first canaries, each cut to an answer of few tokens."""
+    """Return the first canaries, with answers of at most TOKENS tokens."""
     return tuple(
         one.model_copy(update={"max_tokens": min(one.max_tokens or slo.sampling.max_tokens, TOKENS)})
         for one in canaries[: quick_probe.MOST_CANARIES]
@@ -121,7 +123,7 @@ def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
 
 
 class _Probe:
-    """Sends requests in parts until every workload is decided or the time is over."""
+    """Sends requests in parts until every workload is decided or the time is used up."""
 
     def __init__(
         self, prepared: Prepared, directory: run_directory.RunDirectory, observers: Sequence[Observer], seconds: float
@@ -144,7 +146,7 @@ class _Probe:
             file.close()
 
     def run(self, remark: str | None) -> None:
-        """Measure; *remark* is what is odd about the host's lock."""
+        """Measure; *remark* is a warning about the host's lock."""
         if remark is not None:
             self._observe("warning", {"about": "the host", "because": remark})
         settings = {"default": dict(self._setting)}
@@ -199,7 +201,7 @@ class _Probe:
         sweep(slo, plan, client, record=record, before={}, observe=self._observe)
 
     def _look(self, count: int) -> None:
-        """Look at what is not decided after *count* canaries, unless the last look saw the same answers."""
+        """Decide what is undecided after *count* canaries, unless the last look had the same answers."""
         records = {name: tuple(file.records) for name, file in self._files.items()}
         plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:

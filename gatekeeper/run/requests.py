@@ -15,15 +15,15 @@ from gatekeeper.core.records import TIMEOUT, Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
 Observe = Callable[[str, dict[str, Any]], None]
-"""Takes what happened, as a kind of event and its details."""
+"""Takes an event: its kind and its details."""
 
 DEATHS = 3
-"""After so many deaths in a row without one complete answer, the system under test is given up."""
+"""After this many deaths in a row without one complete answer, the system under test is not started again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a stage: the prompt, and everything its record will say of it."""
+    """One request of a stage: the prompt, and the fields of its record."""
 
     trial: str
     key: str
@@ -53,7 +53,7 @@ def build_request(
     concurrency: int = 1,
     **sampling: Any,
 ) -> Request:
-    """Return the request of *canary*, sampled as the SLO says but for *sampling*; *prefix* makes its key unique."""
+    """Return the request of *canary*; *sampling* overrides the SLO's, *prefix* makes the key unique."""
     return Request(
         trial=trial,
         key=f"{prefix}:{workload}/{canary.id}",
@@ -70,7 +70,7 @@ def build_request(
 
 
 class Client:
-    """Sends requests to one running system at a time, and starts it again when it died."""
+    """Sends requests to one running system at a time, and starts it again when it has died."""
 
     def __init__(self, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
         self._backend, self._observe = backend, observe
@@ -98,7 +98,7 @@ class Client:
         return subject.pids() if subject is not None else ()
 
     def open(self, setting: Setting) -> bool:
-        """Start a system that can answer *setting*, unless the running one can; tell whether it was started."""
+        """Start a system for *setting*, unless the running one can serve it; tell whether it was started."""
         if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
             return False
         self.close()
@@ -107,7 +107,7 @@ class Client:
         return True
 
     def send(self, request: Request) -> Generation:
-        """Send one request and return its record; a failure of the system is the answer's fault."""
+        """Send one request and return its record; a failure of the system becomes the `fault` of the answer."""
         knobs = dict(request.setting)
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
@@ -175,20 +175,20 @@ class Client:
             return False
         made = self.send(request)
         with self._lock:
-            if not self._stopping:  # an answer that we cut off is no record
+            if not self._stopping:  # an answer that was cut off here is not recorded
                 record(made)
         return not self._stopping
 
-    def _answer(self, ask: DecodeRequest) -> Answer:
+    def _answer(self, request: DecodeRequest) -> Answer:
         subject = self._living()
         if subject is None:
             now = self._backend.clock.now_ns()
-            return Answer(now, now, fault=f"not sent: the server or worker died {DEATHS} times in a row")
-        answer = subject.answer(ask)
+            return Answer(now, now, fault=f"not sent: the system under test died {DEATHS} times in a row")
+        answer = subject.answer(request)
         if answer.fault is None:
             self._deaths = 0
         elif answer.fault.startswith(TIMEOUT):
-            subject.close()  # one that hangs counts as dead: to wait for each next answer would take days
+            subject.close()  # a system that hangs counts as dead: waiting for every timeout would take days
         return answer
 
     def _living(self) -> RunningSystem | None:
@@ -230,7 +230,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class SoakTask:
-    """One soak, or one pass after it: the workloads that are served together, each at its setting."""
+    """One soak, or one pass after it: the workloads that are served together, each with its setting."""
 
     slo: Slo
     name: str
@@ -238,7 +238,7 @@ class SoakTask:
     settings: Mapping[str, Setting]
     """By workload."""
     resident: Setting
-    """What the process is started for."""
+    """The setting for which the process is started."""
     canaries: Mapping[str, Sequence[Canary]]
     seed: int
     segment: int

@@ -25,6 +25,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.run_directory import RESTORE_HINT, RunDirectory
+from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
@@ -209,7 +210,7 @@ def check_published(run: VerifiedRun) -> Published:
         raise NoProofError(Reason.TAMPERED, f"{POLICY} does not match the verdict", hint=RESTORE_HINT)
     if subject != own["subject"]:
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} describes another run", hint=RESTORE_HINT)
-    if result != own["predicate"]["result"] or (run.exact and certificate.render(own).encode() != written):
+    if result != own["predicate"]["result"] or (run.exact and json_text(own).encode() != written):
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} does not match the verdict", hint=RESTORE_HINT)
     return Published(stored, sha256(text), issued.astimezone(UTC), written)
 

@@ -24,7 +24,7 @@ from tests.builders.slo import SECOND, objective, slo
 
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
 MIXED = {"easy": WINNING, "hard": LOSING}
-PROMISES = (
+OBJECTIVES = (
     objective("throughput_ratio", at_least=1.1),
     objective("ttft", at_most=0.2, why="a person waits for it | <now>"),
     objective("memory_headroom", at_least=10e9),
@@ -46,7 +46,7 @@ MANIFEST: dict[str, Any] = {
 
 def case_with_soaks(workloads: Mapping[str, Made], *, soaks: int = 9, **changes: Any) -> Case:
     """Return a case with as many soaks as it needs, or only the first *soaks*."""
-    case = bare(workloads, optional=("hard",), objectives=PROMISES, confidence=0.9, **changes)
+    case = bare(workloads, optional=("hard",), objectives=OBJECTIVES, confidence=0.9, **changes)
     for _ in range(soaks):
         needs = conclude(case).needs
         if not needs:
@@ -59,12 +59,12 @@ def case_with_soaks(workloads: Mapping[str, Made], *, soaks: int = 9, **changes:
 
 @cache
 def whole_case() -> Case:
-    """Return a run that ended: `easy` speculates, `hard` decodes plainly, as it may."""
+    """Return a run that ended: `easy` speculates, drafting is off for `hard` (optional)."""
     return case_with_soaks(MIXED)
 
 
 def samples(phase: str, headroom: float = 14e9) -> tuple[HostSample, ...]:
-    """Return ten minutes of a host that has room, with one second of pressure."""
+    """Return ten minutes of samples of a host with free memory and one second of pressure."""
     found = []
     for second in range(SOAK_S + 1):
         values = {
@@ -189,11 +189,11 @@ TIMELINE = Timeline(
         HostLane("memory_pressure_level", "1", ((0.0, 1.0), (300.0, 2.0), (600.0, 1.0)), 600),
         HostLane("thermal_level", "1", (), 600, "absent in 600 of 600 samples"),
     ),
-    (Mark(30.0, "subject_died", "the subject died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
+    (Mark(30.0, "subject_died", "the system under test died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
     3,
 )
 PAGE = PageData(
-    slo=slo(*PROMISES, why="A promise made by hand."),
+    slo=slo(*OBJECTIVES, why="An SLO made by hand."),
     verdict=VERDICT,
     manifest=MANIFEST,
     policy=None,

@@ -35,7 +35,7 @@ def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
     assert [0.95, 0.665, 0.466] == pytest.approx(chances, abs=0.1)
 
 
-def test_the_summary_says_why(scripted: Scripted) -> None:
+def test_the_summary_explains_the_choice(scripted: Scripted) -> None:
     """
     The text report has a line for the cost model, one for the knobs, and one for what routing wins.
     """
@@ -46,14 +46,14 @@ def test_the_summary_says_why(scripted: Scripted) -> None:
 
     gain = place.verdict()["routing"]["gain"]
     assert "break-even" in text
-    assert "knobs: draft length: an effect" in text
+    assert "% slower than 4 (" in text
     assert "routing wins over the best single setting" in text
     assert gain["lo"] > 1
 
 
 def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:
     """
-    Plain decoding that batches overtakes a draft that queues between one stream and eight, and the report says so.
+    Plain decoding that batches overtakes a draft that queues between one stream and eight, and the report shows it.
     """
     place = scripted(
         {"batching": {"plain": 0.02, "candidate": 1.0}, "canaries": {}, "acceptance": 0.9},

@@ -15,7 +15,7 @@ import tomli_w
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
-from gatekeeper.report.certificate import render
+from gatekeeper.core.text import json_text
 from gatekeeper.run import verify
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
@@ -320,7 +320,7 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     directory = RunDirectory(run)
     known = verify.judge_again(directory, verify.read_manifest(directory))
     certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy)
-    (run / "certificate.intoto.json").write_text(render(certificate))
+    (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:
         with pytest.raises(NoProofError, match=r"policy\.toml does not match the verdict"):

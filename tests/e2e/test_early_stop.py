@@ -1,4 +1,4 @@
-"""A sweep that stops where its answers decide: told as it happens, written down, and the same after a kill."""
+"""A sweep that stops settings early: each stop is an event, is in the verdict, and is the same after a kill."""
 
 import json
 import subprocess
@@ -21,14 +21,14 @@ def larger(place: Place) -> Place:
 
 
 def stopped(place: Place) -> dict[tuple[str, str], str]:
-    """Return what events.jsonl tells of settings that were asked no further, by workload and trial."""
+    """Return why settings were stopped early, from events.jsonl, by workload and trial."""
     lines = (place.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
-    told = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
-    return {(one["workload"], one["trial"]): one["because"] for one in told}
+    stops = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
+    return {(one["workload"], one["trial"]): one["because"] for one in stops}
 
 
 def written(place: Place) -> dict[tuple[str, str], str]:
-    """Return what verdict.json says of them."""
+    """Return the same from verdict.json."""
     workloads = place.verdict()["workloads"]
     return {
         (workload["name"], one["trial"]): one["stopped"]["because"]
@@ -43,25 +43,25 @@ def measured(place: Place) -> int:
     return sum(line.count('"role":"measured"') for path in files for line in path.read_text().splitlines())
 
 
-def test_what_was_left_out_is_told_and_judged_alike(scripted: Scripted) -> None:
+def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
     """
-    Where drafting loses, both settings are abandoned on a few canaries: the events and the account say so in the same
-    words, the records hold no more, and judge derives the same verdict from them.
+    Where drafting loses, both settings are stopped after a few canaries: the events and the verdict have the same
+    reasons, there are no more records, and judge computes the same verdict from them.
     """
     place = larger(scripted(sweep=SWEEP))
 
     place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    told = stopped(place)
-    assert told == written(place)
-    assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= told.keys()
+    found = stopped(place)
+    assert found == written(place)
+    assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= found.keys()
     assert measured(place) < 0.7 * 2 * 24 * 2 * 3
     assert (place.path / "run" / "verdict.json").read_text() == place.run("judge", "run", "--json", code=0).out
 
 
-def test_never_asks_everything(scripted: Scripted) -> None:
+def test_stop_never_sends_every_request(scripted: Scripted) -> None:
     """
-    With stop = "never" each canary is asked as often as planned, in every setting.
+    With stop = "never" each canary is requested as often as planned, in every setting.
     """
     place = larger(scripted(sweep={**SWEEP, "stop": "never"}))
 
@@ -96,7 +96,7 @@ def text(place: Place) -> str:
 
 def test_the_plan_counts_answers_at_most(scripted: Scripted) -> None:
     """
-    How many answers a sweep will take is for the answers to say; the plan names the most.
+    The number of answers of a sweep depends on the answers; the plan shows the largest one.
     """
     place = larger(scripted(sweep=SWEEP))
 

@@ -84,20 +84,20 @@ def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
     assert "graded_back" == outcome(place)
-    assert "does not show its target's logits" in because(place, "token_agreement")
+    assert "does not expose the target's logits" in because(place, "token_agreement")
 
 
-def test_near_ties_are_asked_for_only_where_they_matter(scripted: Scripted) -> None:
+def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:
     """
-    Without a promise of token agreement, or without a parting, no logits are read and no file is written.
+    Without an objective on token agreement, or without a divergence, no logits are read and no file is written.
     """
-    promise = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
-    unasked = scripted({"agreement": 0.7}, workload=EASY, objective=promise)
-    unasked.run("certify", "slo.toml", "--out", "run", code=0)
+    objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
+    without = scripted({"agreement": 0.7}, workload=EASY, objective=objectives)
+    without.run("certify", "slo.toml", "--out", "run", code=0)
     agreeing = scripted(workload=EASY)
     agreeing.run("certify", "slo.toml", "--out", "other", code=0)
 
-    assert [] == [*(unasked.path / "run").glob("ties-*"), *(agreeing.path / "other").glob("ties-*")]
+    assert [] == [*(without.path / "run").glob("ties-*"), *(agreeing.path / "other").glob("ties-*")]
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) ->
     assert "token_agreement" not in json.dumps(verdict["transitions"])
 
 
-def test_a_promise_about_the_warm_cache_replaces_the_implicit_one(scripted: Scripted) -> None:
+def test_an_objective_on_the_warm_cache_replaces_the_implicit_one(scripted: Scripted) -> None:
     """
-    An SLO that names a lower bound relaxes the implicit promise of full agreement.
+    An SLO with a lower bound relaxes the implicit objective of full agreement.
     """
-    promise = [{"metric": "warm_cache_agreement", "at_least": 0.0, "why": "we only look"}]
-    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=promise)
+    objectives = [{"metric": "warm_cache_agreement", "at_least": 0.0, "why": "informational"}]
+    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=objectives)
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -171,9 +171,9 @@ def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Sc
     """
     Where the SLO samples, the warm answers are still asked for greedily: a cache that changes them is found.
     """
-    promise = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
+    objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
     hot = {"temperature": 0.8, "max_tokens": 64}
-    place = scripted({"caches": True, "warm": 0.5}, workload=EASY, subject=DEPLOYED, objective=promise, sampling=hot)
+    place = scripted({"caches": True, "warm": 0.5}, workload=EASY, subject=DEPLOYED, objective=objectives, sampling=hot)
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -190,11 +190,11 @@ def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Sc
 )
 def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, Any], cache: str, said: str) -> None:
     """
-    A promise about a cache that is off, or that the backend does not have, is exit code 2 before the first token.
+    An objective on a cache that is off, or that the backend does not have, is exit code 2 before the first token.
     """
-    promise = [{"metric": "warm_cache_agreement", "at_least": 1, "why": "as deployed"}]
+    objectives = [{"metric": "warm_cache_agreement", "at_least": 1, "why": "as deployed"}]
     subject = DEPLOYED | {"prompt_cache": cache}
-    place = scripted(truth, workload=EASY, subject=subject, objective=promise)
+    place = scripted(truth, workload=EASY, subject=subject, objective=objectives)
 
     refused = place.run("certify", "slo.toml", "--out", "run", code=2)
 

@@ -75,7 +75,7 @@ def test_history_hides_nothing(place: Place) -> None:
     assert CHECKSUMS in slo["runs"][1]["trouble"]
     assert ["runs/d-lost"] == [one["run"] for one in found["unreadable"]]
     assert slo["trend"] is None
-    assert all(word in shown for word in ("not trusted", "can not be read: runs/d-lost", "needs two whole runs"))
+    assert all(word in shown for word in ("not trusted", "cannot be read: runs/d-lost", "needs two complete runs"))
 
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(place: Place) -> None:

@@ -232,7 +232,7 @@ def test_what_can_not_be_removed_is_exit_code_4(runs: Place, night: Callable[...
 
     done = runs.run("prune", "all runs", "--keep", "1", code=4)
 
-    assert "can not be removed  all runs/older" in done.out
+    assert "cannot be removed  all runs/older" in done.out
     assert [".gatekeeper-going-older", "new", "older"] == here(runs)
     assert (runs.path / "all runs" / "older" / "SHA256SUMS").is_file()
 

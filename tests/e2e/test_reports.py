@@ -35,16 +35,16 @@ def certified(scripted: Scripted, held: dict[str, Path], tmp_path_factory: pytes
     return place
 
 
-def test_certify_writes_the_page_and_seals_it(certified: Place) -> None:
+def test_certify_writes_the_page_and_its_checksum(certified: Place) -> None:
     """
-    report.html and junit.xml lie in the run directory and are named in SHA256SUMS; the page is what report renders.
+    report.html and junit.xml are in the run directory and in SHA256SUMS; the page is what report renders.
     """
     run = certified.path / "run"
-    sealed = {line.split()[1] for line in (run / "SHA256SUMS").read_text().splitlines()}
+    listed = {line.split()[1] for line in (run / "SHA256SUMS").read_text().splitlines()}
 
     again = certified.run("report", "run", "--format", "html", code=0)
 
-    assert {"report.html", "junit.xml", "verdict.json"} <= sealed
+    assert {"report.html", "junit.xml", "verdict.json"} <= listed
     assert (run / "report.html").read_text() == again.out
     assert "Promoted" in again.out
 
@@ -52,7 +52,7 @@ def test_certify_writes_the_page_and_seals_it(certified: Place) -> None:
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_every_format_is_written_to_a_file(certified: Place, form: str) -> None:
     """
-    `-o` writes what stdout would have shown.
+    `-o` writes what stdout would show.
     """
     shown = certified.run("report", "run", "--format", form, code=0)
     certified.run("report", "run", "--format", form, "-o", "report.out", code=0)
@@ -75,7 +75,7 @@ def test_each_format_is_what_its_reader_expects(certified: Place) -> None:
     assert report("markdown").startswith("## ✓ scripted: promoted")
 
 
-def test_a_place_nobody_can_write_to_is_an_error(certified: Place) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(certified: Place) -> None:
     """
     The error names the file and what to do.
     """
@@ -122,9 +122,9 @@ def _renamed_within(path: Path) -> None:
         "inputs/canaries-easy.jsonl",
     ],
 )
-def test_what_a_run_was_of_is_evidence_too(certified: Place, file: str, damage: Callable[[Path], None]) -> None:
+def test_damaged_inputs_make_a_run_unproven(certified: Place, file: str, damage: Callable[[Path], None]) -> None:
     """
-    A run whose frozen files are damaged or gone is unproven, as with a damaged record: code 2 is for the command line.
+    A run whose frozen files are damaged or missing is unproven, as with damaged records; code 2 is for arguments.
     """
     path = certified.path / "run" / file
     before = path.read_bytes()
@@ -141,7 +141,7 @@ def test_what_a_run_was_of_is_evidence_too(certified: Place, file: str, damage: 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: Until) -> None:
     """
-    A run that was interrupted in its soak has a page and every other report, and each says that it is not proven.
+    A run that was interrupted in its soak has a page and every other report, and none of them is a pass.
     """
     place = scripted()
     soak = place.path / "run" / "soak-1.jsonl"
@@ -150,18 +150,18 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: U
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=240)
 
-    said = {form: place.run("report", "run", "--format", form, code=0).out for form in FORMATS}
+    shown = {form: place.run("report", "run", "--format", form, code=0).out for form in FORMATS}
 
     assert not (place.path / "run" / "report.html").exists()
-    assert "This run was interrupted during soak-1" in said["html"]
-    assert "‖ scripted: interrupted" in said["markdown"]
-    assert "unproven" == json.loads(said["json"])["outcome"]
-    assert "<error" in said["junit"]
+    assert "This run was interrupted during soak-1" in shown["html"]
+    assert "‖ scripted: interrupted" in shown["markdown"]
+    assert "unproven" == json.loads(shown["json"])["outcome"]
+    assert "<error" in shown["junit"]
 
 
 def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> None:
     """
-    With nothing but the frozen inputs there is a page, and it says that nothing was recorded.
+    With nothing but the frozen inputs there is a page, and it states that nothing was recorded.
     """
     run = certified.path / "run"
     for path in run.iterdir():
@@ -171,12 +171,12 @@ def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> No
     page = certified.run("report", "run", "--format", "html", code=0).out
 
     assert "Interrupted" in page
-    assert "nothing was recorded of what happened" in page
+    assert "before its first event was recorded" in page
 
 
-def test_a_folder_that_is_no_run_is_an_error(certified: Place) -> None:
+def test_a_folder_that_is_not_a_run_is_an_error(certified: Place) -> None:
     """
-    Anything else than a run directory is named as such.
+    The error names the folder and asks whether it is a run directory.
     """
     (certified.path / "empty").mkdir()
 
@@ -186,36 +186,36 @@ def test_a_folder_that_is_no_run_is_an_error(certified: Place) -> None:
 
 
 @pytest.mark.parametrize("command", [("judge", "run"), ("report", "run", "--format", "text")])
-def test_github_is_told_where_a_promise_broke(certified: Place, command: tuple[str, ...]) -> None:
+def test_github_gets_annotations_from_judge_and_report(certified: Place, command: tuple[str, ...]) -> None:
     """
-    Inside GitHub Actions the commands stand on stderr at the line of the checkout's file; stdout stays as it was.
+    Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same.
     """
-    here, there = (
+    elsewhere, on_github = (
         replace(certified, environment={**certified.environment, "GITHUB_ACTIONS": on}) for on in ("", "true")
     )
     (certified.path / "run" / "soak-1.jsonl").unlink()
     (certified.path / "a folder.toml").mkdir()
 
-    plain = here.run(*command)
-    told = there.run(*command)
+    plain = elsewhere.run(*command)
+    annotated = on_github.run(*command)
 
-    assert plain.out == told.out
-    assert "::error file=slo.toml,line=1,title=scripted%3A not proven::" in told.err
+    assert plain.out == annotated.out
+    assert "::error file=slo.toml,line=1,title=scripted%3A not proven::" in annotated.err
     assert "::" not in plain.err
 
 
-def test_github_is_told_by_certify(scripted: Scripted) -> None:
+def test_github_gets_annotations_from_certify(scripted: Scripted) -> None:
     """
-    A promise that breaks during certify is an error at its line of the file that was given.
+    A check that fails during certify is an error at the objective's line of the given file.
     """
     place = scripted(
         {"faults": [{"every": 9, "fault": "truncate"}]},
         objective=[{"metric": "error_rate", "at_most": 0, "when": "always", "why": "an answer is an answer"}],
     )
-    there = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
+    on_github = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
 
-    told = there.run("certify", "slo.toml", "--out", "run", "--json", "--quiet", code=1)
+    annotated = on_github.run("certify", "slo.toml", "--out", "run", "--json", "--quiet", code=1)
 
-    assert "failed" == told.document["outcome"]
-    assert "::error file=slo.toml,line=" in told.err
-    assert "easy%3A error_rate is broken::" in told.err
+    assert "failed" == annotated.document["outcome"]
+    assert "::error file=slo.toml,line=" in annotated.err
+    assert "easy%3A error_rate failed::" in annotated.err

@@ -1,6 +1,5 @@
-"""The certificate, as tools of other houses read it."""
+"""The certificate, as other tools read it."""
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,11 +24,7 @@ def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadV
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:
     verdict = Verdict("made", grade, "abc", workloads, host)
     policy = {"issued": "then", "expires": "later"}
-    found = certificate.statement(
-        manifest(), verdict, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, policy=policy
-    )
-    read: dict[str, Any] = json.loads(certificate.render(found))
-    return read
+    return certificate.statement(manifest(), verdict, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, policy=policy)
 
 
 def test_the_statement_names_what_was_tested() -> None:
@@ -79,16 +74,18 @@ def test_the_digest_of_a_folder_is_what_dirhash_is(tmp_path: Path) -> None:
         ((), "certification", "FAILED"),
     ],
 )
-def test_only_what_was_shown_whole_is_passed(workloads: tuple[WorkloadVerdict, ...], grade: str, expected: str) -> None:
+def test_only_a_certification_of_every_workload_is_passed(
+    workloads: tuple[WorkloadVerdict, ...], grade: str, expected: str
+) -> None:
     """
-    PASSED asks for a certification that promotes every workload; what decodes plainly instead, or is a demo, is WARNED.
+    PASSED needs a certification that promotes every workload; a demo, or a workload that decodes plainly, is WARNED.
     """
     assert expected == stated(*workloads, grade=grade)["predicate"]["result"]
 
 
 def test_unproven_is_never_among_the_passed() -> None:
     """
-    Every promise and every workload stands in one list, and only what passed in that of the passed.
+    Every check and every workload is in one list, and only what passed is among the passed.
     """
     found = stated(
         workload("promoted", Outcome.PASS),

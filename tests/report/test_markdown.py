@@ -13,14 +13,14 @@ from tests.report.html.test_page import HOSTILE, hostile
 
 def test_the_summary_is_as_it_was() -> None:
     """
-    Verdict, table at a glance, promises, the way down: compared with a stored file.
+    Verdict, table of workloads, checks, steps down the ladder: compared with a stored file.
     """
     like_golden("summary.md", markdown.render(PAGE))
 
 
-def test_what_is_not_kept_stands_open_and_what_is_kept_is_folded() -> None:
+def test_open_checks_are_shown_and_passed_ones_are_folded() -> None:
     """
-    A promise without a measurement is in the tables one sees; kept ones are behind a fold.
+    A check without a measurement is in a visible table; passed ones are in a folded one.
     """
     text = markdown.render(page_of(replace(whole_case(), host_samples=())))
 
@@ -30,7 +30,7 @@ def test_what_is_not_kept_stands_open_and_what_is_kept_is_folded() -> None:
 
 def test_hostile_text_is_no_markup() -> None:
     """
-    What a model or a canary said opens no tag, no link, no cell and no line of its own.
+    The text of a model or a canary opens no tag, no link, no cell and no line of its own.
     """
     text = markdown.render(hostile())
 
@@ -62,5 +62,5 @@ def test_it_fits_into_a_job_summary() -> None:
     text = markdown.render(replace(made, verdict=replace(made.verdict, findings=findings)))
 
     assert len(text.encode()) < 2**20
-    assert text.endswith("Cut here: the whole is in `report.html`.\n")
+    assert text.endswith("Cut off here: see `report.html` for the rest.\n")
     assert "promoted" in text.splitlines()[0]

@@ -24,9 +24,9 @@ def workload(outcome: str, *checks: Check, **more: Any) -> WorkloadVerdict:
     return WorkloadVerdict("easy", outcome, knobs, checks, required=True, because="because of this", **more)
 
 
-def test_a_promotion_reads_at_a_glance() -> None:
+def test_a_promotion_is_a_few_lines() -> None:
     """
-    Outcome and exit code first, then each workload with its setting, figures and promises.
+    Outcome and exit code first, then each workload with its setting, figures and checks.
     """
     verdict = Verdict("made", "certification", "abc", (workload("promoted", check(Outcome.PASS), measured=MEASURED),))
 
@@ -39,21 +39,21 @@ def test_a_promotion_reads_at_a_glance() -> None:
     ) == render(verdict)
 
 
-def test_a_promise_that_is_not_kept_says_why_it_was_made() -> None:
+def test_a_check_that_does_not_pass_has_the_why_of_its_objective() -> None:
     """
-    Fail and unproven come with the reason behind the promise, a pass without.
+    Fail and unproven come with the objective's `why`, a pass without.
     """
     checks = (check(Outcome.FAIL), check(Outcome.UNPROVEN), check(Outcome.PASS))
 
     text = render(Verdict("made", "demo", "abc", (workload("failed", *checks),)))
 
-    assert 2 == text.count("why: the why")
+    assert 2 == text.count("why this objective: the why")
     assert ("FAIL" in text, "unproven" in text, "because because of this" in text) == (True, True, True)
 
 
-def test_the_way_down_is_told() -> None:
+def test_steps_host_checks_and_findings_are_shown() -> None:
     """
-    Transitions, host checks, findings and missing evidence all stand in the summary.
+    Transitions, host checks, findings and missing evidence are all in the summary.
     """
     step = Transition("now", "easy", {"draft": "org/heavy", "num_draft_tokens": 4}, {"draft": None}, "too slow")
     finding = Finding("quantisation_mismatch", "heavy", "other weights", "try another")
@@ -75,7 +75,7 @@ def test_the_way_down_is_told() -> None:
         "  easy: graded back, plain decoding",
         "  host\n    FAIL",
         "  easy: heavy, draft length 4 -> plain decoding (too slow)",
-        "  quantisation_mismatch, heavy: other weights\n    try another",
+        "  quantisation mismatch, heavy: other weights\n    try another",
     ):
         assert expected in text
 
@@ -87,9 +87,9 @@ def test_a_whole_run_is_as_it_was() -> None:
     like_golden("verdict.txt", render(VERDICT))
 
 
-def test_what_a_subject_says_steers_no_terminal() -> None:
+def test_text_of_a_server_cannot_control_the_terminal() -> None:
     """
-    Escape sequences in a server's words are replaced; lines stay lines.
+    Escape sequences in a server's text are replaced; line ends stay.
     """
     text = render(Verdict("made", "demo", "abc", (workload("failed"),), incomplete="\x1b]0;mine\x07 gone"))
 
@@ -103,20 +103,21 @@ def test_the_line_of_a_run_is_as_it_was() -> None:
     like_golden("line.txt", render_line(VERDICT))
 
 
-def test_a_promotion_says_how_fast() -> None:
+def test_the_line_of_a_promotion_has_the_speed() -> None:
     """
-    Outcome and exit code, then each route; a demo is called one.
+    Outcome, exit code and a demo's grade, then each route with its speed.
     """
     verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
 
     assert (
-        "made: promoted (exit code 0, demo): easy 1.31 [1.22, 1.38] times plain decoding; hard decodes plainly\n"
+        "made: promoted (exit code 0, demo): "
+        "easy 1.31x [1.22, 1.38] against plain decoding; drafting off for hard (optional)\n"
     ) == render_line(verdict)
 
 
 def test_what_is_missing_comes_first() -> None:
     """
-    A run that is not whole says so before any figure, and a required route that was graded back says why.
+    An incomplete run is named as such before any figure; a required route that was graded back has its reason.
     """
     line = render_line(Verdict("made", "demo", "abc", (replace(PLAIN, required=True),), incomplete="cut off"))
 
@@ -126,7 +127,7 @@ def test_what_is_missing_comes_first() -> None:
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_any_text_stays_on_one_line(name: str, because: str) -> None:
     """
-    What a subject or a file said adds no line, no control character and no page of text.
+    The text of a server or a file adds no line, no control character and no page of text.
     """
     verdict = Verdict("made", "demo", "abc", (replace(FAST, name=name, outcome="failed", because=because),))
 

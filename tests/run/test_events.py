@@ -79,6 +79,6 @@ def test_the_wish_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     monkeypatch.setenv(events.PROGRESS, str(tmp_path / "lines"))
 
-    assert events.wanted() is not None
+    assert events.relay_observer() is not None
     assert events.PROGRESS not in os.environ
-    assert events.wanted() is None
+    assert events.relay_observer() is None

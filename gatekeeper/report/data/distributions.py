@@ -1,4 +1,4 @@
-"""How first tokens and gaps are spread: the distributions of both arms, workload by workload."""
+"""The distributions of time to first token and of token gaps, by workload and arm."""
 
 import math
 from bisect import bisect_left
@@ -15,9 +15,9 @@ from gatekeeper.core.verdict import WorkloadVerdict, rounded
 from gatekeeper.report.data.sweep import estimate_of
 
 QUANTILES = (0.5, 0.95, 0.99)
-"""The ones people promise."""
+"""The ones that objectives are set for."""
 STEPS = 100
-"""A curve of this many steps looks smooth on any screen."""
+"""Steps of a curve: enough to look smooth on any screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class Distributions:
 
     workload: str
     source: str
-    """The soak or the trial of the sweep they are of."""
+    """The soak that was measured, or `sweep`."""
     setting: Mapping[str, object]
-    """What the candidate's arm speculates with."""
+    """The setting of the speculative arm."""
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     ratio: tuple[float, float, float] | None = None
-    """Speed against plain decoding in the same answers: centre and bounds."""
+    """Speed against plain decoding on the same answers: centre and bounds."""
 
 
 def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None:
-    """Return the distribution of (value, weight) pairs; None where there is none."""
+    """Return the distribution of (value, weight) pairs; None without a finite value of positive weight."""
     ordered = sorted((value, weight) for value, weight in weighted if math.isfinite(value) and weight > 0)
     if not ordered:
         return None
@@ -73,7 +73,7 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
     if found is None:
         return Distributions(workload.name, "", {})
     source, setting, evidence = found
-    # With both arms at hand each is read by plain decoding's own gap, as the metrics are.
+    # Where both arms were measured, plain decoding's burst gap counts for both, as in the metrics.
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
     if not any(speculates(one.setting) for one in evidence.answers):
         arms = {"plain": evidence}
@@ -95,7 +95,7 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     for trial in reversed(trials):
         evidence = sweep.paired(trial)
         if evidence.answers:
-            return f"sweep, {trial.name}", dict(trial.setting), evidence
+            return "sweep", dict(trial.setting), evidence
     return None
 
 

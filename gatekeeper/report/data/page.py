@@ -1,4 +1,4 @@
-"""A run as a reader sees it: the verdict, and every figure its pictures are drawn from."""
+"""Everything a page shows of a run: the verdict, and the figures of its charts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class PageData:
     policy: str | None
     """The content of policy.toml, None where nothing was promoted or graded back."""
     unfinished: str | None
-    """How far the run came, where it did not end."""
+    """Where the run was interrupted; None for a finished one."""
     sweep: SweepData
     distributions: tuple[Distributions, ...]
     timelines: tuple[Timeline, ...]
@@ -41,7 +41,7 @@ def page_data(
     manifest: Mapping[str, Any],
     policy: str | None,
 ) -> PageData:
-    """Compute what a page shows of a run; *finished* tells whether its events were written to their end."""
+    """Compute what a page shows of a run; *finished*: its event log has a closing line."""
     return PageData(
         slo=case.slo,
         verdict=verdict,
@@ -57,7 +57,7 @@ def page_data(
 
 def _reached(happened: Sequence[Event]) -> str:
     if not happened:
-        return "nothing was recorded of what happened"
+        return "before its first event was recorded"
     last = happened[-1]
     stages = [str(one.detail.get("soak") or one.detail["stage"]) for one in happened if "stage" in one.detail]
     during = f"during {stages[-1]}" if stages else "before its first answer"

@@ -1,6 +1,6 @@
-"""How far a run is, from its events alone: the stage, the speed, the host, and the time that is left.
+"""The progress of a run, from its events alone: the stage, the speed, the host, and the remaining time.
 
-Time is the events' own, so a run on another machine, or one whose events arrive late, shows the same as a local one.
+Times are those of the events, so a remote run, or one whose events arrive late, looks the same as a local one.
 """
 
 import threading
@@ -19,17 +19,17 @@ from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
 
 RECENT = 20
-"""Answers that a current speed and acceptance are averaged over."""
+"""Answers over which the current speed and acceptance are averaged."""
 FEW = 3
-"""From fewer answers than this no remaining time is estimated: the first ones are the slowest."""
-BESIDE = {
+"""With fewer answers than this no remaining time is estimated: the first ones are the slowest."""
+FORECAST_PARTS = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
     "near-ties": ("near_ties",),
     "warm cache": ("warm_cache",),
     "distribution": ("first_tokens",),
 }
-"""The stages in their order, each with the parts of its forecast that the speed of the subject stretches."""
+"""The stages in their order, each with the parts of its forecast that scale with the measured speed."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
 
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -38,12 +38,12 @@ _READING: TypeAdapter[Reading] = TypeAdapter(Reading)
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRow:
-    """One workload now: what it is decoded with, and its latest figures."""
+    """One workload now: its setting and its latest figures."""
 
     workload: str
     setting: str
     plain: float | None
-    """Tokens a second of whole answers, in one stream."""
+    """Tokens per second of whole answers, in one stream."""
     drafting: float | None
     acceptance: float | None
     answered: int
@@ -51,15 +51,15 @@ class WorkloadRow:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A word or two about the host; `alarming` where a person should look."""
+    """One value of the host, in a word or two; `alarming` where it needs attention."""
 
-    says: str
+    text: str
     alarming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to show at one instant. Times in seconds; None is unknown."""
+    """What to show at one instant. Times in seconds; None is unknown."""
 
     slo: str
     stage: str
@@ -67,13 +67,13 @@ class Snapshot:
     answered: int
     of: int | None
     share: float | None
-    """How much of this part of the stage is done."""
+    """The share of this part of the stage that is done."""
     left: float | None
-    """Until this part ends."""
+    """Time until this part ends."""
     run_left: float | None
-    """Until the run ends, if no step down the ladder is needed."""
+    """Time until the run ends, if no step down the ladder is needed."""
     over: float | None
-    """How long the soak may last at most, once it is past its shortest duration."""
+    """The longest duration of the soak, once it is past its shortest one."""
     faults: int
     rows: tuple[WorkloadRow, ...]
     host: tuple[Gauge, ...]
@@ -115,7 +115,7 @@ class _Recent:
 
 @dataclass(slots=True)
 class _Part:
-    """A stretch of a stage that ends by its clock or by a count; all instants are the events'."""
+    """A part of a stage, which ends by its clock or by a count; all instants are those of the events."""
 
     name: str
     begun: float
@@ -132,7 +132,7 @@ class _Part:
         return min(1.0, self.answered / self.of) if self.of else None
 
     def each(self, now: float) -> float | None:
-        """Return the seconds that an answer takes here."""
+        """Return the seconds per answer in this part."""
         done = self.answered - (self.before or 0)
         return (now - self.begun) / done if done >= FEW else None
 
@@ -144,7 +144,7 @@ class _Part:
 
 
 class Progress:
-    """Takes events in, from any thread, and tells the snapshot."""
+    """Takes events, from any thread, and returns snapshots."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -153,11 +153,11 @@ class Progress:
         self._slo = ""
         self._expected: Mapping[str, float] = {}
         self._pace: float | None = None
-        """How many times as long as forecast an answer takes."""
+        """The measured time per answer over the forecast one."""
         self._planned: int | None = None
         """Answers of the sweep, if none of its trials stops early."""
         self._stage, self._kind, self._since, self._soaked = "freeze", "freeze", 0.0, 0.0
-        self._part = _Part("hashing the artifacts, asking the subject what it shows", 0.0)
+        self._part = _Part("hashing the models, checking what the backend reports", 0.0)
         self._counted = 0.0
         """When the last answer came."""
         self._workloads: dict[str, _Recent] = {}
@@ -165,7 +165,7 @@ class Progress:
         self._faults = 0
 
     def update(self, event: Event) -> None:
-        """Take an event in; one of a kind that is not shown changes nothing but the clock."""
+        """Take an event; one of an unknown kind only advances the clock."""
         detail = event.detail
         with self._lock:
             self._advance(event.at)
@@ -223,12 +223,12 @@ class Progress:
         self._expected = detail.get("expected", {})
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
         self._workloads = {str(name): _Recent() for name in detail.get("workloads", ())}
-        self._part = _Part("starting the subject", self._at)
+        self._part = _Part("starting the system under test", self._at)
 
     def _enter(self, detail: Mapping[str, Any]) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
         chosen = settings if isinstance(settings, Mapping) else {}
-        kept = self._workloads if stage in BESIDE else {}
+        kept = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
             name: _Recent(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
             for name, one in kept.items()
@@ -265,16 +265,16 @@ class Progress:
             self._pace = each * self._planned / expected if each is not None and expected else None
 
     def _run_left(self, now: float, left: float | None) -> float | None:
-        """Return what is left of this stage and what the forecast, at the pace of the sweep, gives for the others."""
-        stages = list(BESIDE)
+        """Return the time left of this stage, plus the forecast of the later ones at the pace of the sweep."""
+        stages = list(FORECAST_PARTS)
         if self._pace is None or self._kind not in stages:
             return None
         after = stages[stages.index(self._kind) + 1 :]
         soak = self._expected.get("soak", 0.0)
-        rest = self._pace * sum(self._expected.get(name, 0.0) for stage in after for name in BESIDE[stage])
+        rest = self._pace * sum(self._expected.get(name, 0.0) for stage in after for name in FORECAST_PARTS[stage])
         if self._kind == "sweep":
             return None if left is None else left + rest + soak
-        here = self._pace * sum(self._expected.get(name, 0.0) for name in BESIDE[self._kind])
+        here = self._pace * sum(self._expected.get(name, 0.0) for name in FORECAST_PARTS[self._kind])
         timed = self._soaked
         if self._part.seconds is not None:
             timed += min(now - self._part.begun, self._part.seconds)
@@ -285,7 +285,7 @@ class Progress:
 
 
 def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
-    """Describe a sample of the host; headroom and pressure are named even where they are unknown."""
+    """Describe a sample of the host; headroom and pressure are shown even where they are unknown."""
     seen = {
         name: one if isinstance(one, Reading) else _READING.validate_python(one)
         for name, one in values.items()
@@ -298,7 +298,7 @@ def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
     else:
         yield Gauge(f"pressure {PRESSURE.get(int(pressure), f'level {pressure:g}')}", alarming=pressure > 1)
     if (held := _number(seen, "subject_footprint")) is not None:
-        yield Gauge(f"subject {show_bytes(held)}")
+        yield Gauge(f"footprint {show_bytes(held)}")
     if (swap := _number(seen, "swap_used")) is not None:
         yield Gauge(f"swap {show_bytes(swap)}")
     if (thermal := _number(seen, "thermal_level")) is not None:

@@ -1,4 +1,4 @@
-"""The sweep, answer by answer: what a reader may pick apart by workload, knob and metric."""
+"""The sweep, answer by answer, for a chart that is filtered by workload, knob and metric."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ METRICS = (
     "stall_p95",
     "acceptance_rate",
 )
-"""What can be looked at; of `stall_p95` each answer shows its longest gap."""
+"""The metrics to choose from; for `stall_p95` the figure of an answer is its longest gap."""
 EXCERPT = 120
-"""Characters of an answer worth showing beside its figures."""
+"""Characters of an answer that are shown with its figures."""
 MOST_ROWS = 12_000
-"""A page with more answers than this is slow to open; every n-th is kept, and the page says so."""
+"""A page with more answers than this opens slowly; then every n-th is kept, and the page says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class SweepAnswer:
     excerpt: str
     fault: str | None
     figures: tuple[float | None, ...]
-    """In the order of METRICS; a ratio stands with the speculating answer of its pair."""
+    """In the order of METRICS; a ratio belongs to the speculative answer of its pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepSetting:
-    """One trial of the sweep, as a reader finds it."""
+    """One trial of the sweep, as it is shown."""
 
     name: str
     arm: str
     knobs: Mapping[str, Any]
     moved: tuple[str, ...] = ()
-    """The knobs in which it differs from the default."""
+    """The knobs whose value differs from the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SweepData:
 
 
 def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
-    """Take the sweep's records apart; the ratios' intervals are those the choice was made by."""
+    """Return the sweep's answers; the intervals of the ratios are those of the choice."""
     rows: list[SweepAnswer] = []
     estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
     for workload in workloads:

@@ -1,4 +1,4 @@
-"""A soak over time: speed, acceptance, the host, and what happened when."""
+"""A soak over time: speed, acceptance, the host, and its events."""
 
 import math
 from collections import Counter
@@ -26,30 +26,30 @@ LANES: tuple[tuple[str, str, Callable[[Sequence[float]], float]], ...] = (
     ("memory_pressure_level", "1", max),
     ("thermal_level", "1", max),
 )
-"""The host's values worth a lane, their unit, and which of several readings is the worst."""
+"""The host values that are drawn, their unit, and which of several readings is the worst."""
 BUCKETS = 240
-"""A lane is drawn by this many of its worst readings at most."""
+"""A lane shows the worst reading of each of at most this many time slots."""
 MOST_ANSWERS = 1500
-"""More dots than this are a blot; every n-th answer is kept, and every fault."""
+"""More dots than this cannot be told apart; then every n-th answer is kept, and every fault."""
 PAUSE = 0.03
-"""Share of the axis that stands for the time between two unbroken stretches, however long it was."""
+"""The largest share of the axis for the pause between two unbroken stretches."""
 INCIDENTS = {
     "begin": "resumed",
     "interrupted": "interrupted",
-    "subject_died": "the subject died",
-    "subject_lost": "the subject was given up",
-    "sampler_died": "the host sampler died",
+    "subject_died": "the system under test died",
+    "subject_lost": "the system under test could not be started",
+    "sampler_died": "host sampling stopped",
     "load_died": "the background load died",
     "artifact_changed": "a model changed on disk",
     "block": "plain block",
     "closing": "closing pass",
 }
-"""Events that are marked on the time axis, and how they are called."""
+"""Events that are marked on the time axis, with their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One answer: seconds on the axis, decode speed in tok/s, and whose it is."""
+    """One answer: seconds on the axis, decode speed in tok/s, and what it belongs to."""
 
     at: float
     speed: float | None
@@ -72,7 +72,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class HostLane:
-    """One value of the host over time, or why it was not seen."""
+    """One value of the host over time, or why it was not measured."""
 
     name: str
     unit: str
@@ -83,11 +83,11 @@ class HostLane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened: a transition, an incident, a break."""
+    """An event on the axis: a transition, an incident, an interruption."""
 
     at: float
     kind: str
-    says: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +99,17 @@ class Timeline:
     seconds: float
     """Length of the axis."""
     settings: Mapping[str, Mapping[str, object]]
-    """What each workload was soaked at."""
+    """The setting of each workload."""
     dots: tuple[Dot, ...]
     windows: tuple[Window, ...]
     lanes: tuple[HostLane, ...]
     marks: tuple[Mark, ...]
     answers: int
-    """How many there are; more than dots where they were thinned."""
+    """The number of answers; larger than the number of dots where those were thinned."""
 
 
 class _Axis:
-    """Places instants of the day on one axis, the pauses between unbroken stretches shortened."""
+    """Maps wall times to one axis, on which the pauses between unbroken stretches are shortened."""
 
     def __init__(self, stretches: Sequence[tuple[float, float]]) -> None:
         merged: list[tuple[float, float]] = []
@@ -130,7 +130,7 @@ class _Axis:
         self.begin, self.end = merged[0][0], merged[-1][1]
 
     def place(self, instant: float) -> float:
-        """Return seconds on the axis; an instant inside a pause falls to the end of the stretch before it."""
+        """Return seconds on the axis; an instant in a pause is placed at the end of the stretch before it."""
         at = 0.0
         for begin, end, offset in self._parts:
             if instant >= begin:
@@ -139,7 +139,7 @@ class _Axis:
 
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
-    """Return every soak that has answers, in the order they were run."""
+    """Return every soak that has answers, in the order of the run."""
     found = [
         _timeline(case, name, _known(case, recorded.records), transitions, happened)
         for name, recorded in sorted(case.soaks.items())
@@ -148,7 +148,7 @@ def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[
 
 
 def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
-    """Leave out what belongs to no workload of the SLO: a damaged record may say anything."""
+    """Leave out records of workloads that are not in the SLO: a damaged record can name any."""
     return [one for one in recorded if one.workload in case.canaries]
 
 
@@ -239,7 +239,7 @@ def _lane(
 
 
 def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
-    """Return the events of a soak; those of another are left out by their name or by their time."""
+    """Return the events of a soak; those of other soaks are left out by name or by time."""
     found = []
     for event in happened:
         at, detail = wall_seconds(event.at), event.detail

@@ -1,7 +1,7 @@
 """The charts: inline SVG that needs no script, fits any width and takes its colours from the page.
 
-Across, everything is in percent of the width, so text keeps its size on a phone; up, in pixels. Lines lie in an inner
-drawing that is stretched, with strokes that are not.
+Horizontal positions are in percent of the width, so text keeps its size on a phone; vertical ones are in pixels. Lines
+are in an inner drawing that is stretched, while their strokes are not.
 
 Not Vega-Lite: inlined, its runtime adds 0.9 MB to every page and an 84 MB package to every installation, it needs the
 right to evaluate strings, and it draws nothing where scripts are forbidden, as in the artifact viewers of CI systems.
@@ -22,7 +22,7 @@ Points = Sequence[tuple[float, float]]
 STRIP = 26
 """Pixels of an interval against its bound."""
 LABEL = 0.14
-"""Share of a phone's plot that the label of a tick takes."""
+"""The share of a phone's plot that the label of a tick takes."""
 CLOCK = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0)
 """Steps of a time axis, in seconds."""
 LOG_FROM = 12.0
@@ -38,7 +38,7 @@ class Scale:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return where *value* lies, 0 at the low end and 1 at the high; values outside are held at the ends."""
+        """Return the position of *value*, from 0 at the low end to 1 at the high end; values outside are clamped."""
         if self.log:
             value = max(value, self.lo)
             share = math.log(value / self.lo) / math.log(self.hi / self.lo)
@@ -51,7 +51,7 @@ class Scale:
         return f"{100 * self.share(value):.2f}%"
 
     def ticks(self, most: int = 5, *, seconds: bool = False) -> list[float]:
-        """Return round values inside the scale; of *seconds* people count 30, 60, 300."""
+        """Return round values inside the scale; for *seconds* those of a clock, such as 30, 60 and 300."""
         if seconds and not self.log:
             step = next((one for one in CLOCK if (self.hi - self.lo) / one <= most), 0.0)
             if step:
@@ -61,7 +61,7 @@ class Scale:
 
 
 def scale(values: Iterable[float], *, pad: float = 0.06, floor: float | None = None, log: bool | None = None) -> Scale:
-    """Return a scale that holds *values*, logarithmic where they span a wide range; *floor* is always inside."""
+    """Return a scale that contains *values*, logarithmic where they span a wide range; *floor* is always inside."""
     held = [value for value in (*values, *([] if floor is None else [floor])) if math.isfinite(value)]
     lo, hi = min(held, default=0.0), max(held, default=1.0)
     if log is None:
@@ -94,19 +94,19 @@ def _log_ticks(lo: float, hi: float, most: int) -> list[float]:
 
 
 def interval(check: Check) -> Markup:
-    """Draw a measured interval against its bound; the side that keeps the promise is shaded."""
+    """Draw a measured interval against its bound; the side that passes is shaded."""
     seen = [value for value in (check.lo, check.center, check.hi) if value is not None]
     across = scale([*seen, check.threshold], pad=0.25, log=False)
     at = 100 * across.share(check.threshold)
-    kept = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
+    passing = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
     parts = [
         el("rect", class_="track", x="0", y="9", width="100%", height="8", rx="2"),
-        el("rect", class_="kept", x=f"{kept[0]:.2f}%", y="9", width=f"{kept[1]:.2f}%", height="8", rx="2"),
+        el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="9", width=f"{passing[1]:.2f}%", height="8", rx="2"),
         _measured(check, across),
         el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="3", y2="23"),
     ]
     wanted = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
-    return _strip(parts, f"{check.outcome.word}: {measured(check)}, promised {wanted}")
+    return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {wanted}")
 
 
 def _measured(check: Check, across: Scale) -> Markup:
@@ -161,9 +161,9 @@ def plot(
     read: tuple[Points, str] | None = None,
     names: Sequence[str] = (),
 ) -> Markup:
-    """Return a plot: the labels of y beside it, those of x below unless *x_show* is None, lines, and what lies over.
+    """Return a plot: lines, the marks *over* them, labels of y at the side, and of x below unless *x_show* is None.
 
-    *read* holds the points and the unit that the pointer reads off; where y counts levels, *names* are theirs.
+    *read* holds the points and the unit that hovering shows; where y counts levels, *names* are their names.
     """
     up = [(at, height * (1 - y.share(at))) for at in (y.ticks(most) if y_ticks is None else y_ticks)]
     side = [el("text", y_show(at), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for at, row in up]
@@ -208,7 +208,7 @@ def _path(line: Line, x: Scale, y: Scale, height: int) -> Markup:
 
 
 def dot(x: str, y: float, kind: str, *, tip: str, **more: str) -> Markup:
-    """Return a dot that shows *tip* under the pointer."""
+    """Return a dot that shows *tip* on hover."""
     return el("circle", class_=f"dot {kind}", cx=x, cy=f"{y:.1f}", r="2.5", data_tip=tip, **more)
 
 
@@ -218,5 +218,5 @@ def rule(x: str, height: int, kind: str) -> Markup:
 
 
 def level(y: float, kind: str = "bound") -> Markup:
-    """Return a horizontal line, as of a promised bound."""
+    """Return a horizontal line, for example a bound."""
     return el("line", class_=kind, x1="0", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")

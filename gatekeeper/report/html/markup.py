@@ -1,4 +1,4 @@
-"""HTML and SVG that is escaped by construction; only what this module makes is taken as it is."""
+"""HTML and SVG, escaped by construction: only what this module makes counts as markup."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Markup(str):
-    """Text that is markup already; every other string is escaped where it is put."""
+    """Text that is markup already; every other string is escaped where it is inserted."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ def el(name: str, /, *children: str | Markup | None, **attributes: str | float |
 
 
 def join(*parts: str | Markup | None) -> Markup:
-    """Put pieces after each other, escaping what is not markup."""
+    """Join pieces; what is not markup is escaped."""
     return Markup("".join(part if isinstance(part, Markup) else escape(part, quote=True) for part in parts if part))
 
 
@@ -38,12 +38,12 @@ def breakable(name: str) -> Markup:
 
 
 def section(title: str, *parts: Markup | None, about: str = "") -> Markup:
-    """Return a section of the page, with a paragraph *about* how to read it."""
+    """Return a section of the page, with an introduction *about* it."""
     return el("section", el("h2", title), el("p", about, class_="dim") if about else None, *parts)
 
 
 def note(text: str) -> Markup:
-    """Return a remark below what it belongs to."""
+    """Return a small remark on a line of its own."""
     return el("span", text, class_="dim note")
 
 
@@ -63,7 +63,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Mar
 
 
 def embedded(document: Any, identity: str) -> Markup:
-    """Return JSON inside a script element that nothing in it can end: no <, > or & is left as it is."""
+    """Return JSON inside a script element; <, > and & are escaped, so that nothing in it can end the element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

@@ -1,6 +1,6 @@
 "use strict";
-// Draws the sweep from the figures embedded in the page, and answers the pointer. It computes no figure and loads nothing;
-// whatever a model or a canary said is only ever put in as text.
+// Draws the sweep from the figures embedded in the page, and shows tips on hover. It computes no figure and loads nothing;
+// the texts of models and canaries are only ever inserted as text.
 (() => {
   const tip = document.getElementById("tip");
   const SVG = "http://www.w3.org/2000/svg";
@@ -41,22 +41,22 @@
     tip.style.left = `${Math.max(8, Math.min(x + 14, window.innerWidth - width - 8))}px`;
     tip.style.top = `${y + 18 + height > window.innerHeight ? Math.max(8, y - height - 12) : y + 18}px`;
   };
-  const tell = (text, x, y) => {
+  const showTip = (text, x, y) => {
     tip.textContent = text;
     tip.hidden = false;
     place(x, y);
   };
-  const hush = () => { tip.hidden = true; };
+  const hideTip = () => { tip.hidden = true; };
 
   document.addEventListener("pointerover", (event) => {
     const dot = event.target.closest("[data-tip]");
-    if (dot) tell(dot.dataset.tip, event.clientX, event.clientY);
-    else if (!event.target.closest("[data-read]")) hush();
+    if (dot) showTip(dot.dataset.tip, event.clientX, event.clientY);
+    else if (!event.target.closest("[data-read]")) hideTip();
   });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hush(); });
-  document.addEventListener("scroll", hush, { passive: true });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  document.addEventListener("scroll", hideTip, { passive: true });
 
-  // Lanes are read off where the pointer is.
+  // Charts of the host show the value under the pointer.
 
   for (const area of document.querySelectorAll("[data-read]")) {
     const points = JSON.parse(area.dataset.read);
@@ -70,12 +70,12 @@
       cursor.setAttribute("x1", `${near[0]}%`);
       cursor.setAttribute("x2", `${near[0]}%`);
       cursor.classList.remove("hidden");
-      tell(`${area.getAttribute("aria-label")}: ${names ? names[near[1]] : show(near[1], area.dataset.unit)}`, event.clientX, event.clientY);
+      showTip(`${area.getAttribute("aria-label")}: ${names ? names[near[1]] : show(near[1], area.dataset.unit)}`, event.clientX, event.clientY);
     });
-    area.addEventListener("pointerleave", () => { cursor.classList.add("hidden"); hush(); });
+    area.addEventListener("pointerleave", () => { cursor.classList.add("hidden"); hideTip(); });
   }
 
-  // One workload of the soak.
+  // The filter of the soaks by workload.
 
   const soak = document.getElementById("pick-soak");
   if (soak) {
@@ -92,7 +92,7 @@
   if (!target) return;
   const given = JSON.parse(document.getElementById("sweep-data").textContent);
   const [workload, knob, metric] = ["workload", "knob", "metric"].map((name) => document.getElementById(`pick-${name}`));
-  const FIRST = 7; // where the figures of a row begin
+  const FIRST = 7; // the index of a row's first figure
 
   const offer = (select, options) => {
     for (const [value, text] of options) select.append(make("option", { value }, text));
@@ -111,7 +111,7 @@
     return found;
   };
 
-  const says = (row) => {
+  const describe = (row) => {
     const [, setting, canary, repeat, tokens, text, fault] = row;
     const lines = [`${given.canaries[canary]}, repeat ${repeat + 1}`, given.settings[setting].label];
     given.metrics.forEach((one, number) => {
@@ -133,7 +133,7 @@
     rows.forEach((row, index) => {
       const y = 8 + 24 * ((index * 0.618034) % 1);
       const kind = given.settings[row[1]].arm === "plain" ? "plain" : "candidate";
-      svg.append(draw("circle", { class: `dot ${kind}`, cx: at(row[FIRST + number]), cy: y.toFixed(1), r: 3, "data-tip": says(row) }));
+      svg.append(draw("circle", { class: `dot ${kind}`, cx: at(row[FIRST + number]), cy: y.toFixed(1), r: 3, "data-tip": describe(row) }));
     });
     if (seen) {
       svg.append(draw("line", { class: "span", x1: at(seen[4]), x2: at(seen[5]), y1: 20, y2: 20 }));
@@ -143,7 +143,7 @@
   };
 
   const redraw = () => {
-    hush();
+    hideTip();
     const mine = Number(workload.value);
     const number = Number(metric.value);
     const { unit, ratio } = given.metrics[number];
@@ -159,7 +159,7 @@
       .filter((one) => one.rows.length || one.seen);
     target.replaceChildren();
     if (!wanted.length) {
-      target.append(make("p", { class: "dim" }, "No answer of this workload shows this metric."));
+      target.append(make("p", { class: "dim" }, "No answer of this workload has this metric."));
       return;
     }
     const reference = ratio ? 1 : null;
@@ -176,10 +176,10 @@
       if (one.seen) {
         value.append(make("strong", {}, show(one.seen[3], unit)));
         if (one.seen[4] !== one.seen[5]) value.append(make("span", { class: "dim note" }, between(one.seen[4], one.seen[5], unit)));
-      } else value.append(make("span", { class: "dim" }, "too few"));
-      const picture = strip(one.rows, number, one.seen, span, reference);
-      picture.setAttribute("aria-label", `${one.label}: ${one.rows.length} answers`);
-      row.append(name, picture, value);
+      } else value.append(make("span", { class: "dim" }, "too few answers"));
+      const chart = strip(one.rows, number, one.seen, span, reference);
+      chart.setAttribute("aria-label", `${one.label}: ${one.rows.length} answers`);
+      row.append(name, chart, value);
       target.append(row);
     }
     const foot = make("div", { class: "row foot" });
@@ -188,7 +188,7 @@
       scale.append(draw("text", { x: `${((100 * (tick - span[0])) / (span[1] - span[0])).toFixed(2)}%`, y: 13, "text-anchor": "middle" }, show(tick, unit)));
     }
     foot.append(make("div", { class: "name dim" }), scale, make("div"));
-    target.append(foot, make("p", { class: "dim note" }, `${given.metrics[number].says}. ${given.workloads[mine]} is ${given.ended[mine]}.`));
+    target.append(foot, make("p", { class: "dim note" }, `${given.metrics[number].description}. Result of ${given.workloads[mine]}: ${given.ended[mine]}.`));
   };
   for (const select of [workload, knob, metric]) select.addEventListener("change", redraw);
   redraw();

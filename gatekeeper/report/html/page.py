@@ -1,4 +1,4 @@
-"""The page: one HTML file that works offline, on a phone and in print; the verdict stands first."""
+"""The page: one HTML file that works offline, on a phone and in print; the verdict comes first."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from gatekeeper.report.html.markup import Markup, breakable, el, embedded, facts
 
 
 def render(page: PageData) -> str:
-    """Return the document; it loads nothing, and its policy lets it load nothing."""
+    """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
     style, script = _file("page.css"), _file("page.js")
     title = f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"
     head = el(
@@ -33,14 +33,14 @@ def render(page: PageData) -> str:
     body = el(
         "body",
         _hero(page),
-        el("main", _glance(page), _gaps(page.gaps), _promises(page), *sections.sections(page)),
+        el("main", _glance(page), _gaps(page.gaps), _objectives(page), *sections.sections(page)),
         _foot(page),
         el("div", id="tip", role="status", hidden="hidden"),
         embedded(sections.sweep_document(page), "sweep-data"),
         el("script", Markup(script)),
     )
     document = f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-    return document.encode("utf-8", "replace").decode()  # half a surrogate pair, as a model may answer, is no UTF-8
+    return document.encode("utf-8", "replace").decode()  # a model may write half a surrogate pair, which is no UTF-8
 
 
 @cache
@@ -97,7 +97,7 @@ def _glance(page: PageData) -> Markup:
     seen = [(one, phrases.speed(one, page)) for one in page.verdict.workloads]
     across = charts.scale([1.1, *(value for _, speed in seen if speed for value in speed[:3])], floor=0.0, log=False)
     rows = [_glance_row(one, speed, across) for one, speed in seen]
-    heads = ("Workload", "Setting", "Speed against plain decoding", "Promises kept")
+    heads = ("Workload", "Setting", "Speed against plain decoding", "Checks passed")
     blended = phrases.routing(page.verdict)
     return section("At a glance", table(heads, rows, "glance"), el("p", blended, class_="dim") if blended else None)
 
@@ -118,17 +118,14 @@ def _glance_row(
     )
     need = note(f"speculation {'required' if workload.required else 'optional'}")
     account = [el("p", line, class_="dim") for line in phrases.account(workload.choice)]
-    details = el("details", el("summary", "What the sweep says of it"), *account) if account else None
-    kept = phrases.passed(workload.checks)
-    promises = (
-        el("strong", f"{kept} of {len(workload.checks)}" if workload.checks else "none applies"),
-        el("span", "promises kept" if workload.checks else "of the promises", class_="only-narrow"),
-    )
+    details = el("details", el("summary", "Details from the sweep"), *account) if account else None
+    passed = f"{phrases.passed(workload.checks)} of {len(workload.checks)}" if workload.checks else "none apply"
+    checks = (el("strong", passed), el("span", "checks passed" if workload.checks else "checks", class_="only-narrow"))
     return (
         join(el("strong", workload.name), el("br"), pill, need),
         join(describe_setting(workload.setting), note(workload.because), details),
         speed,
-        join(*promises, *_figures(workload)),
+        join(*checks, *_figures(workload)),
     )
 
 
@@ -143,29 +140,29 @@ def _figures(workload: WorkloadVerdict) -> list[Markup]:
 
 def _gaps(gaps: tuple[Gap, ...]) -> Markup:
     if not gaps:
-        proven = "Nothing: every promise was measured, and its whole interval lies on one side of its bound."
+        proven = "Nothing: every objective was measured, and its whole interval lies on one side of its bound."
         return section("What was not proven", el("p", proven))
     rows = [(el("strong", one.about), one.because, one.remedy) for one in gaps]
     return section("What was not proven", table(("What", "Because", "What would prove it"), rows, "gaps"))
 
 
-def _promises(page: PageData) -> Markup:
+def _objectives(page: PageData) -> Markup:
     groups = [(one.name, one.checks) for one in page.verdict.workloads]
     groups += [("Host", page.verdict.host_checks)] if page.verdict.host_checks else []
-    heads = ("Promise", "Measured", "Against the bound", "Why it was promised")
+    heads = ("Objective", "Measured", "Against the bound", "Why this objective")
     parts = []
     for name, checks in groups:
-        count = el("span", f" {phrases.passed(checks)} of {len(checks)} kept", class_="dim") if checks else None
-        none = el("p", "No promise applies to it.", class_="dim")
-        parts += [el("h3", name, count), table(heads, map(_promise, checks), "promises") if checks else none]
+        count = el("span", f" {phrases.passed(checks)} of {len(checks)} passed", class_="dim") if checks else None
+        none = el("p", "No objective applies.", class_="dim")
+        parts += [el("h3", name, count), table(heads, map(_check, checks), "checks") if checks else none]
     about = (
-        "Each bar is a whole interval: the measurement with its confidence bounds. The line is what was promised, the "
-        "shaded side keeps it."
+        "Each bar is the measurement with its confidence interval, the line is the bound. A check passes where the "
+        "whole bar lies on the shaded side."
     )
-    return section("Promises", *parts, about=about)
+    return section("Objectives", *parts, about=about)
 
 
-def _promise(check: Check) -> tuple[str, ...]:
+def _check(check: Check) -> tuple[str, ...]:
     word = check.outcome.word
     glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
     meaning = BY_NAME[check.metric].description if check.metric in BY_NAME else None
@@ -183,7 +180,7 @@ def _foot(page: PageData) -> Markup:
     version = page.manifest.get("versions", {}).get("gatekeeper", "?")
     soak = show_seconds(page.slo.soak.duration)
     origin = (
-        f"gatekeeper {version}. Every figure here follows from the records in the run directory: `gatekeeper judge "
-        f"RUN_DIR` derives the verdict again. Soak of at least {soak}; manifest {page.verdict.manifest_sha256[:16]}."
+        f"gatekeeper {version}. Every figure is computed from the records in the run directory; `gatekeeper judge "
+        f"RUN_DIR` computes the verdict again. Soak of at least {soak}; manifest {page.verdict.manifest_sha256[:16]}."
     )
     return el("footer", el("p", origin, class_="dim"))

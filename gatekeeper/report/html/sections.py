@@ -1,4 +1,4 @@
-"""The evidence of a page: the sweep, the distributions, the soak over time, the way down, the policy, the manifest."""
+"""The evidence of a page: sweep, distributions, soaks over time, steps down the ladder, policy and manifest."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 
 def sections(page: PageData) -> list[Markup]:
-    """Return the sections that follow the promises, those with nothing to show left out."""
+    """Return the sections that follow the objectives; those with nothing to show are left out."""
     found = (
         _sweep(page),
         _distributions(page),
@@ -34,7 +34,7 @@ def sections(page: PageData) -> list[Markup]:
 
 
 def sweep_document(page: PageData) -> dict[str, Any]:
-    """Return what the page's script draws the sweep from; texts and names are held once and pointed to."""
+    """Return the data from which the page's script draws the sweep; texts and names are stored once, with an index."""
     seen = page.sweep
     names: dict[str, int] = {}
     texts: dict[str, int] = {}
@@ -63,13 +63,13 @@ def sweep_document(page: PageData) -> dict[str, Any]:
             {
                 "name": one,
                 "unit": BY_NAME[one].unit,
-                "says": BY_NAME[one].description,
+                "description": BY_NAME[one].description,
                 "ratio": BY_NAME[one].against_plain,
             }
             for one in METRICS
         ],
         "chosen": [_chosen(page, one.setting) for one in page.verdict.workloads],
-        "ended": [f"{phrases.spaced(one.outcome)}: {describe_setting(one.setting)}" for one in page.verdict.workloads],
+        "ended": [f"{phrases.spaced(one.outcome)}, {describe_setting(one.setting)}" for one in page.verdict.workloads],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *seen]
             for (workload, trial, metric), seen in seen.estimates.items()
@@ -84,12 +84,12 @@ def sweep_document(page: PageData) -> dict[str, Any]:
 def _label(name: str, knobs: Mapping[str, Any]) -> str:
     if knobs.get("draft") is None:
         rest = [f"{knob} {value}" for knob, value in knobs.items() if knob != "draft"]
-        return ", ".join((f"plain decoding{', again' if name == 'null' else ''}", *rest))
+        return ", ".join((f"plain decoding{', repeated' if name == 'null' else ''}", *rest))
     return describe_setting(knobs)
 
 
 def _chosen(page: PageData, setting: Mapping[str, Any]) -> int | None:
-    """Return which trial of the sweep is the setting a workload ends in; None where the sweep did not try it alone."""
+    """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one."""
     for number, one in enumerate(page.sweep.settings):
         if one.arm == "candidate" and setting.get("draft") and setting.items() <= one.knobs.items():
             return number
@@ -101,9 +101,9 @@ def _sweep(page: PageData) -> Markup | None:
         return None
     left_out = page.sweep.left_out
     about = (
-        "Each dot is an answer: rest on it to see which. The bar is the estimate with its bounds. The sweep chooses, "
-        "it proves nothing."
-        + (f" {left_out} answers more are not drawn; the intervals rest on all." if left_out else "")
+        "Each dot is an answer: hover for details. The bar is the estimate with its confidence interval. The sweep "
+        "chooses a setting; only the soak proves it."
+        + (f" {left_out} more answers are not drawn, but count in the intervals." if left_out else "")
     )
     pickers = [
         el("label", name, el("select", id=f"pick-{name.lower()}", autocomplete="off"))
@@ -119,7 +119,7 @@ def _sweep(page: PageData) -> Markup | None:
         "The sweep",
         el("div", *pickers, class_="pickers"),
         el("div", id="sweep", aria_live="polite"),
-        el("noscript", el("p", "This picture needs scripts; the table below says the same.", class_="dim")),
+        el("noscript", el("p", "This chart needs JavaScript; the table below has the same estimates.", class_="dim")),
         el("details", el("summary", "As a table"), *tables),
         about=about,
     )
@@ -144,8 +144,8 @@ def _distributions(page: PageData) -> Markup | None:
         figures = [_curves(CURVES[metric], arms) for metric, arms in one.curves.items()]
         parts += [el("h3", one.workload, el("span", source, class_="dim")), el("div", *figures, class_="pair")]
     about = (
-        "The share of answers (of tokens, on the right) that came within a time. Further left is faster; where the "
-        "curves cross, one arm is faster on most and slower on some."
+        "The share of answers (on the right: of tokens) that arrived within a time. Further left is faster. Where the "
+        "curves cross, one arm is faster for most and slower for some."
     )
     return section("Distributions", soak.legend(), *parts, about=about)
 
@@ -192,7 +192,7 @@ def _transitions(page: PageData) -> Markup | None:
         )
         for step in page.verdict.transitions
     ]
-    return section("The way down the ladder", el("ol", *steps, class_="told")) if steps else None
+    return section("Steps down the fallback ladder", el("ol", *steps, class_="events")) if steps else None
 
 
 def _findings(page: PageData) -> Markup | None:
@@ -205,14 +205,14 @@ def _findings(page: PageData) -> Markup | None:
         )
         for one in page.verdict.findings
     ]
-    return section("Findings", el("ul", *found, class_="told")) if found else None
+    return section("Findings", el("ul", *found, class_="events")) if found else None
 
 
 def _policy(page: PageData) -> Markup:
     if page.policy is None:
         none = "No policy was written: an unproven or unfinished run changes nothing."
         return section("The policy", el("p", none))
-    return section("The policy", el("pre", page.policy), about="policy.toml, as it may be deployed:")
+    return section("The policy", el("pre", page.policy), about="policy.toml, ready to deploy:")
 
 
 def _manifest(page: PageData) -> Markup:
@@ -234,8 +234,8 @@ def _manifest(page: PageData) -> Markup:
     return section(
         "The manifest",
         facts(rows, "rows"),
-        el("details", el("summary", "All of it"), el("pre", whole)),
-        about="What was frozen before the first token.",
+        el("details", el("summary", "Full manifest"), el("pre", whole)),
+        about="What was fixed before the first token.",
     )
 
 

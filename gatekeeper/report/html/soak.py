@@ -1,4 +1,4 @@
-"""A soak over time, drawn: speed, acceptance, the host lane by lane, and what happened when."""
+"""The charts of a soak over time: speed, acceptance, the host's values, and the list of its events."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from gatekeeper.report.html.markup import Markup, el, join, section
 ARMS = {"candidate": "speculating", "plain": "plain"}
 LANES = {
     "memory_headroom": "Memory headroom",
-    "subject_footprint": "Subject's memory",
+    "subject_footprint": "Memory of the system under test",
     "swap_used": "Swap used",
     "memory_pressure_level": "Memory pressure",
     "thermal_level": "Thermal level",
@@ -23,22 +23,22 @@ LEVELS = {
     "memory_pressure_level": {1.0: "normal", 2.0: "warning", 4.0: "critical"},
     "thermal_level": {0.0: "nominal", 1.0: "moderate", 2.0: "heavy", 3.0: "trapping", 4.0: "sleeping"},
 }
-"""What the levels of the host are called (kernel pressure levels, OSThermalNotification)."""
+"""The names of the host's levels (kernel pressure levels, OSThermalNotification)."""
 LEVEL_HEIGHT = 16
-"""Pixels of a level: two names above each other do not touch."""
+"""Pixels of a level: the names of two adjacent levels do not touch."""
 
 Rules = Callable[[int], Sequence[Markup]]
-"""What happened, as vertical lines of a height."""
+"""The events as vertical lines of a given height."""
 
 
 def legend() -> Markup:
-    """Return which colour is which arm."""
+    """Return the legend: the colour of each arm."""
     keys = [el("span", el("span", class_=f"key {arm}"), f" {name}") for arm, name in ARMS.items()]
     return el("p", *keys, class_="legend")
 
 
 def soaks(page: PageData) -> Markup | None:
-    """Return every soak over time; None where there was none."""
+    """Return the section of all soaks; None without a soak."""
     if not page.timelines:
         return None
     names = [one.name for one in page.verdict.workloads]
@@ -47,7 +47,7 @@ def soaks(page: PageData) -> Markup | None:
     ]
     picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
     parts = [_soak(page, one, names) for one in page.timelines]
-    about = "The host's lanes are drawn by their worst readings. Move along a lane to read it."
+    about = "The charts of the host show the worst readings; hover for values."
     return section("The soak over time", el("div", picker, class_="pickers"), legend(), *parts, about=about)
 
 
@@ -66,7 +66,7 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
     drawings += [_acceptance(page, one, across, names, rules(70))] if one.windows else []
     lanes = [lane for lane in one.lanes if lane.points]
     drawings += [_lane(page, lane, across, rules, foot=lane is lanes[-1]) for lane in lanes]
-    events = [el("li", el("strong", show_seconds(mark.at)), f" {mark.says}", class_=mark.kind) for mark in one.marks]
+    events = [el("li", el("strong", show_seconds(mark.at)), f" {mark.text}", class_=mark.kind) for mark in one.marks]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
     unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
@@ -75,8 +75,8 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
         el("h3", one.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
         *drawings,
-        el("p", f"Not seen on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
-        el("ol", *events, class_="told") if events else el("p", "No incident, no transition.", class_="dim"),
+        el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
+        el("ol", *events, class_="events") if events else el("p", "No incidents or transitions.", class_="dim"),
     )
 
 
@@ -110,7 +110,7 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
 
 def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
     height, up = 70, Scale(0.0, 1.0)
-    promised = {
+    bounds = {
         check.threshold
         for workload in page.verdict.workloads
         for check in workload.checks
@@ -126,7 +126,7 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
         bars.append(
             el("line", class_="window", x1=begin, x2=end, y1=f"{row:.1f}", y2=f"{row:.1f}", data_tip=tip, data_w=where)
         )
-    over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in promised), *bars]
+    over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in bounds), *bars]
     drawing = charts.plot(
         across,
         up,
@@ -141,7 +141,7 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
 
 
 def _lane(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
-    """Draw a value of the host; of levels the names one above the other, up to the worst that was seen."""
+    """Draw a value of the host; the axis of a level has its names, up to the worst one that was measured."""
     points: Sequence[tuple[float, float]] = lane.points
     names: list[str] = []
     height, bounds = 48, [check.threshold for check in page.verdict.host_checks if check.metric == lane.name]

@@ -21,13 +21,13 @@ from gatekeeper.report.otel.endpoint import Destination, RefusedError, destinati
 
 ARGV = (sys.executable, "-P", "-m", "gatekeeper.report.otel.exporter")
 OUTCOME = ("outcome", "exit_code", "grade")
-"""What the run's own span says of the verdict."""
+"""What the run's own span reports of the verdict."""
 
 
 class LiveExport:
     """Sends what is finished and not sent yet.
 
-    A collector that fails costs the run one time limit, and one more at its end: nothing is tried in between.
+    A collector that fails costs the run one time limit, and one more at its end; nothing is sent in between.
     """
 
     def __init__(self, path: Path, config: Telemetry, observe: Callable[[str, dict[str, Any]], None]) -> None:
@@ -35,7 +35,7 @@ class LiveExport:
         self._files: tuple[str, ...] = ()
         self._samples = 0
         self.trouble: str | None = None
-        """Why the collector does not have everything, None where it has, or there is none."""
+        """Why the collector does not have everything; None where it has, or none is configured."""
         self._to = None
         try:
             self._to = destination(config, os.environ)
@@ -43,7 +43,7 @@ class LiveExport:
             self.trouble = error.message
 
     def begin(self) -> None:
-        """Report at once that telemetry is wanted and cannot be sent at all."""
+        """Report at once that telemetry is configured but cannot be sent."""
         if self.trouble is not None:
             self._fail("begin", self.trouble)
 
@@ -89,7 +89,7 @@ def export_stored(path: Path) -> dict[str, Any]:
     to = destination(given.slo.telemetry, os.environ)
     if to is None:
         raise InputError(
-            "no OTLP endpoint is known", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
+            "no OTLP endpoint is set", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
         )
     verdict = path / "verdict.json"
     concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
@@ -122,7 +122,7 @@ def _send_part(to: Destination, path: Path, **part: Any) -> dict[str, Any]:
 
 def _send(to: Destination, what: Mapping[str, Any]) -> dict[str, Any]:
     """Send something from a separate process; raise RefusedError where the collector does not have all of it."""
-    begun_ns = time.monotonic_ns()  # one clock for the whole system, so the other process ends just before its limit
+    begun_ns = time.monotonic_ns()  # the same clock in the other process, which so ends just before its limit
     options = {"signals": dict(to.signals), "endpoint": to.endpoint, "seconds": to.limit, "begun_ns": begun_ns}
     text = json.dumps({"options": options, **what})
     try:

@@ -1,7 +1,7 @@
-"""Where telemetry goes: to the endpoint of the SLO's `[telemetry]` or of the OTEL_* variables, else nowhere.
+"""Where telemetry is sent: the endpoint of the SLO's `[telemetry]` or of the OTEL_* variables, if there is one.
 
-The exporters read the variables themselves. This module decides whether anything is sent at all, and what they read:
-the SLO's endpoint becomes variables too.
+The exporters read the variables themselves. This module decides whether anything is sent, and sets what they read: the
+SLO's endpoint becomes variables too.
 """
 
 import re
@@ -30,7 +30,7 @@ class RefusedError(GatekeeperError):
     """A collector is down, slow, or does not take what it was sent."""
 
     def __init__(self, because: str) -> None:
-        super().__init__(because, hint="the run is not touched by it; `gatekeeper export` sends it again")
+        super().__init__(because, hint="the run itself is not affected; `gatekeeper export` sends it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Destination:
     rounds: bool = False
     """Verify rounds as span events."""
     latest: bool = False
-    """Use the names that are not released yet."""
+    """Use the names that no release of the conventions has yet."""
 
 
 def destination(config: Telemetry, environment: Mapping[str, str]) -> Destination | None:
-    """Return where telemetry goes, None for nowhere. The SLO's endpoint goes before the environment's.
+    """Return where telemetry is sent, None for nowhere. The SLO's endpoint overrides the environment's.
 
     OTEL_SDK_DISABLED and OTEL_{TRACES,METRICS}_EXPORTER=none switch telemetry off. Raise InputError for a protocol, an
     address, a header or a file that cannot be used.
@@ -75,7 +75,7 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
 
 
 def _variables(config: Telemetry, environment: Mapping[str, str]) -> dict[str, str]:
-    # An empty variable counts as unset, and so does `none`, which not every exporter knows as a compression.
+    # An empty variable counts as unset, and so does the compression `none`, which not every exporter knows.
     variables = {
         name: value
         for name, value in environment.items()
@@ -121,7 +121,7 @@ def _protocol(signal: Signal, variables: Mapping[str, str]) -> Protocol:
         return "http/protobuf"
     if named == "grpc":
         return "grpc"
-    raise InputError(f"OTLP protocol '{named}' is not spoken here", hint="allowed: http/protobuf, grpc")
+    raise InputError(f"OTLP protocol '{named}' is not supported", hint="allowed: http/protobuf, grpc")
 
 
 def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> str:
@@ -131,7 +131,7 @@ def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> 
     except ValueError as error:
         raise InputError(f"the OTLP endpoint: {error}", hint="for example http://127.0.0.1:4318") from error
     if not url.hostname or (protocol == "http/protobuf" and url.scheme not in {"http", "https"}):
-        raise InputError("the OTLP endpoint is not an address", hint="for example http://127.0.0.1:4318")
+        raise InputError("the OTLP endpoint is not a valid address", hint="for example http://127.0.0.1:4318")
     host = url.netloc.rpartition("@")[2]
     return f"{url.scheme}://{host}" if url.scheme else host
 
@@ -142,8 +142,8 @@ def _check(signal: Signal, variables: Mapping[str, str]) -> None:
     for number, entry in enumerate(entries, start=1):
         if not (_HEADER.fullmatch(entry) and unquote(entry).isprintable()):  # not shown: it may be a key
             hint = 'write name=value,name=value, and "%22" for a quote, "%3B" for a semicolon'
-            raise InputError(f"the OTLP headers: entry {number} is no header", hint=hint)
+            raise InputError(f"the OTLP headers: entry {number} is not a valid header", hint=hint)
     for what in FILES:
         file = _option(signal, what, variables)
         if file is not None and not Path(file).is_file():
-            raise InputError(f"{file}: no such file (OTEL_EXPORTER_OTLP_{what})", hint="name a file in PEM")
+            raise InputError(f"{file}: no such file (OTEL_EXPORTER_OTLP_{what})", hint="name a PEM file")

@@ -1,7 +1,7 @@
-"""The export process: reads a run directory back, makes spans and metrics of it, and sends them.
+"""The export process: reads a run directory, makes spans and metrics of it, and sends them.
 
 `python -m gatekeeper.report.otel.exporter` reads one JSON object on stdin, prints one on stdout, and is killed when its
-time is over. So no thread, connection or memory of it is left when the next stage is measured.
+time is over. So none of its threads, connections or memory are left when the next stage is measured.
 """
 
 import json
@@ -28,7 +28,7 @@ from gatekeeper.report.otel.identity import SCOPE, RunIdentity
 from gatekeeper.report.otel.transport import Transport
 
 SPANS = 500
-"""In one request: under a megabyte, round events apart."""
+"""Spans per request: under a megabyte without the events of rounds."""
 NOT_ANSWERS = ("host.jsonl", "events.jsonl")
 RESERVE_S = 0.5
 """Kept back from the time limit, so that an error can still be reported."""
@@ -40,10 +40,10 @@ class SendOptions:
 
     signals: Mapping[Signal, Protocol]
     endpoint: str
-    """As people see it, without secrets."""
+    """As shown to people, without secrets."""
     seconds: float
     begun_ns: int
-    """The monotonic instant that the seconds count from."""
+    """The monotonic instant at which `seconds` begins."""
 
     @property
     def left(self) -> float:
@@ -141,7 +141,7 @@ def _spans(identity: RunIdentity, answers: list[tuple[str, Generation]], *, roun
 
 
 def send_spans(found: Sequence[ReadableSpan], options: SendOptions) -> int:
-    """Send spans where spans are wanted, and return how many."""
+    """Send spans if traces are enabled, and return how many."""
     if not found or "traces" not in options.signals:
         return 0
     with options.open("traces") as transport:
@@ -164,7 +164,7 @@ def main() -> int:
     request = json.load(sys.stdin)
     options = SendOptions(**request["options"])
     setitimer(ITIMER_REAL, options.left + RESERVE_S)  # ends this process even where its parent was killed before
-    logging.disable()  # what the exporters log may quote headers; what matters of it is an error here
+    logging.disable()  # the exporters may log headers; errors are reported below
     try:
         if "transition" in request:
             sent = {"spans": send_spans([spans.transition(**request["transition"])], options)}
@@ -180,4 +180,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # nothing is open any more, and unloading all these modules costs the run a part of its limit
+    os._exit(code)  # nothing is open any more, and unloading all these modules would use up a part of the limit

@@ -48,7 +48,7 @@ class RunIdentity:
 
     @property
     def in_process(self) -> bool:
-        """Tell whether tokens are seen where they are made."""
+        """Tell whether the model runs in the process that records its tokens."""
         return self.manifest.backend in names.IN_PROCESS
 
     @cached_property
@@ -110,16 +110,16 @@ class RunIdentity:
 
 
 def speculation(one: Generation, backend: str) -> dict[str, Value]:
-    """Return what is known of an answer's rounds; empty where nothing was drafted or the server does not report it.
+    """Return the counts of an answer's rounds; empty where nothing was drafted or the server does not report it.
 
     `source` is `counted` by us or `claimed` by the server; `draft_forwards` are forward passes of the draft model where
-    each proposes one token; `rollbacks` are rounds with a rejected token, after which both caches were trimmed. None is
-    unknown, never zero.
+    each proposes one token; `rollbacks` are rounds with a rejected token, after which both caches were trimmed. None
+    means unknown, never zero.
     """
     counted, claims = one.answer.rounds, one.answer.claims
     if counted is not None:
         token_by_token = backend in names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
-        # Judging stops at the first rejection, so a round that has one adds exactly one to tried less accepted.
+        # Verification stops at the first rejection, so a round with one adds exactly one to tried minus accepted.
         judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
         return {
             "source": "counted",
@@ -142,19 +142,19 @@ def wall_ns(at: str) -> int | None:
 
 
 def shift_ns(one: Generation) -> int | None:
-    """Return what turns this answer's monotonic instants into wall time, None where its times are unknown.
+    """Return what to add to this answer's monotonic instants to get wall time; None where its times are unknown.
 
-    `at` was read right after the answer had ended. Each answer is shifted by its own difference: the monotonic clock
-    stands still while the host sleeps and the wall clock may be set, so one difference for a whole run would drift from
-    the host's samples and the spans of other programs. Within an answer all distances stay monotonic. The reading comes
-    microseconds to milliseconds late, so a span lies that much late; it never begins before its predecessor's `at`.
+    `at` was read right after the answer had ended. Each answer has its own shift: the monotonic clock stands still
+    while the host sleeps, and the wall clock may be set, so one shift for a whole run would drift from the host's
+    samples and the spans of other programs. Within an answer all distances stay monotonic. `at` is read microseconds to
+    milliseconds late, and the span is late by as much; it never begins before its predecessor's `at`.
     """
     ended = wall_ns(one.at)
     return None if ended is None or clock_ran_backwards((one,)) is not None else ended - one.answer.ended_ns
 
 
 def error_type(fault: str) -> str:
-    """Return the class of a fault: our own words before its colon. The rest may quote an answer and stays here."""
+    """Return the class of a fault: the text before its colon. The rest may quote an answer and is never sent."""
     head = fault.partition(":")[0].strip()
     if head.startswith("HTTP ") and head[5:].isdigit():
         return head[5:]
@@ -172,12 +172,12 @@ def context(manifest_sha256: str, *parts: object) -> SpanContext:
 
 
 def known(values: Mapping[str, Value]) -> dict[str, Known]:
-    """Leave out what is not known: an attribute that is None is no attribute."""
+    """Leave out attributes that are None: they are not known."""
     return {key: value for key, value in values.items() if value is not None}
 
 
 def resource(facts: Mapping[str, Value]) -> Resource:
-    """Return gatekeeper with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME go first."""
+    """Return gatekeeper's resource with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override them."""
     ours = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
@@ -191,6 +191,6 @@ def _whole(value: object) -> int | None:
 
 
 def span_of(times: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the first beginning and the last end of *times*, None where there are none."""
+    """Return the earliest start and the latest end of *times*; None without any."""
     all_of = list(times)
     return (min(one for one, _ in all_of), max(one for _, one in all_of)) if all_of else None

@@ -1,7 +1,7 @@
 """The metrics: histograms and counters of a stage's requests, and the host's values, all computed from the records.
 
-A stage is a stream of its own, complete when it is sent: cumulative from the stage's first request to its last, so
-sending it again changes nothing.
+A stage is a stream of its own, complete when it is sent and cumulative from its first request to its last, so sending
+it again changes nothing.
 """
 
 from bisect import bisect_left
@@ -35,13 +35,13 @@ from gatekeeper.report.otel.spans import stage_of
 CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 Attributes = Mapping[str, Value]
 Measured = tuple[Histogram | Counter, Attributes, Sequence[float]]
-"""Values of one answer: what a histogram counts, or the one number that a counter adds."""
+"""What one answer adds to a metric: values for a histogram, or one number for a counter."""
 
 
 def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]], *, latest: bool) -> list[sdk.Metric]:
     """Return the metrics of requests (record file, record), each stage within its own times.
 
-    A request whose times are unknown has no span and counts nowhere.
+    A request whose times are unknown has no span and is not counted.
     """
     stages: dict[str, list[tuple[Generation, int]]] = {}
     for file, one in answers:
@@ -128,7 +128,7 @@ def _histogram_point(
 
 
 def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Metric]:
-    """Return the host's values, one point a sample; a value that was not there has no point, never a zero."""
+    """Return the host's values, one point per sample; a missing value has no point, never a zero."""
     found: dict[str, tuple[HostMetric, list[sdk.NumberDataPoint]]] = {}
     frozen = wall_ns(identity.manifest.frozen_at) or 0
     for sample in samples:

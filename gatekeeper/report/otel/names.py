@@ -1,4 +1,4 @@
-"""Every name and bucket that telemetry uses, in one place, because the GenAI conventions still change."""
+"""All names and buckets of the telemetry, in one place, because the GenAI conventions still change."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ OPERATION = "chat"
 PROVIDERS = {"mlx-server": "mlx", "llama-server": "llama.cpp", "openai": "openai"}
 """`gen_ai.provider.name` of a backend; another backend's is its own name."""
 IN_PROCESS = frozenset({"mlx", "redrafter", "scripted", "worker", "zlab-dflash"})
-"""Backends without a server between them and the model: spans are INTERNAL, and tokens are seen where they are made."""
+"""Backends without a server between them and the model: spans are INTERNAL, and tokens are recorded where generated."""
 ONE_FORWARD_A_TOKEN = frozenset({"mlx", "mlx-server", "scripted"})
 """Backends whose draft model makes one forward pass for each token it proposes: mlx-lm's `_draft_generate`."""
 
@@ -41,12 +41,12 @@ class Tokens:
     histogram: Histogram
     attributes: tuple[tuple[str, str], ...] = ()
     usage: Counter | None = None
-    """A counter beside the histogram, by modality: a canary is text."""
+    """A counter with the same tokens, by modality: canaries are text."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """The metrics of a request, by what they are of."""
+    """The metrics of a request, by what they measure."""
 
     duration: Histogram
     first_chunk: Histogram
@@ -87,7 +87,7 @@ SPECULATION = {
         ("rollbacks", "{round}"),
     )
 }
-"""The counters of speculative decoding, which no convention covers, by what they count."""
+"""The counters of speculative decoding, which no convention covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ _NAMED = {
     "system_power": HostMetric("hw.host.power", "W", "gauge", (("hw.id", "host"),)),
     "gpu_active": HostMetric("hw.gpu.utilization", "1", "gauge", (("hw.id", "gpu"),)),
 }
-"""Values of a host sample that a convention covers. The subject's memory is that of its whole process tree."""
+"""Values of a host sample that a convention covers. `subject_footprint` is the memory of a whole process tree."""
 
 
 def host_metric(value: str, unit: str) -> HostMetric:
-    """Return the name of a host value; one that no convention covers keeps ours."""
+    """Return the metric of a host value; one that no convention covers keeps our name."""
     return _NAMED.get(value) or HostMetric(f"gatekeeper.host.{value}", {"B": "By"}.get(unit, unit))

@@ -34,7 +34,7 @@ class _Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
 
 
 class _Intercepted:
-    """Puts the interceptor into the channel. If a later exporter opens its channel elsewhere, nothing is accepted."""
+    """Adds the interceptor to the channel. If a later exporter opens its channel elsewhere, every export fails."""
 
     _stub: Any
     _channel: Any

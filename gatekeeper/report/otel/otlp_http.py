@@ -34,26 +34,27 @@ class _Session(requests.Session):
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
         """Send a request and return a response that accepted all of it."""
-        if self.verify is not True:  # a session's own trust counts less to requests than REQUESTS_CA_BUNDLE
+        if self.verify is not True:  # in requests, REQUESTS_CA_BUNDLE overrides the session's own `verify`
             kwargs["verify"] = self.verify
         try:
             response = super().request(*args, **kwargs)
         except requests.Timeout as error:
-            raise self._transport.refuse(f"no answer within {kwargs.get('timeout') or 0:.1f} s") from error
-        except (OSError, ValueError) as error:  # requests' own are OSErrors; their text shows the whole address
+            raise self._transport.refuse(f"no response within {kwargs.get('timeout') or 0:.1f} s") from error
+        except (OSError, ValueError) as error:  # errors of requests are OSErrors; their text has the whole address
             raise self._transport.refuse(_cause(error)) from error
         if not 200 <= response.status_code < 300:
             raise self._transport.refuse(f"HTTP {response.status_code} {quote(response.reason or '')}".rstrip())
         try:
             message = _read(self._kind(), response.content, response.headers.get("content-type", ""))
         except ValueError as error:
-            raise self._transport.refuse(f"HTTP {response.status_code}, but not in OTLP: is it a collector?") from error
+            refusal = f"HTTP {response.status_code}, but the response is not OTLP: is this a collector?"
+            raise self._transport.refuse(refusal) from error
         self._transport.accept(message)
         return response
 
 
 def _cause(error: BaseException) -> str:
-    """Return what the system said at the bottom of a chain of errors, else the error's kind."""
+    """Return the system's message at the bottom of a chain of errors, else the error's class."""
     below: BaseException | None = error
     while below is not None:
         if isinstance(below, OSError) and below.strerror:

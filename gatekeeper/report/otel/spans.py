@@ -27,11 +27,11 @@ from gatekeeper.report.otel.identity import (
 RUN = "run"
 TRANSITION = "gatekeeper.transition"
 INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"})
-"""Events of the run that its span shows, by kind and time alone: their details may quote the server."""
+"""Events of the run that its span has, with kind and time only: their details may quote the server."""
 
 
 def stage_of(file: str) -> str:
-    """Name the stage that a record file belongs to: the sweep's files are one stage, all others their own."""
+    """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
     stem = file.removesuffix(".jsonl")
     return stem if stem.startswith(("soak-", "warm-", "draws-")) else "sweep"
 
@@ -83,9 +83,9 @@ def request(identity: RunIdentity, file: str, one: Generation, *, rounds: bool) 
 
 
 def _rounds(one: Generation, shift: int) -> list[SpanEvent]:
-    """Return an event at the end of each verify round, where it is known of every token whether the draft proposed it.
+    """Return an event at the end of each verify round; none where it is not known which tokens the draft proposed.
 
-    A round ends with the token that is the target's own; the last one may end with the answer.
+    A round ends with a token of the target's own; the last one may end with the answer.
     """
     arrivals = one.answer.arrivals
     if not dict(one.setting).get("draft") or any(piece.drafted is None for piece in arrivals):
@@ -102,7 +102,7 @@ def _rounds(one: Generation, shift: int) -> list[SpanEvent]:
 
 
 def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) -> ReadableSpan | None:
-    """Return the span of a stage: from its first request to the end of its last."""
+    """Return the span of a stage: from the start of its first request to the end of its last."""
     times = span_of((one.start_time or 0, one.end_time or 0) for one in requests)
     if times is None:
         return None
@@ -112,7 +112,7 @@ def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) ->
 
 def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, str | int | None]) -> ReadableSpan | None:
     """Return the root: from the freeze to the run's last event, with the verdict where there is one."""
-    # Events of the export itself are no part of the run: sent again, the root would have grown.
+    # Events of the export itself are left out: otherwise the root would grow when it is sent again.
     own = [event for event in events if not event.kind.startswith("telemetry_")]
     seen = [(event.kind, at) for event in own if (at := wall_ns(event.at)) is not None]
     frozen = wall_ns(identity.manifest.frozen_at)
@@ -126,7 +126,7 @@ def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, st
 
 
 def transition(attributes: Mapping[str, Value], at_ns: int, manifest_sha256: str) -> ReadableSpan:
-    """Return the span of a change of what is served: no length, an event, a link to the run that certified it.
+    """Return the span of a change of what is served: no duration, one event, and a link to the run that certified it.
 
     It has a trace of its own, because a run's trace ends with the run; sent twice, it is the same span.
     """
@@ -152,7 +152,7 @@ def _span(
     parent: SpanContext | None,
     **more: Any,
 ) -> ReadableSpan:
-    # Made, not traced: a tracer takes ids and times from now, and its limits and samplers would drop some of them.
+    # Not made by a tracer, which takes ids and times from now, and whose limits and samplers drop some spans.
     more |= {
         "resource": identity.resource,
         "instrumentation_scope": SCOPE,

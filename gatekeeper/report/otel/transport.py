@@ -1,7 +1,7 @@
 """The transport of one signal: an OpenTelemetry exporter whose responses are checked.
 
-By themselves the exporters take any response below 400 for success, ignore what it rejects, and retry for as long as
-their time allows. Here no request is sent twice: the export at the end of the run is the retry.
+By themselves the exporters take any response below 400 for success, ignore partial rejections, and retry until their
+timeout. Here requests are never retried: the export at the end of the run is the retry.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from gatekeeper.core.text import quote
 from gatekeeper.report.otel.endpoint import RefusedError
 
 POINTS = 2000
-"""In one request: under a megabyte."""
+"""Points per request: under a megabyte."""
 
 
 class Transport:
@@ -23,7 +23,7 @@ class Transport:
         self._refusal: RefusedError | None = None
         try:
             self._exporter = make_exporter(self)
-        except Exception as error:  # whatever a variable can hold that an exporter does not take
+        except Exception as error:  # a variable has a value that the exporter does not accept
             raise self.refuse(quote(f"{type(error).__name__}: {error}")) from error
 
     def send(self, batch: Any) -> None:
@@ -35,11 +35,11 @@ class Transport:
             raise self._refusal or self.refuse(f"the exporter failed: {type(error).__name__}") from error
         if self._refusal is not None:  # an exporter returns some errors as a result
             raise self._refusal
-        if self._accepted == 0:  # no response is no success, whatever the exporter makes of it
+        if self._accepted == 0:  # without a response it is not a success, whatever the exporter returns
             raise self.refuse("the exporter did not send it")
 
     def refuse(self, because: str) -> RefusedError:
-        """Keep why a request was refused, and return it as the error that ends the export."""
+        """Store why a request was refused, and return the error that ends the export."""
         self._refusal = RefusedError(f"{self._endpoint}: {because}")
         return self._refusal
 
@@ -48,7 +48,7 @@ class Transport:
         partial = response.partial_success
         rejected = getattr(partial, "rejected_spans", 0) + getattr(partial, "rejected_data_points", 0)
         if rejected:
-            raise self.refuse(f"took a part and rejected {rejected}: {quote(partial.error_message)}")
+            raise self.refuse(f"accepted a part and rejected {rejected}: {quote(partial.error_message)}")
         self._accepted += 1
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere."""
+"""The progress of a run on stderr: a live view on a terminal, plain lines elsewhere."""
 
 import sys
 import threading
@@ -22,14 +22,14 @@ from gatekeeper.report.data.progress import Progress, Snapshot, WorkloadRow
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
 CLOSED = (OSError, ValueError)
-"""What writing to a terminal raises that went away."""
+"""Errors of writing to a terminal that was closed."""
 
 
 class LiveView:
-    """Draws the lines that *draw* returns, four times a second, from entering to leaving; then they are wiped.
+    """Draws the lines that *draw* returns, four times a second, while its context is open, and then erases them.
 
-    *width* returns the terminal's columns now. A terminal that goes away ends the drawing, not the run. Not
-    `rich.live.Live`: it leaves rows behind when the terminal is made narrower, and raises when the terminal goes away.
+    *width* returns the terminal's columns now. When the terminal is closed the drawing ends, not the run. It is not
+    `rich.live.Live`, which leaves rows behind when the terminal is made narrower, and raises when it is closed.
     """
 
     def __init__(self, file: TextIO, draw: Callable[[], Sequence[str]], width: Callable[[], int]) -> None:
@@ -51,7 +51,7 @@ class LiveView:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Wipe the view and show the cursor again."""
+        """Erase the view and show the cursor again."""
         self._over.set()
         try:
             self._thread.join()
@@ -65,14 +65,14 @@ class LiveView:
                     self._redraw()
 
     def _redraw(self, above: Sequence[str] = (), first: str = "") -> None:
-        """Write the lines *above* and then the view, in one piece so that nothing flickers."""
+        """Write the lines *above* and then the view, in one write so that nothing flickers."""
         lines = self._draw()
         sent = "".join(f"{CLEAR_LINE}{line}\n" for line in (*above, *lines))
         back, self._drawn = self._back(), lines
         self._send(back + first + sent + CLEAR_BELOW)
 
     def _back(self) -> str:
-        """Go back to the view's first line; a terminal that was made narrower has wrapped what was drawn."""
+        """Return the codes for the view's first line; a terminal that was made narrower has wrapped its lines."""
         width = max(1, self._width())
         rows = sum(max(1, -(-Text.from_ansi(line).cell_len // width)) for line in self._drawn)
         return f"\r\x1b[{rows}A" if rows else "\r"
@@ -86,44 +86,49 @@ class LiveView:
 
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
-"""Without a terminal, a progress line every 5 s for the first minute, later every minute: people read such logs."""
+"""Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""
 NARROW = 72
-"""Columns from which on settings and plain decoding are shown beside the draft's figures."""
+"""From this many columns on, the table also shows settings and plain decoding."""
 WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
 NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
 HANG = 4
-"""How much further than its first line a paragraph goes on."""
+"""Columns by which the later lines of a paragraph are indented."""
 WIDEST = 120
 """Longer lines are hard to read."""
 SHORTEST = 4
-"""Columns of a draft's name that still tell it from another."""
+"""Columns of a draft's name that still identify it."""
 TENTHS = 10.0
-"""Below this many tokens a second a tenth is worth seeing."""
+"""Below this many tokens a second, a speed is shown with a tenth."""
 MINUTES_S, HOURS_MIN = 100.0, 120
 """From here on a time is written in minutes, in hours."""
 
 
 def _line(event: Event) -> str | None:
-    """Return the line that stays on the screen; None for an event that needs none."""
+    """Return the line that an event leaves on the screen; None for an event without one."""
     detail = event.detail
     lines: dict[str, Callable[[], str]] = {
         "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
         "stage": lambda: f"{detail['stage']} {detail.get('soak', '')}".rstrip() + _settings(detail),
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
-        "stopped": lambda: f"{detail['workload']}: {detail['trial']} is asked no further: {detail['because']}",
+        "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
         "subject_died": lambda: (
-            f"the subject died, {detail['in_a_row']} in a row: {describe_setting(detail['setting'])}"
+            f"the system under test died ({detail['in_a_row']} in a row): {describe_setting(detail['setting'])}"
         ),
-        "subject_lost": lambda: f"the subject is given up: {detail['because']}",
-        "sampler_died": lambda: f"the host is not sampled any more: {detail['because']}",
+        "subject_lost": lambda: f"the system under test cannot be started: {detail['because']}",
+        "sampler_died": lambda: f"host sampling stopped: {detail['because']}",
         "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
-        "artifact_changed": lambda: f"{detail['model']} changed on disk while it was measured",
+        "artifact_changed": lambda: f"{detail['model']} changed on disk during the run",
         "interrupted": lambda: "interrupted",
     }
     return printable(lines[event.kind]()) if event.kind in lines else None
+
+
+def _trial(detail: Mapping[str, Any]) -> str:
+    """Name a trial by its setting; a remote host with an older version sends only the trial's name."""
+    return describe_setting(detail["setting"]) if "setting" in detail else str(detail["trial"])
 
 
 def _settings(detail: Mapping[str, Any]) -> str:
@@ -161,7 +166,7 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
 
 
 def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
-    """Break a paragraph into lines, the later ones set in further than its first."""
+    """Break a paragraph into lines, the later ones indented further than the first."""
     for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
         line.rstrip()
         yield Text(" " * (indent + HANG * (number > 0))) + line
@@ -174,20 +179,20 @@ def _drawn(console: Console, what: RenderableType) -> list[str]:
 
 
 def plain_lines(state: Progress, file: TextIO, clock: Callable[[], float] = time.monotonic) -> Observer:
-    """Return an observer that writes what happens as lines, and in between how far it is, seldom enough for a log."""
+    """Return an observer that writes events as lines, and between them the progress, rarely enough for a log."""
     begun = last = clock()
 
     def observe(event: Event) -> None:
         nonlocal last
         state.update(event)
-        if event.kind == "sample":  # comes from the sampler's thread, which must not wait
+        if event.kind == "sample":  # sent by the sampler's thread, which must not wait
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
             line = printable("; ".join(_in_one_line(state.snapshot())))
         if line is not None:
             last = now
-            with suppress(*CLOSED):  # a log that can not be written is no reason to end a run
+            with suppress(*CLOSED):  # a log that cannot be written does not end the run
                 file.write(line + "\n")
                 file.flush()
 
@@ -203,7 +208,7 @@ def _in_one_line(now: Snapshot) -> list[str]:
             figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
             figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
             words.append(f"{row.workload} {', '.join(figures)}")
-    return [*words, ", ".join(gauge.says for gauge in now.host)] if now.host else words
+    return [*words, ", ".join(gauge.text for gauge in now.host)] if now.host else words
 
 
 def _answers(now: Snapshot) -> str:
@@ -215,7 +220,7 @@ def _answers(now: Snapshot) -> str:
 def _times(now: Snapshot) -> list[str]:
     words = [counted(now.faults, "fault")] if now.faults else []
     if now.over is not None:
-        return [*words, f"until every promise has enough answers, {_rounded_time(now.over)} at most"]
+        return [*words, f"until every objective has enough answers, at most {_rounded_time(now.over)}"]
     words += [f"about {_rounded_time(now.run_left)} left"] if now.run_left is not None else []
     if now.left is not None:
         words.append(
@@ -227,7 +232,7 @@ def _times(now: Snapshot) -> list[str]:
 
 
 def _rounded_time(seconds: float) -> str:
-    """Write a time that is left without digits that change faster than one reads."""
+    """Write a remaining time without digits that change faster than a person reads."""
     if seconds < MINUTES_S:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -253,7 +258,7 @@ def view(now: Snapshot, width: int, height: int) -> RenderableType:
     )
     drawn: list[RenderableType] = [_cut(title, width), bar]
     answers = [Text(word) for word in (_answers(now), *_times(now)) if word]
-    seen = [Text(one.says, style="yellow" if one.alarming else "") for one in now.host]
+    seen = [Text(one.text, style="yellow" if one.alarming else "") for one in now.host]
     drawn += [_joined(words, width) for words in (answers, seen) if words]
     room = max(0, height - len(drawn) - 1)
     if now.rows and room:
@@ -262,7 +267,7 @@ def view(now: Snapshot, width: int, height: int) -> RenderableType:
 
 
 def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
-    """Lay the workloads out: the less room there is, the fewer columns."""
+    """Return the table of workloads, with fewer columns on a narrow terminal."""
     wide = width >= NARROW
     columns = WIDE_COLUMNS if wide else NARROW_COLUMNS
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
@@ -298,7 +303,7 @@ def _fitted(setting: str, width: int) -> str:
 
 
 def _joined(words: Sequence[Text], width: int) -> Text:
-    """Write as many words in a line as fit whole."""
+    """Join as many of the words as fit into a line."""
     line = Text()
     for word in words:
         if line.cell_len + word.cell_len + 3 * bool(line) > width and line:

@@ -1,4 +1,4 @@
-"""The summary of a run on a terminal: the verdict at a glance, and what was not kept."""
+"""The summary of a run on a terminal: the verdict, and the checks that did not pass."""
 
 import sys
 from pathlib import Path
@@ -13,9 +13,9 @@ from gatekeeper.report import phrases
 from gatekeeper.report.plain_text import explanation
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
-COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "promises")
-SPARE = ("TTFT delta", "acceptance", "promises")
-"""Columns that a narrow terminal goes without, the first one first."""
+COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "checks")
+SPARE = ("TTFT delta", "acceptance", "checks")
+"""Columns that a narrow terminal leaves out, in this order."""
 UNBROKEN = 100_000
 """The width of a file."""
 COLOURS = {
@@ -30,9 +30,9 @@ COLOURS = {
 
 
 def show(verdict: Verdict, *, run: Path, promoted: bool) -> None:
-    """Print the verdict at a glance on stdout: per workload the setting, the figures and the promises not kept."""
+    """Print the verdict on stdout: per workload the setting, the figures and the checks that did not pass."""
     console = Console(highlight=False, markup=False, emoji=False)
-    # Lines are broken for a person's eye only; what a pipe gets is broken by whoever reads it.
+    # Lines are wrapped for a terminal only; a pipe gets them whole.
     console.width = min(console.width, WIDEST) if sys.stdout.isatty() else UNBROKEN
     show_on(console, verdict, run=run, promoted=promoted)
 
@@ -58,16 +58,16 @@ def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) ->
         _print(console, blended)
     if verdict.host_checks:
         console.print()
-        kept = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} promises kept"
-        _print(console, kept, about="host")
+        passed = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} checks passed"
+        _print(console, passed, about="host")
         _print_checks(console, verdict.host_checks, incomplete=bool(verdict.incomplete))
     if verdict.findings:
         console.print()
     for finding in verdict.findings:
         found = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
         _print(console, found, style="yellow")
-    console.print(f"\nrun: {run}", soft_wrap=True)  # a path that is broken can not be copied
-    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none was written", soft_wrap=True)
+    console.print(f"\nrun: {run}", soft_wrap=True)  # a wrapped path cannot be copied
+    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none written", soft_wrap=True)
 
 
 def _print(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
@@ -78,7 +78,7 @@ def _print(console: Console, text: str, *, about: str = "", style: str = "", ind
 
 
 def _table(verdict: Verdict, console: Console) -> Table:
-    """Return a row for each workload; columns that do not fit are left out, for the report has them too."""
+    """Return a row for each workload; columns that do not fit are left out, because the report has them too."""
     shown = list(COLUMNS)
     while True:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -110,7 +110,7 @@ def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
 
 
 def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bool) -> None:
-    """Print the checks that do not pass, each with why its objective was set; the others are only counted."""
+    """Print the checks that do not pass, each with the reason for its objective."""
     for check in checks:
         if check.outcome is Outcome.PASS:
             continue

@@ -144,7 +144,7 @@ def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     if error is None:
         try:
             if verb == "sweep":
-                return RemoteResult(out, document=load.swept(out))
+                return RemoteResult(out, document=load.sweep_document(out))
             if verb == "probe":
                 content = run_directory.RunDirectory(out).read("probe.json")
                 return RemoteResult(out, document=run_directory.parse_json(content, "probe.json"))

@@ -1,4 +1,4 @@
-"""Two short requests before anything is measured: what the backend really reports, drafting off and on."""
+"""Two short requests before anything is measured, without and with a draft: what the backend really reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,10 +28,12 @@ def request_both_arms(
         def send(arm: str, knobs: Setting) -> Answer:
             client.open(candidate if candidate is not None and backend.shares_process else knobs)
             most = min(sampling_for(slo, canary, knobs, 1).max_tokens, capability_probe.ANSWER_TOKENS)
-            brief = canary.model_copy(update={"max_tokens": None})
+            uncapped = canary.model_copy(update={"max_tokens": None})
             knobs = tuple((knob, value) for knob, value in knobs if knob not in {"max_tokens", "concurrency"})
-            request = build_request(slo, "glance", arm, workload, brief, arm, knobs, Role.WARMUP, max_tokens=most)
+            request = build_request(
+                slo, "capabilities", arm, workload, uncapped, arm, knobs, Role.WARMUP, max_tokens=most
+            )
             return client.send(request).answer
 
-        asked_plain = send("plain", plain) if Sight.PLAIN in backend.sight or candidate is None else None
-        return ProbeAnswers(asked_plain, None if candidate is None else send("candidate", candidate))
+        answered_plain = send("plain", plain) if Sight.PLAIN in backend.sight or candidate is None else None
+        return ProbeAnswers(answered_plain, None if candidate is None else send("candidate", candidate))

@@ -1,4 +1,4 @@
-"""The freeze: everything a verdict depends on is written down before the first token."""
+"""The freeze: everything a verdict depends on is recorded before the first token."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -22,22 +22,22 @@ from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.core.verdict import Finding
 
 MEMORY_TOLERANCE = 0.07
-"""The kernel and the firmware keep a few percent of the memory a machine is sold with."""
+"""The kernel and the firmware reserve a few percent of a machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenModels:
-    """The models of an SLO as they lie on disk; empty for the scripted backend, which has none."""
+    """The models of an SLO on this machine; empty for the scripted backend, which has none."""
 
     folders: dict[str, Path]
     target: Model | None = None
     drafts: tuple[Model, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What is odd about the pairs."""
+    """Problems of the pairs."""
 
 
 def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:
-    """Find and hash the target and the drafts; *afresh* reads every byte and believes no remembered digest."""
+    """Find and hash the target and the drafts; *afresh* reads every byte and uses no cached digest."""
     subject = inputs.slo.subject
     if subject.backend == "scripted":
         return FrozenModels({})
@@ -58,7 +58,7 @@ def freeze(
     here: Mapping[str, Any],
     findings: Sequence[Finding] = (),
 ) -> Manifest:
-    """Return the manifest; *here* holds the host's facts, *findings* what the first requests showed."""
+    """Return the manifest; *here* has the host's facts, *findings* those of the first requests."""
     slo, files = inputs.slo, inputs.files
     versions = {
         "gatekeeper": __version__,
@@ -87,22 +87,22 @@ def freeze(
     )
 
 
-def host_doubts(promised: Host, host: Mapping[str, Any]) -> list[str]:
-    """Say how this host differs from the one the promise was made for; what it does not tell counts as different."""
+def host_doubts(wanted: Host, host: Mapping[str, Any]) -> list[str]:
+    """Return how this host differs from the SLO's `[host]`; a value that is not known counts as different."""
     doubts = []
-    if promised.chip is not None and host.get("chip") != promised.chip:
-        doubts.append(f"this host is '{host.get('chip') or 'unknown'}', the SLO is for '{promised.chip}'")
-    if promised.memory_gb is not None:
+    if wanted.chip is not None and host.get("chip") != wanted.chip:
+        doubts.append(f"chip is '{host.get('chip') or 'unknown'}' on this host, the SLO is for '{wanted.chip}'")
+    if wanted.memory_gb is not None:
         have = sold_gigabytes(host.get("memory_bytes") or 0)
-        if abs(have - promised.memory_gb) > MEMORY_TOLERANCE * promised.memory_gb:
-            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {promised.memory_gb:g}")
-    if promised.os is not None and not _has_prefix(str(host.get("os") or ""), promised.os):
-        doubts.append(f"this host runs OS '{host.get('os') or 'unknown'}', the SLO is for '{promised.os}'")
-    if promised.power == "ac" and host.get("power_source") != "ac":
-        doubts.append(f"power source is '{host.get('power_source') or 'unknown'}', the SLO is for 'ac'")
+        if abs(have - wanted.memory_gb) > MEMORY_TOLERANCE * wanted.memory_gb:
+            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {wanted.memory_gb:g}")
+    if wanted.os is not None and not _has_prefix(str(host.get("os") or ""), wanted.os):
+        doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{wanted.os}'")
+    if wanted.power == "ac" and host.get("power_source") != "ac":
+        doubts.append(f"power is '{host.get('power_source') or 'unknown'}' on this host, the SLO is for 'ac'")
     return doubts
 
 
 def _has_prefix(version: str, prefix: str) -> bool:
-    """Compare whole parts: 26 is a prefix of 26.1 and not of 260."""
+    """Compare whole parts of a version: 26 is a prefix of 26.1 and not of 260."""
     return version.split(".")[: len(prefix.split("."))] == prefix.split(".")

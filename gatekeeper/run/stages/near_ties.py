@@ -1,4 +1,4 @@
-"""Near-ties: how sure the target was where greedy answers parted, read when the soak's clock has stopped."""
+"""Near-ties: the target's top-2 logit gap where greedy answers diverge, read after the soak."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from gatekeeper.run.requests import Client, Observe, SoakTask
 
 def read_ties(
     task: SoakTask,
-    partings: Mapping[str, Sequence[Divergence]],
+    divergences: Mapping[str, Sequence[Divergence]],
     open_client: Callable[[], Client] | None,
     clock: Clock,
     *,
@@ -20,10 +20,10 @@ def read_ties(
     record: Callable[[Tie], None],
     observe: Observe,
 ) -> None:
-    """Record the target's top-2 gap at every parting that *before* lacks; without a client, that it cannot be read."""
+    """Record the target's top-2 gap at each divergence that *before* lacks; without a client, that it is unreadable."""
     missing = [
         (name, where)
-        for name, found in partings.items()
+        for name, found in divergences.items()
         for where in found
         if not any(tie.workload == name and where.matches(tie) for tie in before)
     ]
@@ -35,7 +35,7 @@ def read_ties(
 
     if open_client is None:
         for name, where in missing:
-            note(name, where, None, f"backend {task.slo.subject.backend} does not show its target's logits")
+            note(name, where, None, f"backend {task.slo.subject.backend} does not expose the target's logits")
         return
     if not missing:
         return
@@ -45,8 +45,8 @@ def read_ties(
             knobs = plain_of(task.settings[name])
             client.open(knobs)
             canary = by_id[name, where.canary]
-            ask = DecodeRequest(canary, knobs, sampling_for(task.slo, canary, knobs, 1))
+            request = DecodeRequest(canary, knobs, sampling_for(task.slo, canary, knobs, 1))
             subject = client.subject
-            gap = subject.logit_gap(ask, where.shared) if isinstance(subject, ReadsLogits) else None
-            note(name, where, gap, None if gap is not None else "the target did not tell its logits")
+            gap = subject.logit_gap(request, where.shared) if isinstance(subject, ReadsLogits) else None
+            note(name, where, gap, None if gap is not None else "the target's logits could not be read")
             observe("tie", {"answered": read, "of": len(missing)})

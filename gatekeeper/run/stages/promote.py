@@ -16,7 +16,7 @@ POLICY = "policy.toml"
 def promote(
     slo: Slo, verdict: Verdict, *, verdict_sha256: str, now: datetime, write: Callable[[str, str], None]
 ) -> bool:
-    """Write policy.toml for exit codes 0 and 1; tell whether it was written. Unproven holds: nothing changes."""
+    """Write policy.toml for exit codes 0 and 1; tell whether it was written. An unproven verdict changes nothing."""
     if verdict.exit_code == ExitCode.UNPROVEN:
         return False
     content = policy(

@@ -1,4 +1,4 @@
-"""The soak: the chosen settings under load for long enough, with plain decoding beside them."""
+"""The soak: the chosen settings under load, long enough to judge them, compared with plain decoding."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,11 +39,12 @@ def soak(
     phase: Phase,
     observe: Observe,
 ) -> None:
-    """Send requests until the duration is over and every objective has enough answers, or the longest duration is.
+    """Send requests until the duration is over and every objective has enough answers, or max_duration is over.
 
-    It continues by counts, never by values. *woven*: baseline requests are mixed in. Otherwise plain blocks lie before,
-    midway and after, in a process of their own; their time belongs to no phase, so that the host is judged while the
-    candidate alone is running. What earlier, interrupted segments recorded counts, but the clock starts over.
+    Counts decide how long it continues, never values. *woven*: baseline requests are mixed in. Otherwise plain blocks
+    come before, midway through and after the soak, in a process of their own; their time belongs to no phase, so that
+    the host is judged only while the candidate is running. Records of earlier, interrupted segments count, but the
+    clock starts over.
     """
     run = _Soak(task, profile, client, clock, woven, record, observe, list(task.before))
     run.plain_block(0, plain_client, phase)
@@ -121,7 +122,7 @@ class _Soak:
         def more() -> bool:
             if self.client.gave_up or (now_ns() - begun) / 1e9 >= over:
                 return False
-            # The last answer ends it, not the pause after it: the records must cover the whole duration.
+            # It ends with the last answer, not with the pause after it: the records must cover the whole duration.
             return (answered - begun) / 1e9 < until_s or (counting and bool(workloads_lacking(wanted, self.made)))
 
         self.observe("soaking", {"soak": task.name, "seconds": until_s, "most": over if counting else until_s})
@@ -142,7 +143,7 @@ class _Soak:
                 yield self.request(turn, f"{task.segment}-{number}", stretch)
 
     def paced(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Hold each request of an open profile until it is due; a closed one sends when the last answer ended."""
+        """Delay each request of an open profile until it is due; a closed one sends it after the last answer."""
         begun = self.clock.now_ns()
         for number, request in enumerate(requests):
             if self.profile.rate is not None:

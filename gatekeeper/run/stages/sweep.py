@@ -1,4 +1,4 @@
-"""The sweep: plain decoding and every setting on the same canaries, next to each other in time."""
+"""The sweep: plain decoding and every setting on the same canaries, close to each other in time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -20,11 +20,10 @@ def sweep(
     before: Mapping[str, Sequence[Generation]],
     observe: Observe,
 ) -> None:
-    """Request every step of the plan that *before* (records by trial) lacks and that is still wanted.
+    """Send every request of the plan that *before* (records by trial) lacks and that was not stopped early.
 
-    Each answer is recorded before the next. What is wanted follows from the records of earlier stretches alone, so a
-    resumed sweep leaves out what an uninterrupted one does; a block without a missing answer does not even start its
-    process.
+    Each answer is recorded before the next request. Early stops follow from the records of earlier stretches alone, so
+    a resumed sweep leaves out the same requests; a block without a missing answer does not start its process.
     """
     seen = {trial.name: list(before.get(trial.name, ())) for trial in plan.trials}
     done = {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in seen.items()}
@@ -56,27 +55,31 @@ def sweep(
 def _wanted(
     slo: Slo, plan: SweepPlan, seen: Mapping[str, Sequence[Generation]], observe: Observe
 ) -> Iterator[tuple[Block, list[SweepRequest]]]:
-    """Yield each block with what is still wanted of it; the records are looked at between two stretches."""
+    """Yield each block with the requests that were not stopped early; this is decided between two stretches."""
     known = dict[str, EarlyStops]()
     for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
         found = {one.name: early_stops(sweep_answers(slo, plan, seen, one.name), stretch) for one in slo.workload}
-        _report_stops(known, found, observe)
+        _report_stops(plan, known, found, observe)
         for block in blocks:
             yield block, [step for step in block.requests if found[step.workload].wants(block, step.trial)]
 
 
-def _report_stops(known: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe) -> None:
-    """Report which trials stopped since the last look, and why."""
+def _report_stops(
+    plan: SweepPlan, known: dict[str, EarlyStops], found: Mapping[str, EarlyStops], observe: Observe
+) -> None:
+    """Report which trials were stopped since the last look, and why."""
+    settings = {trial.name: dict(trial.setting) for trial in plan.trials}
     for workload, now in found.items():
         before = known[workload].stops if workload in known else {}
         for trial, stop in now.stops.items():
             if trial not in before:
-                observe("stopped", {"workload": workload, "trial": trial, **stop.document()})
+                detail = {"workload": workload, "trial": trial, "setting": settings[trial], **stop.document()}
+                observe("stopped", detail)
         known[workload] = now
 
 
 def _groups(block: Block, steps: list[SweepRequest]) -> Iterator[list[SweepRequest]]:
-    """Keep the streams of a concurrent block to one trial at a time."""
+    """Split a concurrent block by trial, so that its streams serve one trial at a time."""
     if block.concurrency == 1:
         yield steps
         return
@@ -85,7 +88,7 @@ def _groups(block: Block, steps: list[SweepRequest]) -> Iterator[list[SweepReque
 
 
 def _warmups(slo: Slo, cold: Sequence[Trial], missing: list[SweepRequest]) -> Iterator[Request]:
-    """Warm each cold trial of a process up with its first prompts; the records say so and are never judged."""
+    """Warm up each cold trial of a process with its first prompts; these records are labelled and never judged."""
     for trial in cold:
         mine = [step for step in missing if step.trial is trial][: slo.sweep.warmups]
         for step in mine:

@@ -12,11 +12,11 @@ from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.run.requests import Client, Observe, Request, SoakTask, build_request, send_missing
 
 TOGETHER = 4
-"""Canaries shuffled together: with their second turns 8 prompts, so that mlx_lm.server's 10 cached ones hold them."""
+"""Canaries shuffled together: 8 prompts with their second turns, which fit into mlx_lm.server's cache of 10."""
 
 WITHOUT = frozenset({"temperature", "concurrency"})
 GREEDY: dict[str, Any] = {"temperature": 0.0, "seed": None}
-"""Whatever the SLO samples with: only greedy answers, one at a time, can be compared one by one."""
+"""It overrides the SLO's sampling: only greedy answers, one at a time, can be compared token by token."""
 
 
 def warm(

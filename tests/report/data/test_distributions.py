@@ -51,13 +51,13 @@ def test_nothing_has_no_curve() -> None:
 
 def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
     """
-    A workload that speculates shows both arms of its soak; one that never did shows them as the sweep saw them.
+    A workload that speculates shows both arms of its soak; one that never did shows those of the sweep.
     """
     case = whole_case()
 
     easy, hard = distributions(case, conclude(case).verdict.workloads)
 
-    assert ("soak-1", "sweep, default") == (easy.source, hard.source)
+    assert ("soak-1", "sweep") == (easy.source, hard.source)
     for one in (easy, hard):
         assert {"ttft", "itl"} == set(one.curves)
         assert {"plain", "candidate"} == set(one.curves["itl"])
@@ -67,7 +67,7 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
 
 def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
     """
-    A route that decodes plainly still tells how the setting did that it was graded back from.
+    A route that decodes plainly still shows the setting that it was graded back from.
     """
     case = whole_case()
 

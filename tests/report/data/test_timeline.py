@@ -78,7 +78,7 @@ def test_incidents_lie_where_they_happened() -> None:
     )
 
     (mark,) = seen.marks
-    assert ("subject_died", "the subject died: signal 9") == (mark.kind, mark.says)
+    assert ("subject_died", "the system under test died: signal 9") == (mark.kind, mark.text)
     assert abs(mark.at - 120) < 2
 
 
@@ -90,7 +90,7 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
 
     (seen,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
 
-    assert [("transition", "easy: too slow")] == [(mark.kind, mark.says) for mark in seen.marks]
+    assert [("transition", "easy: too slow")] == [(mark.kind, mark.text) for mark in seen.marks]
 
 
 def test_a_pause_between_two_stretches_is_shortened() -> None:

@@ -1,4 +1,4 @@
-"""The charts: where things lie on their scales, and pictures of what is not there."""
+"""The charts: positions on their scales, and charts without data."""
 
 import pytest
 from hypothesis import assume, given
@@ -63,35 +63,35 @@ def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("seen", "says"),
+    ("seen", "label"),
     [
-        ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31 [1.22, 1.38], promised at least 1.16"),
-        ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31, promised at least 1.16"),
-        ({"center": 1.31, "lo": 1.22, "hi": None}, "pass: 1.31 [1.22, ?], promised at least 1.16"),
-        ({}, "pass: not measured, promised at least 1.16"),
+        ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31 [1.22, 1.38], objective at least 1.16"),
+        ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31, objective at least 1.16"),
+        ({"center": 1.31, "lo": 1.22, "hi": None}, "pass: 1.31 [1.22, ?], objective at least 1.16"),
+        ({}, "pass: not measured, objective at least 1.16"),
     ],
 )
-def test_an_interval_is_told_to_who_can_not_see_it(seen: dict[str, float], says: str) -> None:
+def test_a_chart_has_its_content_as_text(seen: dict[str, float], label: str) -> None:
     """
-    The picture of a promise says in words what it shows; what was not measured has no dot.
+    The chart of a check has a text label for screen readers; what was not measured has no dot.
     """
     drawn = charts.interval(check(Outcome.PASS, "at_least", **seen))
 
-    assert f'aria-label="{says}"' in drawn
+    assert f'aria-label="{label}"' in drawn
     assert bool(seen) == ("circle" in drawn)
 
 
-def test_the_side_that_keeps_the_promise_is_shaded() -> None:
+def test_the_side_that_passes_is_shaded() -> None:
     """
-    At least shades what lies right of the bound, at most what lies left of it.
+    `at_least` shades the right side of the bound, `at_most` the left one.
     """
     more = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
     less = charts.interval(check(Outcome.FAIL, "at_most", center=2.0, lo=1.9, hi=2.1))
 
     at = 'x1="16.67%"'
     assert (True, True) == (at in more, at in less)
-    assert 'class="kept" x="16.67%"' in more
-    assert 'class="kept" x="0.00%" y="9" width="16.67%"' in less
+    assert 'class="passing" x="16.67%"' in more
+    assert 'class="passing" x="0.00%" y="9" width="16.67%"' in less
 
 
 def test_a_plot_of_nothing_is_still_a_plot() -> None:

@@ -18,9 +18,9 @@ from gatekeeper.report.html import page
 from tests.builders.case import FAILING, LOSING, WINNING, bare
 from tests.builders.page_data import (
     MIXED,
+    OBJECTIVES,
     PAGE,
     POLICY,
-    PROMISES,
     case_with_soaks,
     like_golden,
     page_of,
@@ -73,7 +73,7 @@ def mixed() -> PageData:
 
 def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
     """
-    Outcome, then per workload its setting, ratio with interval and why, before any promise or picture.
+    Outcome, then per workload its setting, ratio with interval and reason, before any objective or chart.
     """
     text = Document(page.render(mixed)).text
 
@@ -93,7 +93,7 @@ def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
 
 def test_it_holds_every_section(mixed: PageData) -> None:
     """
-    Promises, sweep, distributions, soak, the way down, policy and manifest are all there.
+    Sweep, distributions, soak, steps down the ladder, policy and manifest are all there.
     """
     text = Document(page.render(mixed)).text
 
@@ -101,31 +101,31 @@ def test_it_holds_every_section(mixed: PageData) -> None:
         "The sweep",
         "Distributions",
         "The soak over time",
-        "The way down the ladder",
+        "Steps down the fallback ladder",
         "The policy",
         "The manifest",
     )
     assert [] == [one for one in wanted if one not in text]
 
 
-def test_every_promise_has_its_value_its_bound_and_its_picture(mixed: PageData) -> None:
+def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> None:
     """
-    Each check is one row: what was promised, what was measured, an interval against its bound, and why.
+    Each check is one row: the objective, the measurement, a chart of the interval against its bound, and why.
     """
     document = Document(page.render(mixed))
     checks = [*(one for part in mixed.verdict.workloads for one in part.checks), *mixed.verdict.host_checks]
 
-    pictures = [
+    charts_drawn = [
         one for one in document.tags("svg") if str(one.get("aria-label")).startswith(("pass:", "fail:", "unproven:"))
     ]
 
-    assert len(checks) == len(pictures)
+    assert len(checks) == len(charts_drawn)
     assert [] == [one.metric for one in checks if one.metric.replace("_", "_ ") not in document.text]
 
 
 def test_it_loads_nothing(mixed: PageData) -> None:
     """
-    No element points outside, no style and no script does, and the policy forbids it to whatever slipped through.
+    No element, style or script refers to another file, and the Content-Security-Policy forbids loading any.
     """
     text = page.render(mixed)
     document = Document(text)
@@ -140,7 +140,7 @@ def test_it_loads_nothing(mixed: PageData) -> None:
 
 def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageData) -> None:
     """
-    The digests are of what the browser will find between the tags.
+    The digests are those of the content between the tags, as a browser computes them.
     """
     text = page.render(mixed)
     found = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
@@ -152,10 +152,10 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageDat
 
 
 def hostile() -> PageData:
-    """Return a run in which every text that somebody else writes tries to break out."""
+    """Return a run in which every foreign text tries to break out of the page."""
     case = whole_case()
 
-    def spoken(recorded: StoredRecords[Generation]) -> StoredRecords[Generation]:
+    def with_hostile_text(recorded: StoredRecords[Generation]) -> StoredRecords[Generation]:
         answers = [
             replace(
                 one, canary=one.canary, answer=replace(one.answer, text=HOSTILE, fault=HOSTILE if number == 3 else None)
@@ -164,8 +164,8 @@ def hostile() -> PageData:
         ]
         return StoredRecords(tuple(answers), recorded.trouble)
 
-    case = replace(case, sweep={name: spoken(one) for name, one in case.sweep.items()})
-    case = replace(case, soaks={name: spoken(one) for name, one in case.soaks.items()})
+    case = replace(case, sweep={name: with_hostile_text(one) for name, one in case.sweep.items()})
+    case = replace(case, soaks={name: with_hostile_text(one) for name, one in case.soaks.items()})
     made = page_of(case, policy=HOSTILE)
     workloads = tuple(replace(one, because=HOSTILE) for one in made.verdict.workloads)
     finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
@@ -175,7 +175,7 @@ def hostile() -> PageData:
 
 def test_hostile_text_stays_text() -> None:
     """
-    Answers, faults, reasons, the policy and the manifest may say `</script>`: no element comes of it, and it is shown.
+    Answers, faults, reasons, the policy and the manifest may contain `</script>`: it is shown and creates no element.
     """
     seen = hostile()
     text = page.render(seen)
@@ -190,7 +190,7 @@ def test_hostile_text_stays_text() -> None:
 
 def test_half_a_surrogate_pair_is_written() -> None:
     """
-    What a model says may be no Unicode at all; the page is UTF-8 whatever it was.
+    A model's text may be invalid Unicode; the page is valid UTF-8 all the same.
     """
     seen = page_of(whole_case())
     broken = replace(seen, policy="half of \ud83d")
@@ -204,7 +204,7 @@ def many() -> str:
     case = whole_case()
     first, soak = next(iter(case.sweep)), next(iter(case.soaks))
 
-    def told(count: int, arm: str, trial: str) -> list[Generation]:
+    def requests(count: int, arm: str, trial: str) -> list[Generation]:
         return [
             replace(
                 generation(steady(0.02, 6, sent_s=number, text=f"{number} " * 30), f"easy-{number % 8:03}", arm=arm),
@@ -215,14 +215,14 @@ def many() -> str:
             for number in range(count)
         ]
 
-    sweep = {**case.sweep, first: StoredRecords((*case.sweep[first].records, *told(8000, "plain", first)))}
-    soaks = {**case.soaks, soak: StoredRecords((*case.soaks[soak].records, *told(2000, "candidate", soak)))}
+    sweep = {**case.sweep, first: StoredRecords((*case.sweep[first].records, *requests(8000, "plain", first)))}
+    soaks = {**case.soaks, soak: StoredRecords((*case.soaks[soak].records, *requests(2000, "candidate", soak)))}
     return page.render(page_of(replace(case, sweep=sweep, soaks=soaks)))
 
 
 def test_ten_thousand_requests_stay_a_small_page() -> None:
     """
-    A page of 10,000 requests is under 5 MB, and says what it does not draw.
+    A page of 10,000 requests is under 5 MB, and states how many answers it does not draw.
     """
     assert len(many().encode()) < 5_000_000
     assert "of them drawn" in many()
@@ -230,7 +230,7 @@ def test_ten_thousand_requests_stay_a_small_page() -> None:
 
 def test_an_interrupted_run_says_so() -> None:
     """
-    Without the end of its events a run is interrupted: the page says it first, how far it came, and how to go on.
+    Without the end of its events a run is interrupted: the page begins with that, where, and how to continue.
     """
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
@@ -252,7 +252,7 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
         assert "Interrupted" in text
 
 
-def test_a_broken_promise_is_named() -> None:
+def test_a_required_workload_that_was_graded_back_is_named() -> None:
     """
     A workload that had to be graded back is named in the sentence under the verdict, with the step down.
     """
@@ -264,12 +264,12 @@ def test_a_broken_promise_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert "graded_back" == seen.verdict.outcome, seen.verdict
-    assert "easy requires speculation and had to be graded back" in text
+    assert "easy requires speculation but had to be graded back" in text
 
 
-def test_a_broken_host_is_named() -> None:
+def test_a_failed_host_is_named() -> None:
     """
-    A host that breaks its promise fails the run, and the sentence says that it was the host.
+    A host that misses an objective fails the run, and the sentence names the host.
     """
     case = case_with_soaks({"easy": LOSING})
     case = replace(case, host_samples=samples("soak-1", headroom=9e9))
@@ -278,19 +278,19 @@ def test_a_broken_host_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
-    assert "a promise is broken: the host" in text
+    assert "objective is not met: the host" in text
 
 
-def test_unproven_says_what_would_prove_it() -> None:
+def test_an_unproven_check_is_listed_with_its_remedy() -> None:
     """
-    A promise without a measurement is listed with what would prove it.
+    A check without a measurement is listed with what would prove it.
     """
     case = replace(whole_case(), host_samples=())
 
     text = Document(page.render(page_of(case, policy=None))).text
 
     assert "Unproven" in text
-    assert "gatekeeper host` says what this host shows" in text
+    assert "gatekeeper host" in text
 
 
 def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
@@ -305,14 +305,14 @@ def test_a_run_without_a_draft_is_a_page() -> None:
     A soak of plain decoding has one arm, and the page shows that one.
     """
     written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
-    case = bare({"hard": WINNING}, optional=("hard",), objectives=PROMISES[1:2], confidence=0.9, subject=written)
+    case = bare({"hard": WINNING}, optional=("hard",), objectives=OBJECTIVES[1:2], confidence=0.9, subject=written)
 
     assert "The manifest" in page.render(page_of(case, policy=None))
 
 
 def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
     """
-    With everything proven the page says so and shows the policy; a soak and a way down that were not are left out.
+    With everything proven the page states that and shows the policy; sections without content are left out.
     """
     promoted = replace(PAGE.verdict.workloads[0], outcome="promoted", checks=PAGE.verdict.workloads[0].checks[:1])
     verdict = Verdict("made", "demo", "f" * 64, (promoted,))
@@ -320,8 +320,8 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
     made = replace(PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=())
     text = Document(page.render(made)).text
 
-    wanted = ("Promoted", "this is a demo", "Nothing: every promise was measured", "1 of 1", "policy.toml, as it may")
-    absent = ("The sweep", "The soak over time", "The way down the ladder", "Findings")
+    wanted = ("Promoted", "this is a demo", "Nothing: every objective was measured", "1 of 1", "policy.toml, ready")
+    absent = ("The sweep", "The soak over time", "Steps down the fallback ladder", "Findings")
     assert ([], []) == ([one for one in wanted if one not in text], [one for one in absent if one in text])
 
 

@@ -61,7 +61,7 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
         (over_http, "refuse", "HTTP 400"),
         (over_http, "busy", "HTTP 503"),
         (over_http, "move", "HTTP 302"),
-        (over_http, "chat", "not in OTLP"),
+        (over_http, "chat", "not OTLP"),
         (over_http, "partial", "rejected 2: too old"),
         (over_grpc, "refuse", "gRPC UNAVAILABLE: come back later"),
         (over_grpc, "partial", "rejected 2: too old"),
@@ -130,7 +130,7 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
     assert url in done.err
 
 
-@pytest.mark.parametrize(("serve", "said"), [(over_http, "no answer within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
+@pytest.mark.parametrize(("serve", "said"), [(over_http, "no response within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
 def test_an_answer_that_never_comes_ends_with_its_time(
     told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], said: str
 ) -> None:

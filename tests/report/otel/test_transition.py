@@ -48,7 +48,7 @@ def test_nobody_is_told_unless_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manner", "said"), [("refuse", "HTTP 400"), ("hang", "no answer within"), ("partial", "rejected 2")]
+    ("manner", "said"), [("refuse", "HTTP 400"), ("hang", "no response within"), ("partial", "rejected 2")]
 )
 def test_what_was_not_delivered_is_told(manner: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
@@ -75,9 +75,9 @@ def test_an_answer_without_end_is_left() -> None:
 
 def test_a_wrong_variable_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Variables that can not be followed are a reason that comes back, not an exception.
+    Wrong variables are returned as a reason, not raised as an error.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
 
-    assert "OTLP protocol 'http/json' is not spoken here" == transition(Telemetry(), STEP, AT_NS, MANIFEST)
+    assert "OTLP protocol 'http/json' is not supported" == transition(Telemetry(), STEP, AT_NS, MANIFEST)

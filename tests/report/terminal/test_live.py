@@ -39,9 +39,9 @@ def test_a_terminal_made_narrower_is_wiped_to_its_last_wrapped_row() -> None:
         width[0] = 40
         file.truncate(0)
         live.print_above(["kept"])
-        said = file.getvalue().lstrip("\0")
+        written = file.getvalue().lstrip("\0")
 
-    assert said.startswith("\r\x1b[3A\x1b[2Kkept\n")
+    assert written.startswith("\r\x1b[3A\x1b[2Kkept\n")
 
 
 def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
@@ -58,25 +58,25 @@ def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
     assert file.getvalue().endswith(f"\r\x1b[2A{CLEAR_BELOW}{SHOW}")
 
 
-class Gone(io.StringIO):
-    """A terminal that went away."""
+class ClosedTerminal(io.StringIO):
+    """A terminal that was closed."""
 
     def write(self, _: str) -> int:
         raise OSError(5, "Input/output error")
 
 
-def test_a_terminal_that_went_away_ends_no_run() -> None:
+def test_a_closed_terminal_does_not_end_the_run() -> None:
     """
-    Nothing more is drawn, and what the run has to say is said to nobody.
+    Nothing more is drawn, and the run continues.
     """
-    with LiveView(Gone(), lambda: VIEW, lambda: 80) as live:
+    with LiveView(ClosedTerminal(), lambda: VIEW, lambda: 80) as live:
         live.print_above(["kept"])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -> None:
     """
-    An interrupt and a bug of ours leave the same clean terminal.
+    An interrupt and an error of gatekeeper leave the same clean terminal.
     """
     file = io.StringIO()
 
@@ -97,7 +97,7 @@ HOST = {
 }
 CHOSEN = {"json": dict(DRAFTING), "chat": {"draft": None}}
 STORY: list[tuple[str, list[Event]]] = [
-    ("nothing heard yet", []),
+    ("no event yet", []),
     ("sweep", [*swept(10), event(20, "sample", values=HOST)]),
     (
         "soak",
@@ -140,7 +140,7 @@ def test_the_view_at_every_moment_of_a_run() -> None:
 
 def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
     """
-    At 40 columns the setting and plain decoding beside the draft's speed are left out, and words that do not fit.
+    At 40 columns the setting, the plain speed and words that do not fit are left out.
     """
     progress = stood_still()
     for one in (one for _, events in STORY[:2] for one in events):
@@ -156,7 +156,7 @@ def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
 @pytest.mark.parametrize("width", [1, 10, 30, 72, 80, 120, 200])
 def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) -> None:
     """
-    Long names are cut, words that do not fit are left out whole, workloads that do not fit are not shown.
+    Long names are cut; whole words and workloads that do not fit are left out.
     """
     progress = stood_still()
     long = [f"a-workload-with-a-long-name-{number}" for number in range(40)]
@@ -168,9 +168,9 @@ def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) ->
     assert (True, True) == (max(map(len, lines)) <= width, len(lines) <= 12)
 
 
-def test_a_long_name_gives_way_to_the_knobs() -> None:
+def test_a_long_name_is_cut_before_the_knobs() -> None:
     """
-    At 80 columns a draft's name is shortened before the length it drafts: that is what a sweep moves.
+    At 80 columns a draft's name is shortened before its draft length, which is what a sweep changes.
     """
     named = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
     progress = stood_still()
@@ -182,9 +182,9 @@ def test_a_long_name_gives_way_to_the_knobs() -> None:
     assert "Qwen3-0.6B-8b\N{HORIZONTAL ELLIPSIS}, length 12" in line
 
 
-def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
+def test_without_a_terminal_progress_is_a_line_at_intervals() -> None:
     """
-    Ten minutes of an answer a second are a line in five seconds of the first minute, and then one each minute.
+    Ten minutes of one answer per second give a line every five seconds in the first minute, then one a minute.
     """
     now, file = [0.0], io.StringIO()
     observe = plain_lines(Progress(lambda: now[0]), file, lambda: now[0])
@@ -201,9 +201,9 @@ def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
     assert ["sweep: 55/600 answers", "sweep: 115/600 answers"] == [line.partition(",")[0] for line in lines[12:14]]
 
 
-def test_a_log_that_can_not_be_written_does_not_end_the_run() -> None:
+def test_a_log_that_cannot_be_written_does_not_end_the_run() -> None:
     """
-    Whoever read our progress went away; the run is worth more than its progress.
+    When the reader of the progress lines is gone, the run continues.
     """
     file = io.StringIO()
     observe = plain_lines(stood_still(), file)
@@ -212,15 +212,15 @@ def test_a_log_that_can_not_be_written_does_not_end_the_run() -> None:
     observe(begin())
 
 
-def test_what_a_subject_says_steers_no_terminal() -> None:
+def test_text_of_a_server_cannot_control_the_terminal() -> None:
     """
-    Escape sequences of a server's words are replaced, and square brackets are no markup.
+    Escape sequences in a server's text are replaced, and square brackets are not markup.
     """
     file = io.StringIO()
 
     plain_lines(stood_still(), file)(event(0, "subject_lost", because="[/red] \x1b[2J\x07 gone"))
 
-    assert "the subject is given up: [/red] \ufffd[2J\ufffd gone\n" == file.getvalue()
+    assert "the system under test cannot be started: [/red] \ufffd[2J\ufffd gone\n" == file.getvalue()
 
 
 def summed_up(width: int) -> str:
@@ -231,7 +231,7 @@ def summed_up(width: int) -> str:
 
 def test_the_summary_is_as_it_was() -> None:
     """
-    No table row is broken, no word is cut, and later lines of a paragraph are set in: compared with a stored file.
+    No table row is broken, no word is cut, and later lines of a paragraph are indented: compared with a stored file.
     """
     like_golden("summary.txt", summed_up(80))
 
@@ -240,13 +240,13 @@ def test_the_summary_is_as_it_was() -> None:
     ("width", "heads"),
     [
         (40, "workload outcome against plain"),
-        (55, "workload outcome against plain promises"),
-        (120, "workload outcome against plain acceptance TTFT delta promises"),
+        (55, "workload outcome against plain checks"),
+        (120, "workload outcome against plain acceptance TTFT delta checks"),
     ],
 )
-def test_a_narrow_summary_leaves_out_columns_and_no_word(width: int, heads: str) -> None:
+def test_a_narrow_summary_leaves_out_columns_only(width: int, heads: str) -> None:
     """
-    No line is wider than the terminal; the columns that the report says as well go first, the words below never.
+    No line is wider than the terminal: columns that the report has too are left out, the text below never.
     """
     lines = summed_up(width).splitlines()
 
@@ -255,9 +255,9 @@ def test_a_narrow_summary_leaves_out_columns_and_no_word(width: int, heads: str)
     assert summed_up(80).split("\n\n", 1)[1].split() == summed_up(width).split("\n\n", 1)[1].split()
 
 
-def test_a_summary_takes_hostile_words_as_they_are() -> None:
+def test_a_summary_prints_hostile_text_as_it_is() -> None:
     """
-    A reason with markup of the terminal library in it neither fails the command nor steers the terminal.
+    A reason with markup of the terminal library neither fails the command nor controls the terminal.
     """
     check = Check("ttft", "at_most", 0.2, Outcome.FAIL, "s", "[/nothing] \x1b]0;mine\x07", "[bold]why[/]", 1, 1, 1, 5)
     workload = WorkloadVerdict("a", "failed", {"draft": None}, (check,), required=True, because="[/]")
@@ -265,13 +265,13 @@ def test_a_summary_takes_hostile_words_as_they_are() -> None:
 
     summary.show_on(console, Verdict("made", "demo", "abc", (workload,)), run=Path("r"), promoted=False)
 
-    said = console.export_text()
-    assert (True, True, False) == ("[/nothing]" in said, "[bold]why[/]" in said, "\x1b" in said)
+    shown = console.export_text()
+    assert (True, True, False) == ("[/nothing]" in shown, "[bold]why[/]" in shown, "\x1b" in shown)
 
 
 @dataclass
 class Screen:
-    """A terminal of the few sequences that we send: what a person would see, and what was sent."""
+    """A terminal that knows the sequences that we send: what a person would see, and what was sent."""
 
     sent: str = ""
     lines: list[str] = field(default_factory=lambda: [""])
@@ -356,7 +356,7 @@ def slow(tmp_path: Path) -> Path:
 
 def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
     """
-    The view is drawn and wiped, what happened stays, the cursor is shown again, and NO_COLOR is obeyed to the end.
+    The view is erased, event lines stay, the cursor is shown again, and NO_COLOR is obeyed to the end.
     """
     environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
     environment.pop("COLUMNS", None)
@@ -380,7 +380,7 @@ def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
 
 def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
     """
-    With --quiet not one sequence is sent before the command ends.
+    With --quiet no sequence is sent before the command ends.
     """
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
     screen = Screen()
