@@ -234,7 +234,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
 @needs_mlx
 def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What counts is the memory to be had beside what runs now; a smaller machine's pair is named instead.
+    Only the memory that is available now counts; the pair for a smaller machine is proposed instead.
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
@@ -244,7 +244,7 @@ def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: 
 
     done = home.run("init", code=3)
 
-    assert "no two of them make a pair that fits beside what runs now" in done.out
+    assert "no two of them make a pair that fits into the available memory" in done.out
     assert "little-target" not in (home.path / FILE).read_text()
 
 
