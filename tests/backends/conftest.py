@@ -1,4 +1,4 @@
-"""What the backends' tests share: the little pair, opened backends, and helper programs."""
+"""Fixtures of the backends' tests: the little pair, opened backends, and helper programs."""
 
 import json
 import sys
@@ -35,11 +35,11 @@ import runpy, sys
 sys.path.insert(0, {str(Path(gatekeeper.__file__).parents[1])!r})
 runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alter_sys=True)""",
 )
-"""Our own mlx worker, started as anybody's program would be."""
+"""Our own mlx worker, started as a program of another environment."""
 
 
-class Arena:
-    """One backend whose subjects are started once and shared by the tests that leave them alive."""
+class SharedBackend:
+    """One backend whose systems are started once, and shared by the tests that leave them running."""
 
     def __init__(self, name: str, folder: Path, models: Mapping[str, Path] = MODELS, **more: Any) -> None:
         """Open the backend *name* on the little pair."""
@@ -49,34 +49,34 @@ class Arena:
         self.written = Subject.model_validate(written | ({"script": "truth.json"} if name == "scripted" else {}))
         self.backend: Backend = open_backend(self.written, models=models, base=folder, logs=folder / "logs")
         self._stack = ExitStack()
-        self._subjects: dict[str, RunningSystem] = {}
+        self._systems: dict[str, RunningSystem] = {}
 
-    def subject(self, which: Any) -> RunningSystem:
-        """Return a running subject that can answer *which*."""
+    def system(self, which: Any) -> RunningSystem:
+        """Return a running system that can answer *which*."""
         residence = self.backend.residence(which)
         if self.backend.shares_process:
             residence = self.backend.residence(DRAFTING)
-        if residence not in self._subjects:
+        if residence not in self._systems:
             started = self.backend.start(DRAFTING if self.backend.shares_process else which)
-            self._subjects[residence] = self._stack.enter_context(started)
-        return self._subjects[residence]
+            self._systems[residence] = self._stack.enter_context(started)
+        return self._systems[residence]
 
     def close(self) -> None:
-        """End every subject."""
+        """End every system."""
         self._stack.close()
 
 
 @pytest.fixture(scope="session")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Arena]]:
-    """Return the arena of a backend by name, opened once."""
-    opened: dict[str, Arena] = {}
+def shared_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], SharedBackend]]:
+    """Return a function that opens a backend by its name, once."""
+    opened: dict[str, SharedBackend] = {}
 
-    def get(name: str) -> Arena:
+    def get(name: str) -> SharedBackend:
         if name != "scripted":
             pytest.importorskip("mlx_lm")
         if name not in opened:
             command: dict[str, Any] = {"command": [*ELSEWHERE, "{target}", "{draft}"]} if name == "worker" else {}
-            opened[name] = Arena(name, tmp_path_factory.mktemp(name), **command)
+            opened[name] = SharedBackend(name, tmp_path_factory.mktemp(name), **command)
         return opened[name]
 
     yield get
@@ -91,7 +91,7 @@ def canary(workload: str) -> Canary:
     return parse(text, workload)[0]
 
 
-def ask(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> DecodeRequest:
-    """Return an ask of that canary in the setting *which*, its own limit left out."""
+def make_request(workload: str, which: Any, *, max_tokens: int = 96, **sampling: Any) -> DecodeRequest:
+    """Return a request of a workload's first canary in the setting *which*, without the canary's own limit."""
     unlimited = canary(workload).model_copy(update={"max_tokens": None})
     return DecodeRequest(unlimited, which, SamplingParameters(max_tokens=max_tokens, **sampling))

@@ -1,4 +1,4 @@
-"""A fake llama-server: it takes the flags of one build and speaks the protocol of the real one, quirks included.
+"""A fake llama-server: it takes the flags of one build and has the protocol of the real one, quirks included.
 
     python fake_llama_server.py new|old [the flags of llama-server]
 
@@ -32,7 +32,7 @@ FAKE: dict[str, Any] = json.loads(os.environ.get("FAKE_LLAMA", "{}"))
 
 
 def explain(build: str) -> str:
-    """Return the text of --help: flags in a column, their meaning beside or below them."""
+    """Return the text of --help: flags in a column, their meaning next to or below them."""
     lines = ["----- common params -----", "", "-h,    --help, --usage                  print usage and exit"]
     for flag in VALUED[build]:
         if flag == "--spec-type":
@@ -69,7 +69,7 @@ class Loaded:
 
     def __init__(self, build: str, flags: dict[str, str]) -> None:
         self.flags, self.began = flags, time.monotonic()
-        # Without a type a new build loads the draft and leaves it alone.
+        # Without a type a new build loads the draft and does not use it.
         drafts = flags.get("--spec-type", "none") != "none" if build == "new" else "--model-draft" in flags
         length = flags.get("--spec-draft-n-max") or flags.get("--draft-max") or flags.get("--spec-ngram-simple-size-m")
         self.draft_tokens = int(length or 3) if drafts else 0
@@ -95,38 +95,38 @@ class Loaded:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Speaks as llama-server does."""
+    """Responds as llama-server does."""
 
     loaded: Loaded
 
     def do_GET(self) -> None:
-        """Answer what is asked beside the chat."""
+        """Answer all requests but chats."""
         if self.loaded.loading():
-            self.tell(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
+            self.respond(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
         elif self.path == "/health":
-            self.tell(200, '{"status":"ok"}')
+            self.respond(200, '{"status":"ok"}')
         elif self.path == "/props":
-            self.tell(200, json.dumps({"default_generation_settings": {}, "build_info": "b9999-fake"}, indent=1))
+            self.respond(200, json.dumps({"default_generation_settings": {}, "build_info": "b9999-fake"}, indent=1))
         elif self.path == "/metrics" and "--metrics" in self.loaded.flags:
-            self.tell(200, self.loaded.metrics())
+            self.respond(200, self.loaded.metrics())
         else:
-            self.tell(501 if self.path == "/metrics" else 404, '{"error":{"message":"not here"}}')
+            self.respond(501 if self.path == "/metrics" else 404, '{"error":{"message":"not here"}}')
 
     def do_POST(self) -> None:
         """Answer a chat, chunk by chunk."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.loaded.loading():
-            self.tell(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
+            self.respond(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        for document in answer(self.loaded, asked):
+        for document in answer(self.loaded, request):
             self.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")
             self.wfile.flush()
         self.wfile.write(b"data: [DONE]\n\n")
 
-    def tell(self, status: int, text: str) -> None:
+    def respond(self, status: int, text: str) -> None:
         """Answer with a document."""
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -134,15 +134,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def answer(loaded: Loaded, asked: dict[str, Any]) -> Any:
+def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
     """Yield the chunks of an answer; of each round all drafted tokens but the last are accepted.
 
-    Fields such as `speculative.n_max` change nothing, in the real one neither.
+    Fields such as `speculative.n_max` have no effect, as in the real one.
     """
-    words, k = WORDS[: asked["max_tokens"]], loaded.draft_tokens
+    words, k = WORDS[: request["max_tokens"]], loaded.draft_tokens
     drafted = accepted = rounds = 0
     passes = {0: (0, 0)}  # the first token comes with the prompt
     at = 1 + FAKE.get("pass_alone", 0)
@@ -157,7 +157,7 @@ def answer(loaded: Loaded, asked: dict[str, Any]) -> Any:
         choice = {"finish_reason": finish, "index": 0, "delta": delta}
         return {"choices": [choice], "object": "chat.completion.chunk", "model": "target.gguf", **more}
 
-    if asked.get("return_progress"):
+    if request.get("return_progress"):
         yield chunk({"role": "assistant", "content": None}, prompt_progress={"total": 4, "processed": 4})
     yield chunk({"role": "assistant", "content": None})
     for number, word in enumerate(words):
@@ -169,7 +169,7 @@ def answer(loaded: Loaded, asked: dict[str, Any]) -> Any:
         timings = {"cache_n": 0, "prompt_n": 4, "prompt_ms": 2.0, "predicted_n": emitted, "predicted_ms": 5.0}
         if drafted:  # left out where there is none
             timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
-        more: dict[str, Any] = {"timings": timings} if asked.get("timings_per_token") else {}
+        more: dict[str, Any] = {"timings": timings} if request.get("timings_per_token") else {}
         # One word in four comes together with the one after it, as the halves of a character do.
         if number % 4 != 2:
             text = words[number - 1] + word if number % 4 == 3 else word
@@ -178,7 +178,7 @@ def answer(loaded: Loaded, asked: dict[str, Any]) -> Any:
     loaded.accepted += accepted
     loaded.drafts += rounds
     ended = "stop" if len(words) == len(WORDS) else "length"
-    if asked.get("stream_options", {}).get("include_usage"):
+    if request.get("stream_options", {}).get("include_usage"):
         yield chunk({}, ended)
         usage = {"completion_tokens": emitted, "prompt_tokens": 4, "prompt_tokens_details": {"cached_tokens": 0}}
         yield {"choices": [], "object": "chat.completion.chunk", "usage": usage, "timings": timings}

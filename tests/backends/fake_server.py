@@ -1,4 +1,4 @@
-"""A fake server: it reads one request per connection and then speaks scripted bytes, however wrong they are."""
+"""A fake server: it reads one request per connection, then sends scripted bytes, valid or not."""
 
 import contextlib
 import socket
@@ -13,21 +13,21 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close
 
 
 class Act(Enum):
-    """What it can do beside speaking."""
+    """What it can do instead of sending bytes."""
 
     RESET = "reset"
-    """Tear the connection down without an end."""
+    """Reset the connection."""
     HANG = "hang"
-    """Say no more until it is closed."""
+    """Send nothing more until it is closed."""
     DIE = "die"
-    """Be gone: no end to this answer, and nobody listens any more."""
+    """Reset the connection and stop listening."""
 
 
 class FakeServer:
-    """Listens on a port of its own; each request gets the next script, and the last one again and again."""
+    """Listens on a port of its own; each request gets the next script, later ones the last."""
 
     def __init__(self, *scripts: Sequence[bytes | Act], secure: ssl.SSLContext | None = None) -> None:
-        """Speak the *scripts*, piece by piece, over TLS where there is a context for it."""
+        """Send the *scripts*, piece by piece, over TLS where a context is given."""
         self._scripts, self._secure = scripts, secure
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))

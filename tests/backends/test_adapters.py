@@ -17,7 +17,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
 from gatekeeper.core.subject import Subject
-from tests.backends.conftest import MODELS, PLAIN, Arena, ask
+from tests.backends.conftest import MODELS, PLAIN, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
 
@@ -28,19 +28,19 @@ Opened = Callable[[str], Worker]
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    subjects: dict[str, Worker] = {}
+    systems: dict[str, Worker] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(STAND_INS))
 
         def get(name: str) -> Worker:
-            if name not in subjects:
-                backend = Arena(name, tmp_path_factory.mktemp(name)).backend
+            if name not in systems:
+                backend = SharedBackend(name, tmp_path_factory.mktemp(name)).backend
                 assert isinstance(backend, WorkerBackend)
-                subjects[name] = backend.start(setting(draft="little-draft"))
-            return subjects[name]
+                systems[name] = backend.start(setting(draft="little-draft"))
+            return systems[name]
 
         yield get
-        for one in subjects.values():
+        for one in systems.values():
             one.close()
 
 
@@ -58,13 +58,13 @@ def tokens(answer: Answer) -> list[int | None]:
 
 
 @pytest.mark.parametrize("workload", ["json", "list", "prose"])
-def test_both_arms_say_the_same(opened: Opened, name: str, workload: str) -> None:
+def test_both_arms_answer_the_same(opened: Opened, name: str, workload: str) -> None:
     """
     Drafting and plain answers have the same tokens and text, with rounds on one side and none on the other.
     """
-    subject = opened(name)
+    system = opened(name)
 
-    plain, candidate = (subject.answer(ask(workload, which)) for which in (PLAIN, drafting(name, 4)))
+    plain, candidate = (system.answer(make_request(workload, which)) for which in (PLAIN, drafting(name, 4)))
 
     assert (None, None) == (plain.fault, candidate.fault)
     assert (tokens(plain), plain.text, plain.finish) == (tokens(candidate), candidate.text, candidate.finish)
@@ -81,7 +81,7 @@ def test_rounds_are_what_the_package_did(opened: Opened, name: str, length: int)
     """
     drafted = length - 1 if name == "zlab-dflash" else length
     limit = 31
-    answer = opened(name).answer(ask("prose", drafting(name, length), max_tokens=limit))
+    answer = opened(name).answer(make_request("prose", drafting(name, length), max_tokens=limit))
 
     wanted = pattern(drafted, limit, shrinks=name == "zlab-dflash")
     assert answer.rounds is not None
@@ -104,12 +104,12 @@ def pattern(drafted: int, limit: int, *, shrinks: bool) -> tuple[int, int, int]:
 
 def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
     """
-    Nothing behind the stop token counts, and what of the last round cannot be told is not called accepted.
+    Tokens after the stop token do not count, and unknown ones of the last round do not count as accepted.
     """
-    subject = opened(name)
-    asked = ask("list", drafting(name, 4), max_tokens=300)
+    system = opened(name)
+    request = make_request("list", drafting(name, 4), max_tokens=300)
 
-    answer = subject.answer(asked)
+    answer = system.answer(request)
 
     assert (None, "stop") == (answer.fault, answer.finish)
     rounds = answer.rounds
@@ -123,7 +123,7 @@ def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
     """
     An answer of one token has no round that could be seen.
     """
-    answer = opened(name).answer(ask("prose", drafting(name, 4), max_tokens=1))
+    answer = opened(name).answer(make_request("prose", drafting(name, 4), max_tokens=1))
 
     assert (1, "length", Rounds(0, 0, 0)) == (
         answer.output_tokens,
@@ -133,31 +133,31 @@ def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "more", "said"),
+    ("which", "more", "fault"),
     [
         ("zlab-dflash", {"min_p": 0.1, "temperature": 1.0}, "cannot sample with min_p"),
         ("redrafter", {"top_p": 0.9, "temperature": 1.0}, "cannot sample with top_p"),
     ],
 )
-def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: Any, said: str) -> None:
+def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: Any, fault: str) -> None:
     """
-    Sampling the package does not know is not quietly left out; the worker lives on.
+    A sampling option that the package lacks is a fault, not ignored; the worker keeps running.
     """
-    subject = opened(which)
+    system = opened(which)
 
-    wrong = subject.answer(ask("prose", drafting(which, 4), **more))
-    right = subject.answer(ask("prose", drafting(which, 4)))
+    wrong = system.answer(make_request("prose", drafting(which, 4), **more))
+    right = system.answer(make_request("prose", drafting(which, 4)))
 
     assert wrong.fault is not None
-    assert said in wrong.fault
+    assert fault in wrong.fault
     assert right.fault is None
 
 
 def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
     """
-    A block that drafts nothing would end dflash's answer after a token: it is said instead.
+    A block that drafts nothing would end dflash's answer after one token: it is a fault.
     """
-    answer = opened("zlab-dflash").answer(ask("prose", drafting("zlab-dflash", 1)))
+    answer = opened("zlab-dflash").answer(make_request("prose", drafting("zlab-dflash", 1)))
 
     assert answer.fault is not None
     assert "a block of 1 drafts nothing" in answer.fault
@@ -165,9 +165,9 @@ def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
 
 def test_plain_decoding_of_redrafter_is_greedy(opened: Opened) -> None:
     """
-    The package's plain loop draws nothing, so a plain ask with a temperature is a fault.
+    The package's plain loop is greedy, so a plain request with a temperature is a fault.
     """
-    answer = opened("redrafter").answer(ask("prose", PLAIN, temperature=0.7))
+    answer = opened("redrafter").answer(make_request("prose", PLAIN, temperature=0.7))
 
     assert answer.fault is not None
     assert "greedy" in answer.fault
@@ -191,7 +191,7 @@ def test_a_missing_package_is_named(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     with pytest.raises(InputError, match=f"No module named '{package}") as caught:
-        Arena(which, tmp_path)
+        SharedBackend(which, tmp_path)
 
     assert install in caught.value.hint
     assert 2 == caught.value.exit_code
@@ -202,7 +202,7 @@ def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     The knob of each package's draft length is there, one process serves both arms, and its rounds are seen.
     """
     monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
-    backend = Arena(name, tmp_path).backend
+    backend = SharedBackend(name, tmp_path).backend
 
     assert LENGTH[name] in backend.knobs
     assert backend.shares_process
@@ -212,18 +212,18 @@ def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_plain_decoding_gets_its_layers_back() -> None:
     """
-    What dflash hooks into the target for drafting is gone when plain decoding is asked for.
+    The layers that dflash wraps for drafting are restored before plain decoding.
     """
     package = import_module("tests.backends.stand_ins.dflash.model_mlx")
     beat = memoryview(bytearray(8)).cast("Q")
     worker = DflashWorker(package, str(MODELS["little-target"]), str(MODELS["little-draft"]), beat, [])
-    asked = {"messages": [{"role": "user", "content": "hi"}], "tools": [], "max_tokens": 6, "temperature": 0.0}
-    asked |= dict.fromkeys(["top_p", "top_k", "min_p", "seed", "thinking"])
+    request = {"messages": [{"role": "user", "content": "hi"}], "tools": [], "max_tokens": 6, "temperature": 0.0}
+    request |= dict.fromkeys(["top_p", "top_k", "min_p", "seed", "thinking"])
     layers = package._get_layers(worker._plain.model)
 
     hooked = []
     for which in ("d", None, "d", None):
-        worker.answer({**asked, "setting": {"draft": which}})
+        worker.answer({**request, "setting": {"draft": which}})
         hooked.append(sum(isinstance(layer, package.Hook) for layer in layers))
 
     assert [1, 0, 1, 0] == hooked
@@ -232,7 +232,7 @@ def test_plain_decoding_gets_its_layers_back() -> None:
 @pytest.mark.skipif(find_spec("dflash") is None, reason="dflash is not installed")
 def test_the_real_dflash(tmp_path: Path) -> None:
     """
-    The real package, with a draft nobody trained: the target's own tokens, and hardly a guess of it is right.
+    The real package with an untrained draft: the target's own tokens, and hardly a draft token accepted.
     """
     package = import_module("dflash.model_mlx")
     mx, flatten = import_module("mlx.core"), import_module("mlx.utils").tree_flatten
@@ -261,9 +261,9 @@ def test_the_real_dflash(tmp_path: Path) -> None:
     models = {**MODELS, "untrained": folder}
     backend = open_backend(written, models=models, base=tmp_path, logs=tmp_path / "logs")
 
-    with backend.start(setting(draft="untrained")) as subject:
-        plain = subject.answer(ask("list", PLAIN))
-        candidate = subject.answer(ask("list", setting(draft="untrained", block_size=4)))
+    with backend.start(setting(draft="untrained")) as system:
+        plain = system.answer(make_request("list", PLAIN))
+        candidate = system.answer(make_request("list", setting(draft="untrained", block_size=4)))
 
     assert (None, tokens(plain)) == (candidate.fault, tokens(candidate))
     assert candidate.rounds is not None
@@ -273,7 +273,7 @@ def test_the_real_dflash(tmp_path: Path) -> None:
 
 def test_a_vicuna_chat() -> None:
     """
-    A chat is written as Vicuna 1.1 was taught it.
+    A chat is written in the format of Vicuna 1.1.
     """
     turns = [
         {"role": "system", "content": "Be kind."},

@@ -1,4 +1,4 @@
-"""What every backend promises, tried on each of them with the real programs behind it."""
+"""The behaviour that all backends have in common, tested on each of them with its real program."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, setting
-from tests.backends.conftest import DRAFTING, PLAIN, Arena, ask, canary
+from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, canary, make_request
 
 BACKENDS = (
     "scripted",
@@ -23,23 +23,23 @@ BACKENDS = (
     pytest.param("worker", marks=pytest.mark.mlx),
 )
 ARMS = (pytest.param(PLAIN, id="plain"), pytest.param(DRAFTING, id="drafting"))
-Opened = Callable[[str], Arena]
+Opened = Callable[[str], SharedBackend]
 
 
 @pytest.fixture(params=BACKENDS)
-def one(request: pytest.FixtureRequest, arena: Opened) -> Arena:
-    return arena(request.param)
+def one(request: pytest.FixtureRequest, shared_backend: Opened) -> SharedBackend:
+    return shared_backend(request.param)
 
 
-def answered(one: Arena, name: str, which: Any, **sampling: Any) -> Answer:
-    return one.subject(which).answer(ask(name, which, **sampling))
+def answered(one: SharedBackend, name: str, which: Any, **sampling: Any) -> Answer:
+    return one.system(which).answer(make_request(name, which, **sampling))
 
 
 @pytest.mark.parametrize("which", ARMS)
 @pytest.mark.parametrize("name", ["json", "list", "prose"])
-def test_both_arms_answer(one: Arena, name: str, which: Any) -> None:
+def test_both_arms_answer(one: SharedBackend, name: str, which: Any) -> None:
     """
-    An ordinary ask comes back whole: text, a reason to end, no fault.
+    An ordinary answer is complete: text, a finish reason, no fault.
     """
     answer = answered(one, name, which)
 
@@ -48,7 +48,7 @@ def test_both_arms_answer(one: Arena, name: str, which: Any) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_times_are_in_order(one: Arena, which: Any) -> None:
+def test_times_are_in_order(one: SharedBackend, which: Any) -> None:
     """
     Arrivals never go back in time and lie between the request and the end of the answer.
     """
@@ -60,9 +60,9 @@ def test_times_are_in_order(one: Arena, which: Any) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_token_counts_agree(one: Arena, which: Any) -> None:
+def test_token_counts_agree(one: SharedBackend, which: Any) -> None:
     """
-    Arrivals carry as many tokens as the answer says it has, or none carries a number.
+    Arrivals hold as many tokens as the answer has, or none has a number.
     """
     answer = answered(one, "json", which)
 
@@ -77,26 +77,26 @@ def test_token_counts_agree(one: Arena, which: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["json", "code", "prose", "tools"])
-def test_greedy_arms_say_the_same(one: Arena, name: str) -> None:
+def test_greedy_arms_answer_the_same(one: SharedBackend, name: str) -> None:
     """
     At temperature 0 drafting changes when tokens come, never which.
     """
     plain, drafting = answered(one, name, PLAIN), answered(one, name, DRAFTING)
 
-    def said(answer: Answer) -> Any:
+    def content(answer: Answer) -> Any:
         calls = [call["function"] for call in answer.tool_calls]
         return answer.text, calls, answer.output_tokens, [arrival.token_id for arrival in answer.arrivals]
 
     if Sight.TOKEN_IDS in one.backend.sight:
-        assert said(plain) == said(drafting)
+        assert content(plain) == content(drafting)
     else:
-        assert said(plain)[:3] == said(drafting)[:3]
+        assert content(plain)[:3] == content(drafting)[:3]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5, 96])
-def test_rounds_add_up(one: Arena, max_tokens: int) -> None:
+def test_rounds_add_up(one: SharedBackend, max_tokens: int) -> None:
     """
-    Every round yields what it accepted and one token more, except that the last may lack it; plain decoding has none.
+    Every round yields the accepted tokens and one more, which the last may lack; plain decoding has no rounds.
     """
     answer = answered(one, "prose", DRAFTING, max_tokens=max_tokens)
     plain = answered(one, "prose", PLAIN, max_tokens=max_tokens)
@@ -112,18 +112,18 @@ def test_rounds_add_up(one: Arena, max_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_the_limit_holds(one: Arena, which: Any) -> None:
+def test_the_limit_holds(one: SharedBackend, which: Any) -> None:
     """
-    An answer stops at max_tokens and says so; a knob wins over the canary, the canary over the sampling.
+    An answer stops at max_tokens with `length`; a knob wins over the canary, the canary over the sampling.
     """
-    subject = one.subject(which)
+    system = one.system(which)
     own_limit = canary("prose").model_copy(update={"max_tokens": 5})
     limited = setting(**dict(which), max_tokens=3)
 
     answers = [
-        subject.answer(ask("prose", which, max_tokens=7)),
-        subject.answer(DecodeRequest(own_limit, which, SamplingParameters(max_tokens=7))),
-        subject.answer(DecodeRequest(own_limit, limited, SamplingParameters(max_tokens=7))),
+        system.answer(make_request("prose", which, max_tokens=7)),
+        system.answer(DecodeRequest(own_limit, which, SamplingParameters(max_tokens=7))),
+        system.answer(DecodeRequest(own_limit, limited, SamplingParameters(max_tokens=7))),
     ]
 
     lengths = [(7, "length"), (5, "length"), (3, "length")]
@@ -131,9 +131,9 @@ def test_the_limit_holds(one: Arena, which: Any) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_tools_are_called(one: Arena, which: Any) -> None:
+def test_tools_are_called(one: SharedBackend, which: Any) -> None:
     """
-    A tool call comes back as the OpenAI API writes it, and is no text.
+    A tool call has the form of the OpenAI API, and is not text.
     """
     expect = canary("tools").expect
     assert expect is not None
@@ -154,62 +154,62 @@ def kill(pids: tuple[int, ...]) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_death_is_a_fault(one: Arena, tmp_path: Any) -> None:
+def test_death_is_a_fault(one: SharedBackend, tmp_path: Any) -> None:
     """
-    A subject that dies under an ask ends that answer with a fault; it is dead then, stays so, and a fresh one answers.
+    A system that dies during a request gives a fault and stays dead; a new one answers.
     """
     name = one.backend.name
     script = {"faults": [{"answer": 1, "fault": "die"}]}
     more: dict[str, dict[str, Any]] = {"scripted": {"script": script}, "worker": {"command": one.written.command}}
-    doomed = Arena(name, tmp_path, **more.get(name, {}))
-    with doomed.backend.start(DRAFTING) as subject:
-        for pid in subject.pids():
-            # Stopped first, so that the ask is surely in flight, or on its way, when it is killed.
+    doomed = SharedBackend(name, tmp_path, **more.get(name, {}))
+    with doomed.backend.start(DRAFTING) as system:
+        for pid in system.pids():
+            # Stopped first, so that it is killed during the request.
             os.kill(pid, signal.SIGSTOP)
-        killer = threading.Timer(0.3, kill, [subject.pids()])
+        killer = threading.Timer(0.3, kill, [system.pids()])
         killer.start()
-        first = subject.answer(ask("prose", DRAFTING))
+        first = system.answer(make_request("prose", DRAFTING))
         killer.join()
-        second = subject.answer(ask("prose", DRAFTING))
+        second = system.answer(make_request("prose", DRAFTING))
 
         assert first.fault is not None
         assert "died: signal 9" in first.fault
         assert second.fault is not None
-        assert not subject.alive()
+        assert not system.alive()
     with doomed.backend.start(DRAFTING) as fresh:
-        assert fresh.answer(ask("list", DRAFTING)).fault is None
+        assert fresh.answer(make_request("list", DRAFTING)).fault is None
 
 
-def test_closing_leaves_nothing(one: Arena) -> None:
+def test_closing_leaves_nothing(one: SharedBackend) -> None:
     """
-    Closing twice is safe; no process is left, and an ask after it is a fault, not an exception.
+    Closing twice is safe; no process is left, and a request after it is a fault, not an exception.
     """
-    subject = one.backend.start(PLAIN)
-    pids = subject.pids()
-    alive = subject.alive()
+    system = one.backend.start(PLAIN)
+    pids = system.pids()
+    alive = system.alive()
 
-    subject.close()
-    subject.close()
+    system.close()
+    system.close()
 
     assert alive
-    assert not subject.alive()
+    assert not system.alive()
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    assert subject.answer(ask("list", PLAIN)).fault is not None
+    assert system.answer(make_request("list", PLAIN)).fault is not None
 
 
-def test_the_wrong_draft_is_our_mistake(one: Arena) -> None:
+def test_the_wrong_draft_is_our_mistake(one: SharedBackend) -> None:
     """
-    Asking a subject for a draft it does not hold is an error of the caller, so it raises.
+    A request for a draft that the system does not hold is an error of the caller, so it raises.
     """
     lighter = setting(draft="little-draft-lite", num_draft_tokens=4)
 
     with pytest.raises(GatekeeperError, match="little-draft-lite"):
-        one.subject(DRAFTING).answer(ask("list", lighter))
+        one.system(DRAFTING).answer(make_request("list", lighter))
 
 
-def test_versions_are_told(one: Arena) -> None:
+def test_a_backend_has_versions(one: SharedBackend) -> None:
     """
-    What answers has versions for the manifest, none of them empty.
+    Every backend has versions for the manifest, none of them empty.
     """
     versions = one.backend.versions()
 

@@ -1,4 +1,4 @@
-"""The dialects against recorded protocols: what is asked, what is understood, and what is refused."""
+"""The dialects against recorded protocols: requests, answers, command lines and errors."""
 
 import shlex
 import sys
@@ -19,7 +19,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
-from tests.backends.conftest import ROOT, ask
+from tests.backends.conftest import ROOT, make_request
 from tests.builders.servers import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
 
 MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
@@ -65,7 +65,7 @@ def both(servers: Servers) -> tuple[Answer, Answer]:
     backend = opened(name, **where)
     which = drafting(name)
     with backend.start(which) as speculating, backend.start(PLAIN) as plainly:
-        return speculating.answer(ask("prose", which)), plainly.answer(ask("prose", PLAIN))
+        return speculating.answer(make_request("prose", which)), plainly.answer(make_request("prose", PLAIN))
 
 
 def test_every_server_has_a_test() -> None:
@@ -78,7 +78,7 @@ def test_every_server_has_a_test() -> None:
 @every_system
 def test_an_answer_is_understood(servers: Servers) -> None:
     """
-    Both arms come back whole: the text, its end, and the token counts the server tells.
+    Both arms are complete: the text, its end, and the server's token counts.
     """
     lost = 1 if servers[0] == "mlx-omni" else 0
 
@@ -93,24 +93,24 @@ def test_an_answer_is_understood(servers: Servers) -> None:
 @every_system
 def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
     """
-    Whatever a system calls it and however it defines acceptance: drafted, accepted and rounds are the same story.
+    Under any name and definition of acceptance, drafted, accepted and rounds are the same.
     """
     name = servers[0]
-    tells_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "ddtree"}
-    tells_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm"}
+    reports_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "ddtree"}
+    reports_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm"}
 
     fast, plain = both(servers)
 
-    told = (
-        DRAFTED if name in tells_drafted else None,
-        ACCEPTED if name in tells_drafted | {"ddtree"} else None,
-        VERIFIED if name in tells_rounds else None,
+    claimed = (
+        DRAFTED if name in reports_drafted else None,
+        ACCEPTED if name in reports_drafted | {"ddtree"} else None,
+        VERIFIED if name in reports_rounds else None,
     )
-    assert told == (fast.claims.drafted, fast.claims.accepted, fast.claims.rounds)
+    assert claimed == (fast.claims.drafted, fast.claims.accepted, fast.claims.rounds)
     assert not plain.claims.drafted
     assert (None, None) == (fast.rounds, plain.rounds)
     rounds = claimed_rounds(fast)
-    if name in tells_drafted:
+    if name in reports_drafted:
         assert rounds is not None
         assert (DRAFTED, ACCEPTED, VERIFIED) == (rounds.drafted, rounds.accepted, rounds.rounds)
 
@@ -131,7 +131,7 @@ def test_only_what_carries_text_arrives(servers: Servers) -> None:
 
 
 @every_system
-def test_an_arm_asks_for_what_it_is(servers: Servers) -> None:
+def test_requests_draft_in_one_arm_only(servers: Servers) -> None:
     """
     A plain request never drafts and a drafting one does; none carries a seed at temperature 0.
     """
@@ -139,9 +139,9 @@ def test_an_arm_asks_for_what_it_is(servers: Servers) -> None:
     both(servers)
     switched = dialect_of(name).switches
 
-    asked = fast.requests if switched else [*fast.requests, *plain.requests]
+    received = fast.requests if switched else [*fast.requests, *plain.requests]
 
-    bodies = [body for _, _, body in asked]
+    bodies = [body for _, _, body in received]
     drafts = PROTOCOLS[name].drafts
     if drafts(bodies[-1]) is not None:
         # Of each arm the ping first, then the answer.
@@ -153,13 +153,13 @@ def test_an_arm_asks_for_what_it_is(servers: Servers) -> None:
 @pytest.mark.parametrize("servers", ["mtplx"], indirect=True)
 def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
     """
-    MTPLX demotes a depth on its own: that answer is of another setting than the one it is recorded under.
+    MTPLX may lower the depth by itself: that answer belongs to another setting.
     """
     name, fast, _ = servers
     which = setting(draft="mtp", num_draft_tokens=7)
 
     with opened(name, url=fast.url).start(which) as server:
-        answer = server.answer(ask("prose", which))
+        answer = server.answer(make_request("prose", which))
 
     assert "setting not applied: depth 4 instead of 7" == answer.fault
 
@@ -167,13 +167,13 @@ def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
 @pytest.mark.parametrize("servers", ["ddtree"], indirect=True)
 def test_sampling_is_refused_where_it_would_not_happen(servers: Servers) -> None:
     """
-    DDTree decodes greedily whatever it is told, so an SLO that samples is refused and not misunderstood.
+    DDTree always decodes greedily, so an SLO that samples is refused.
     """
     name, fast, plain = servers
     backend = opened(name, url=fast.url, plain_url=plain.url)
 
     with backend.start(PLAIN) as server, pytest.raises(InputError, match="decodes greedily"):
-        server.answer(ask("prose", PLAIN, temperature=0.7))
+        server.answer(make_request("prose", PLAIN, temperature=0.7))
 
     assert Sight.ARRIVALS not in backend.sight
 
@@ -243,7 +243,7 @@ def line(written: str) -> tuple[str, ...]:
 
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_server_is_started_in_its_own_words(name: str) -> None:
+def test_the_command_lines_of_each_server(name: str) -> None:
     """
     Each arm's command line is written out: the draft, its length, and the prompt cache switched off.
     """
@@ -264,7 +264,7 @@ def test_a_server_is_started_in_its_own_words(name: str) -> None:
         ("rapid-mlx", ["--num-draft-tokens=4"]),
     ],
 )
-def test_what_no_verdict_can_be_given_for_is_refused(name: str, args: list[str]) -> None:
+def test_options_that_cannot_be_certified_are_refused(name: str, args: list[str]) -> None:
     """
     A flag that skips the verification, or that is accepted and ignored, is refused with the reason.
     """
@@ -285,7 +285,7 @@ def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["lmstudio", "omlx", "ollama", "openai", "ddtree"])
 def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
     """
-    Without a url or a command there is nothing to ask, and the error says which of them this system wants.
+    Without a url or a command there is no server, and the error says which of them this one needs.
     """
     with pytest.raises(InputError, match="plain_command is missing") as refused:
         opened(name)
@@ -295,8 +295,8 @@ def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
 
 def test_knobs_follow_how_a_server_is_reached() -> None:
     """
-    What stands on a command line can be turned by a restart alone: not on a running server, in a written command only
-    where it has a place.
+    A knob on the command line needs a restart: it cannot be set on a running server, and in a command of the SLO only
+    where it has a placeholder.
     """
     written = ["sh", "-c", "serve {port} {num_draft_tokens}"]
     knobs = {"window": {"argv": ["--window", "{value}"]}, "temperature": {"field": "temp"}}
@@ -315,7 +315,7 @@ def test_knobs_follow_how_a_server_is_reached() -> None:
 
 def test_knobs_of_the_slo_find_their_place() -> None:
     """
-    A generic server's knobs go where the SLO says: words of the command line, or a field of the request.
+    A generic server's knobs go where the SLO says: onto the command line, or into a field of the request.
     """
     knobs = {"num_draft_tokens": {"argv": ["--n", "{value}"]}, "temperature": {"field": "temp"}}
     command = ["sh", "serve.sh", "{target}", "{draft}", "{port}"]
@@ -328,7 +328,7 @@ def test_knobs_of_the_slo_find_their_place() -> None:
     with RecordedServer(PROTOCOLS["openai"], drafting=True) as server:
         attached = opened("openai", url=server.url, plain_url=server.url, knobs=knobs)
         with attached.start(which) as running:
-            running.answer(ask("prose", which))
+            running.answer(make_request("prose", which))
         assert 0.5 == server.requests[-1][2]["temp"]
 
 
@@ -345,7 +345,7 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
     with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:
         backend = opened("openai", **{**written, "url": server.url, "plain_url": server.url})
         with backend.start(PLAIN) as running:
-            answer = running.answer(ask("prose", PLAIN))
+            answer = running.answer(make_request("prose", PLAIN))
 
     assert f"Bearer {secret}" == server.requests[-1][1]["Authorization"]
     assert secret not in repr((answer, backend.versions()))
@@ -353,7 +353,7 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_listens() -> None:
     """
-    A url where no server is says so, with what to do, instead of a soak of failed answers.
+    A url without a server is an error with what to do, instead of a soak of failed answers.
     """
     backend = opened("openai", url="http://127.0.0.1:9", plain_url="http://127.0.0.1:9")
 
@@ -365,7 +365,7 @@ def test_nothing_listens() -> None:
 
 def test_a_command_must_take_the_port() -> None:
     """
-    With a port of its own, whatever listens there already would be measured in the server's place.
+    On a fixed port another server may already listen, and would be measured instead.
     """
     with pytest.raises(InputError, match=r"has no \{port\}"):
         opened("openai", command=["sh", "-c", "serve"], plain_command=["sh", "-c", "serve {port}"])
@@ -373,7 +373,7 @@ def test_a_command_must_take_the_port() -> None:
 
 def test_counters_are_differences() -> None:
     """
-    A cumulative counter tells one answer's share; one that was reset, or is missing, tells nothing.
+    A cumulative counter gives one answer's share; one that was reset, or is missing, gives None.
     """
     before, after = Counters(10, 5, 2, (3, 2)), Counters(22, 14, 5, (6, 4, 1))
 
@@ -384,7 +384,7 @@ def test_counters_are_differences() -> None:
 
 def test_prometheus_is_read_by_name_and_position() -> None:
     """
-    Counters are summed over their labels, other names passed over, and positions with a gap are none.
+    Counters are summed over their labels, other names are ignored, and positions with a gap are dropped.
     """
     text = (
         "# TYPE a_total counter\n"
@@ -414,7 +414,7 @@ def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeyp
     with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:
         backend = opened("brand-new", url=server.url, plain_url=server.url)
         with backend.start(PLAIN) as running:
-            answer = running.answer(ask("prose", PLAIN))
+            answer = running.answer(make_request("prose", PLAIN))
 
     assert ("brand-new", None, OUTPUT) == (backend.name, answer.fault, answer.output_tokens)
     assert "brand-new" in Subject.model_json_schema()["properties"]["backend"]["enum"]
@@ -422,7 +422,7 @@ def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeyp
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Whoever took the port in between is never measured in the server's place: the launched program's own end is told.
+    Another program that took the port is never measured: the error is the exit of the started program.
     """
     program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
     command = [sys.executable, "-c", program, "{port}"]

@@ -1,4 +1,4 @@
-"""The llama-server backend: the real program where there is one, and a fake one that has its quirks everywhere."""
+"""The llama-server backend: the real program where it is installed, and a fake one with its quirks everywhere."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.subject import Subject
-from tests.backends.conftest import DRAFTING, PLAIN, ROOT, ask
+from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
 from tools import write_gguf
 
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
 Open = Callable[..., ServerBackend]
 ONE_THREAD = ["--threads", "1", "--ctx-size", "2048", "--parallel", "1"]
-"""The little pair is too small for two threads: they wait for each other, for seconds where others compute."""
+"""The little pair is too small for two threads: they wait for each other, for seconds on a busy machine."""
 
 
 @pytest.fixture(scope="session")
@@ -72,11 +72,13 @@ def running(
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_real_arms_say_the_same(running: tuple[Server, Server], name: str) -> None:
+def test_the_real_arms_answer_the_same(running: tuple[Server, Server], name: str) -> None:
     """
-    Drafting changes nothing of a greedy answer, and every token is counted where it arrived, in both arms.
+    Drafting does not change a greedy answer, and every token is counted where it arrived, in both arms.
     """
-    plain, drafting = (one.answer(ask(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True))
+    plain, drafting = (
+        one.answer(make_request(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True)
+    )
 
     assert (None, None) == (plain.fault, drafting.fault)
     assert (plain.text, plain.output_tokens) == (drafting.text, drafting.output_tokens)
@@ -92,9 +94,11 @@ def test_the_real_arms_say_the_same(running: tuple[Server, Server], name: str) -
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> None:
     """
-    `timings` and /metrics tell the same of one answer, and together they account for each of its tokens.
+    `timings` and /metrics agree on one answer, and together they account for each of its tokens.
     """
-    plain, drafting = (one.answer(ask(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True))
+    plain, drafting = (
+        one.answer(make_request(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True)
+    )
 
     claims = drafting.claims
     assert None not in {claims.drafted, claims.accepted, claims.rounds, drafting.output_tokens}
@@ -119,8 +123,8 @@ def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server])
                 text = tokenizer.apply_chat_template(
                     canary["messages"], **tools, add_generation_prompt=True, tokenize=False
                 )
-                asked = {"messages": canary["messages"], **tools}
-                templated = client.post("/apply-template", json=asked).json()["prompt"]
+                request = {"messages": canary["messages"], **tools}
+                templated = client.post("/apply-template", json=request).json()["prompt"]
                 read = client.post("/tokenize", json={"content": text, "parse_special": True}).json()["tokens"]
 
                 assert text == templated
@@ -129,13 +133,13 @@ def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server])
 
 @pytest.mark.mlx
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], arena: Any, name: str) -> None:
+def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], shared_backend: Any, name: str) -> None:
     """
-    The converted target says what the original says.
+    The converted target gives the answers of the original.
     """
-    theirs = arena("mlx").subject(PLAIN).answer(ask(name, PLAIN))
+    theirs = shared_backend("mlx").system(PLAIN).answer(make_request(name, PLAIN))
 
-    mine = running[0].answer(ask(name, PLAIN))
+    mine = running[0].answer(make_request(name, PLAIN))
 
     calls = [[call["function"] for call in answer.tool_calls] for answer in (theirs, mine)]
     assert (theirs.text, calls[0]) == (mine.text, calls[1])
@@ -143,13 +147,13 @@ def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], arena
 
 def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
     """
-    A repeated prompt finds nothing in the cache, unless the subject was started as it would be deployed.
+    A repeated prompt is not cached, except where the server was started as deployed.
     """
-    backend, asked = real(), ask("json", PLAIN)
-    with backend.start(PLAIN) as subject:
-        cold = [subject.answer(asked).claims.cached_tokens for _ in range(2)]
-    with backend.start(PLAIN, cache=True) as subject:
-        warm = [subject.answer(asked).claims.cached_tokens for _ in range(2)]
+    backend, request = real(), make_request("json", PLAIN)
+    with backend.start(PLAIN) as system:
+        cold = [system.answer(request).claims.cached_tokens for _ in range(2)]
+    with backend.start(PLAIN, cache=True) as system:
+        warm = [system.answer(request).claims.cached_tokens for _ in range(2)]
 
     nothing = [0, 0]
     assert nothing == cold
@@ -158,27 +162,27 @@ def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
 
 def test_a_real_server_that_ignores_its_draft_is_seen(real: Open) -> None:
     """
-    -md alone loads the draft and drafts nothing: the claims say so, and the check of engagement fails.
+    -md alone loads the draft and drafts nothing, which the claims show.
     """
     words = (*real().command(PLAIN, 0, cache=False)[:1], "--model", "{target}", "--port", "{port}")
     backend = real(program=None, command=[*words, "-md", "{draft}"], plain_command=list(words))
-    with backend.start(setting(draft="little-draft")) as subject:
-        answer = subject.answer(ask("json", setting(draft="little-draft")))
+    with backend.start(setting(draft="little-draft")) as system:
+        answer = system.answer(make_request("json", setting(draft="little-draft")))
 
     assert (None, 0) == (answer.fault, answer.claims.drafted)
 
 
 def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
     """
-    Plain decoding that drafts is no reference: each of its answers is a fault, which says how much was drafted.
+    Plain decoding that drafts is no baseline: each of its answers is a fault with the number of drafted tokens.
     """
     program = real().command(PLAIN, 0, cache=False)[0]
     words = [program, "--model", "{target}", "--port", "{port}", "--spec-type", "draft-simple", "-md"]
     backend = real(
         program=None, command=[*words, "{draft}"], plain_command=[*words, str(real()._models["little-draft"])]
     )
-    with backend.start(PLAIN) as subject:
-        fault = subject.answer(ask("json", PLAIN)).fault
+    with backend.start(PLAIN) as system:
+        fault = system.answer(make_request("json", PLAIN)).fault
 
     assert fault is not None
     assert fault.startswith("not plain: ")
@@ -196,26 +200,26 @@ def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
 )
 def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
     """
-    The real server takes every knob, of a draft and of a look-up, and none makes it say anything else.
+    The real server takes every knob of a draft and of a look-up, and none changes the answer.
     """
     backend = real(drafts=["little-draft", "little-draft-lite", "ngram-simple", "ngram-mod"])
     with backend.start(PLAIN) as plain, backend.start(which) as drafting:
-        said = [one.answer(ask("prose", at)) for one, at in ((plain, PLAIN), (drafting, which))]
+        answers = [one.answer(make_request("prose", at)) for one, at in ((plain, PLAIN), (drafting, which))]
 
-    assert (None, None) == (said[0].fault, said[1].fault)
-    assert said[0].text == said[1].text
-    claims = said[1].claims
+    assert (None, None) == (answers[0].fault, answers[1].fault)
+    assert answers[0].text == answers[1].text
+    claims = answers[1].claims
     drafted = -1 if claims.drafted is None else claims.drafted
-    assert 0 <= drafted <= (dict(which)["num_draft_tokens"] * (said[1].output_tokens or 0))
+    assert 0 <= drafted <= (dict(which)["num_draft_tokens"] * (answers[1].output_tokens or 0))
 
 
 def test_a_real_server_that_is_killed_leaves_a_fault(real: Open) -> None:
     """
     A dead server is the answer's fault, with the signal.
     """
-    with real().start(DRAFTING) as subject:
-        os.kill(subject.pids()[0], signal.SIGKILL)
-        fault = subject.answer(ask("prose", DRAFTING)).fault
+    with real().start(DRAFTING) as system:
+        os.kill(system.pids()[0], signal.SIGKILL)
+        fault = system.answer(make_request("prose", DRAFTING)).fault
 
     assert fault is not None
     assert fault.startswith("server died: signal 9")
@@ -240,24 +244,24 @@ def fake(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return get
 
 
-def asked_of(backend: ServerBackend, which: Any, **more: Any) -> Answer:
-    with backend.start(which) as subject:
-        return subject.answer(ask("prose", which, **more))
+def answer_of(backend: ServerBackend, which: Any, **more: Any) -> Answer:
+    with backend.start(which) as system:
+        return system.answer(make_request("prose", which, **more))
 
 
 @pytest.mark.parametrize("build", ["new", "old"])
 def test_any_build_is_started_with_its_own_flags(fake: Open, build: str) -> None:
     """
-    Whatever the build calls its flags, the draft drafts as many tokens a round as the knob says.
+    With the flags of any build, the draft proposes as many tokens per round as the knob says.
     """
-    answer = asked_of(fake(build), setting(draft="little-draft", num_draft_tokens=5, draft_p_min=0.5, draft_n_min=1))
+    answer = answer_of(fake(build), setting(draft="little-draft", num_draft_tokens=5, draft_p_min=0.5, draft_n_min=1))
 
     assert (None, (10, 8)) == (answer.fault, (answer.claims.drafted, answer.claims.accepted))
 
 
 def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) -> None:
     """
-    The type stands there in both arms, the cache in memory is off, and what the SLO adds comes last.
+    Both arms have a type and no cache in memory; the SLO's arguments come last.
     """
     backend = fake(args=["-c", "512"])
 
@@ -273,19 +277,19 @@ def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) ->
 
 def test_a_flag_that_was_removed_is_no_flag() -> None:
     """
-    A --help that explains where a flag went does not offer it.
+    A flag that a --help lists as removed is not used.
     """
-    told = (
+    help_text = (
         "-md, --model-draft F   draft model\n--draft N      the argument has been\n    removed. use --new\n--new N   n"
     )
 
-    assert {"-md", "--model-draft", "--new"} == dialect.flags_of(told)
+    assert {"-md", "--model-draft", "--new"} == dialect.flags_of(help_text)
     assert not dialect.flags_of("")
 
 
-def test_a_removed_flag_of_the_slo_ends_it_in_its_own_words(fake: Open) -> None:
+def test_a_removed_flag_in_the_slo_is_an_error_with_the_servers_message(fake: Open) -> None:
     """
-    A command of the SLO written for an old build says at start which flag is gone.
+    A command in the SLO for an old build fails at start with the name of the removed flag.
     """
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     backend = fake(command=[*words, "-md", "{draft}", "--draft-max", "4"], plain_command=words)
@@ -300,7 +304,7 @@ def test_a_loading_server_is_waited_for(fake: Open) -> None:
     """
     503 until the model is loaded is no answer and no failure.
     """
-    answer = asked_of(fake(manners={"loading": 1.0}), PLAIN)
+    answer = answer_of(fake(manners={"loading": 1.0}), PLAIN)
 
     assert answer.fault is None
 
@@ -309,29 +313,29 @@ def test_tokens_are_counted_where_they_arrive(fake: Open) -> None:
     """
     A role alone is no arrival, and a chunk of two tokens counts two.
     """
-    answer = asked_of(fake(), DRAFTING)
+    answer = answer_of(fake(), DRAFTING)
 
     counts = [1, 1, 2] + [1, 1, 2] * 2
     assert (counts, 12) == ([arrival.tokens for arrival in answer.arrivals], answer.output_tokens)
 
 
-def test_claims_are_quoted_and_rounds_counted_beside(fake: Open) -> None:
+def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> None:
     """
     Drafted and accepted come with the answer, rounds and positions from the difference of two counters.
     """
-    with fake().start(DRAFTING) as subject:
-        first, second = (subject.answer(ask("prose", DRAFTING)).claims for _ in range(2))
+    with fake().start(DRAFTING) as system:
+        first, second = (system.answer(make_request("prose", DRAFTING)).claims for _ in range(2))
 
-    told = (10, 7, 3, (3, 2, 2, 0))
+    expected = (10, 7, 3, (3, 2, 2, 0))
     for claims in (first, second):
-        assert told == (claims.drafted, claims.accepted, claims.rounds, claims.accepted_by_position)
+        assert expected == (claims.drafted, claims.accepted, claims.rounds, claims.accepted_by_position)
     assert (0.002, 0.005) == (first.prompt_seconds, first.decode_seconds)
 
 
 @pytest.mark.parametrize(
     ("manners", "because"),
     [
-        ({"counted": 3}, "somebody else's tokens are counted too"),
+        ({"counted": 3}, "tokens of other requests are counted too"),
         ({"metrics": [2_000_000, 1_000_000, 900_000]}, "six digits are too few for a difference"),
         ({"pass_alone": 3}, "passes without a draft are not counted"),
     ],
@@ -340,9 +344,9 @@ def test_counters_that_are_not_this_answers_own_give_no_rounds(
     fake: Open, manners: dict[str, Any], because: str
 ) -> None:
     """
-    Where the counters can not be the answer's own and whole, rounds are unknown, and the answer's own claims stand.
+    Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's own claims are kept.
     """
-    claims = asked_of(fake(manners=manners), DRAFTING).claims
+    claims = answer_of(fake(manners=manners), DRAFTING).claims
 
     assert claims.rounds is None, because
     assert (claims.drafted or 0) > (claims.accepted or 0) > 0
@@ -350,11 +354,11 @@ def test_counters_that_are_not_this_answers_own_give_no_rounds(
 
 def test_answers_under_way_together_give_no_rounds(fake: Open) -> None:
     """
-    Above concurrency 1 a difference of counters belongs to nobody.
+    Above concurrency 1 a difference of counters belongs to several answers.
     """
     which = setting(draft="little-draft", num_draft_tokens=4, concurrency=2)
-    with fake().start(which) as subject:
-        claims = subject.answer(ask("prose", which)).claims
+    with fake().start(which) as system:
+        claims = system.answer(make_request("prose", which)).claims
 
     assert (10, None, ()) == (claims.drafted, claims.rounds, claims.accepted_by_position)
 
@@ -364,29 +368,29 @@ def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:
     `timings` without draft_n mean that none was drafted.
     """
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
-    answer = asked_of(fake(command=[*words, "-md", "{draft}"], plain_command=words), DRAFTING)
+    answer = answer_of(fake(command=[*words, "-md", "{draft}"], plain_command=words), DRAFTING)
 
     assert (0, 0) == (answer.claims.drafted, answer.claims.accepted)
 
 
 def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
     """
-    Plain decoding that drafts all the same is no reference for anything.
+    Plain decoding that drafts is no baseline.
     """
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
-    fault = asked_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
+    fault = answer_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
 
     assert "not plain: 10 tokens were drafted for a plain request" == fault
 
 
-def test_an_attached_server_tells_its_build(fake: Open) -> None:
+def test_an_attached_server_has_its_build(fake: Open) -> None:
     """
-    A running server is asked for its version, and the program for its own, whatever it greets first.
+    The version is read from a running server, or from the program, which may print other lines first.
     """
     backend = fake()
     launched = backend.versions()["llama-server"]
-    with backend.start(PLAIN) as subject:
-        attached = fake(url=f"{subject.root}/v1").versions()["llama-server"]
+    with backend.start(PLAIN) as system:
+        attached = fake(url=f"{system.root}/v1").versions()["llama-server"]
 
     assert ("version: 9999 (fake)", "b9999-fake") == (launched, attached)
 
@@ -411,7 +415,7 @@ def test_the_type_follows_from_the_draft(fake: Open, which: Any, method: str) ->
 
 def test_the_slo_may_name_the_method(fake: Open) -> None:
     """
-    `draft_method` says how a file drafts; one that the build does not know is refused with those it does.
+    `draft_method` sets how a file drafts; one that the build lacks is an error with those it has.
     """
     known = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
 
@@ -454,15 +458,15 @@ def test_a_variable_that_drafts_is_refused(fake: Open, monkeypatch: pytest.Monke
 
 def test_invented_acceptance_is_refused(fake: Open) -> None:
     """
-    A server told to accept a given share of its draft can not be certified.
+    A server that accepts a given share of its draft cannot be certified.
     """
     with pytest.raises(InputError, match="invents acceptance"):
         fake(args=["--spec-synth-len", "3"])
 
 
-def test_a_program_that_explains_nothing_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_program_without_help_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
     """
-    Without a --help nobody knows which flags make it draft.
+    Without a --help the flags for drafting are unknown.
     """
     with pytest.raises(InputError, match="`true --help` does not list --model"):
         opened(models, tmp_path, program=["true"]).command(PLAIN, 81, cache=False)
@@ -470,7 +474,7 @@ def test_a_program_that_explains_nothing_is_refused(models: dict[str, Path], tmp
 
 def test_a_folder_is_no_target(fake: Open) -> None:
     """
-    llama-server loads GGUF alone; a folder is refused before anything is started.
+    llama-server loads GGUF files only; a folder is an error before anything is started.
     """
     backend = fake()
     backend._models = {**backend._models, "little-target": ROOT / "models" / "little-target"}

@@ -1,4 +1,4 @@
-"""The mlx backend: a real worker that dies, hangs, or never comes up, and what it can tell beside answers."""
+"""The mlx backend: a real worker that dies, hangs or never starts, its logit gaps and its memory."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ import pytest
 from gatekeeper.backends.worker_backend import Worker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
-from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask
+from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
 
@@ -26,8 +26,8 @@ ENDLESS: dict[str, Any] = {"temperature": 50.0, "max_tokens": 800}
 
 
 @pytest.fixture(scope="module")
-def shared(arena: Callable[[str], Arena]) -> Arena:
-    return arena("mlx")
+def shared(shared_backend: Callable[[str], SharedBackend]) -> SharedBackend:
+    return shared_backend("mlx")
 
 
 @pytest.fixture
@@ -35,34 +35,36 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
     def start(**more: Any) -> Worker:
-        subject = Arena("mlx", tmp_path, **more).backend.start(DRAFTING)
-        assert isinstance(subject, Worker)
-        started.append(subject)
-        return subject
+        system = SharedBackend("mlx", tmp_path, **more).backend.start(DRAFTING)
+        assert isinstance(system, Worker)
+        started.append(system)
+        return system
 
     yield start
     for one in started:
         one.close()
 
 
-def once_it_speaks(subject: Worker, number: signal.Signals) -> threading.Thread:
+def after_some_tokens(system: Worker, number: signal.Signals) -> threading.Thread:
     """Send *number* to the worker as soon as it has given some tokens of an answer."""
 
     def watch() -> None:
-        while subject.alive() and int.from_bytes(subject.heartbeat(), sys.byteorder) < 3:
+        while system.alive() and int.from_bytes(system.heartbeat(), sys.byteorder) < 3:
             time.sleep(0.001)
-        os.kill(subject.pids()[0], number)
+        os.kill(system.pids()[0], number)
 
     thread = threading.Thread(target=watch)
     thread.start()
     return thread
 
 
-def test_the_greeting_is_what_is_known_of_it(shared: Arena, arena: Callable[[str], Arena]) -> None:
+def test_the_greeting_is_what_is_known_of_it(
+    shared: SharedBackend, shared_backend: Callable[[str], SharedBackend]
+) -> None:
     """
-    What the backend says of its worker without starting it is what the worker greets with.
+    The greeting that the backend assumes is the one that the worker sends.
     """
-    known, greeted = shared.backend, arena("worker").backend
+    known, greeted = shared.backend, shared_backend("worker").backend
 
     assert known.sight == greeted.sight
     assert (known.knobs, known.shares_process) == (greeted.knobs, greeted.shares_process)
@@ -71,43 +73,43 @@ def test_the_greeting_is_what_is_known_of_it(shared: Arena, arena: Callable[[str
 
 def test_killed_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     """
-    A worker that is killed between two tokens leaves an answer that says by what, and nothing hangs.
+    A worker that is killed between two tokens leaves a fault with the signal, and nothing hangs.
     """
-    subject = fresh()
-    killer = once_it_speaks(subject, signal.SIGKILL)
+    system = fresh()
+    killer = after_some_tokens(system, signal.SIGKILL)
 
-    answer = subject.answer(ask("prose", PLAIN, **ENDLESS))
+    answer = system.answer(make_request("prose", PLAIN, **ENDLESS))
 
     killer.join()
     died = "worker died: signal 9"
     assert died == answer.fault
     assert answer.sent_ns < answer.ended_ns
-    assert not subject.alive()
+    assert not system.alive()
 
 
 def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     """
-    A worker that gives no token for the limit is ended, and the answer says it was a timeout.
+    A worker without a token for the time limit is ended, and the fault is a timeout.
     """
-    subject = fresh(timeout=0.8)
-    stopper = once_it_speaks(subject, signal.SIGSTOP)
+    system = fresh(timeout=0.8)
+    stopper = after_some_tokens(system, signal.SIGSTOP)
 
-    answer = subject.answer(ask("prose", PLAIN, **ENDLESS))
+    answer = system.answer(make_request("prose", PLAIN, **ENDLESS))
 
     stopper.join()
     assert answer.fault is not None
     assert answer.fault.startswith("timeout")
-    assert not psutil.pid_exists(subject.pids()[0])
+    assert not psutil.pid_exists(system.pids()[0])
 
 
 @pytest.mark.alone
 def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
     """
-    The limit is on silence, not on length: an answer far longer than it comes back whole.
+    The limit is on silence, not on length: an answer that takes far longer is complete.
     """
-    subject = fresh(timeout=0.3)
+    system = fresh(timeout=0.3)
 
-    answer = subject.answer(ask("prose", PLAIN, **ENDLESS, seed=3))
+    answer = system.answer(make_request("prose", PLAIN, **ENDLESS, seed=3))
 
     assert answer.fault is None
     assert answer.ended_ns - answer.sent_ns > 0.3e9
@@ -124,7 +126,7 @@ def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
 )
 def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
     """
-    A folder that cannot be loaded is an input error that names it and says what to do, for target and draft alike.
+    A folder that cannot be loaded is an input error that names it and what to do, for target and draft.
     """
     broken = tmp_path / which
     shutil.copytree(MODELS[which], broken)
@@ -135,7 +137,7 @@ def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
         weights.unlink()
     else:
         config.write_text('{"model_type": "qw')
-    backend = Arena("mlx", tmp_path, {**MODELS, which: broken}).backend
+    backend = SharedBackend("mlx", tmp_path, {**MODELS, which: broken}).backend
 
     with pytest.raises(InputError) as caught:
         backend.start(DRAFTING)
@@ -145,12 +147,12 @@ def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_a_model_nobody_fetched_is_named(tmp_path: Path) -> None:
+def test_a_model_that_was_not_downloaded_is_named(tmp_path: Path) -> None:
     """
-    A name without a folder is an input error with the command that fetches it.
+    A name without a folder is an input error with the command that downloads it.
     """
     with pytest.raises(InputError, match="someone/else") as caught:
-        Arena("mlx", tmp_path).backend.start(setting(draft="someone/else"))
+        SharedBackend("mlx", tmp_path).backend.start(setting(draft="someone/else"))
 
     assert "hf download someone/else" in caught.value.hint
 
@@ -162,22 +164,22 @@ def test_a_slow_start_has_a_limit(tmp_path: Path) -> None:
     before = {child.pid for child in psutil.Process().children()}
 
     with pytest.raises(InputError, match="within start_timeout"):
-        Arena("mlx", tmp_path, start_timeout=0.01).backend.start(DRAFTING)
+        SharedBackend("mlx", tmp_path, start_timeout=0.01).backend.start(DRAFTING)
 
     assert before >= {child.pid for child in psutil.Process().children()}
 
 
 def test_the_worker_follows_its_parent(tmp_path: Path) -> None:
     """
-    When gatekeeper is killed the worker sees its pipe end and leaves, also in the middle of an answer.
+    When gatekeeper is killed the worker exits at the end of its pipe, also during an answer.
     """
     program = (
         "from pathlib import Path\n"
-        "from tests.backends.conftest import Arena, DRAFTING, PLAIN, ask\n"
-        f"subject = Arena('mlx', Path({str(tmp_path)!r})).backend.start(DRAFTING)\n"
-        "print(subject.pids()[0], flush=True)\n"
+        "from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, make_request\n"
+        f"system = SharedBackend('mlx', Path({str(tmp_path)!r})).backend.start(DRAFTING)\n"
+        "print(system.pids()[0], flush=True)\n"
         "while True:\n"
-        "    subject.answer(ask('prose', PLAIN, temperature=50.0, max_tokens=1500))\n"
+        "    system.answer(make_request('prose', PLAIN, temperature=50.0, max_tokens=1500))\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
     assert parent.stdout is not None
@@ -191,7 +193,7 @@ def test_the_worker_follows_its_parent(tmp_path: Path) -> None:
 
 
 def gone(process: psutil.Process) -> bool:
-    """Wait until it has ended; whether anybody reaps an orphan is not its affair."""
+    """Wait until it has ended; a zombie counts as ended."""
     for _ in range(1000):
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -205,28 +207,28 @@ def gone(process: psutil.Process) -> bool:
     return False
 
 
-def test_the_gap_explains_a_choice(shared: Arena) -> None:
+def test_the_gap_explains_a_choice(shared: SharedBackend) -> None:
     """
-    The gap of the target's logits after a prefix is there, never negative, and wide where the answer is copied.
+    The gap of the target's logits after a prefix is known, never negative, and wide where the answer is copied.
     """
-    subject = shared.subject(DRAFTING)
-    assert isinstance(subject, Worker)
-    asked = ask("json", PLAIN)
-    tokens = tuple(arrival.token_id or 0 for arrival in subject.answer(asked).arrivals)
+    system = shared.system(DRAFTING)
+    assert isinstance(system, Worker)
+    request = make_request("json", PLAIN)
+    tokens = tuple(arrival.token_id or 0 for arrival in system.answer(request).arrivals)
 
-    gaps = [subject.logit_gap(asked, tokens[:length]) for length in (0, 5, 10)]
+    gaps = [system.logit_gap(request, tokens[:length]) for length in (0, 5, 10)]
 
     assert all(gap is not None and gap > 1 for gap in gaps)
 
 
-def test_seeds_decide_what_is_drawn(shared: Arena) -> None:
+def test_seeds_decide_what_is_drawn(shared: SharedBackend) -> None:
     """
     Above temperature 0 the same seed draws the same tokens, another seed others.
     """
-    subject = shared.subject(DRAFTING)
+    system = shared.system(DRAFTING)
 
     def drawn(seed: int) -> list[int | None]:
-        answer = subject.answer(ask("prose", PLAIN, temperature=2.0, max_tokens=40, seed=seed))
+        answer = system.answer(make_request("prose", PLAIN, temperature=2.0, max_tokens=40, seed=seed))
         return [arrival.token_id for arrival in answer.arrivals]
 
     first, again, other = drawn(1), drawn(1), drawn(2)
@@ -235,26 +237,26 @@ def test_seeds_decide_what_is_drawn(shared: Arena) -> None:
     assert first != other
 
 
-def test_what_generation_raises_is_a_fault(shared: Arena) -> None:
+def test_what_generation_raises_is_a_fault(shared: SharedBackend) -> None:
     """
-    A request mlx-lm cannot serve ends with its own words as the fault, and the worker lives on.
+    An exception of mlx-lm is the fault of the answer, and the worker keeps running.
     """
-    subject = shared.subject(DRAFTING)
-    asked = ask("prose", PLAIN)
-    senseless = asked.canary.model_copy(update={"messages": ({"role": "user", "content": [17]},)})
+    system = shared.system(DRAFTING)
+    request = make_request("prose", PLAIN)
+    senseless = request.canary.model_copy(update={"messages": ({"role": "user", "content": [17]},)})
 
-    wrong: Answer = subject.answer(type(asked)(senseless, PLAIN, asked.sampling))
-    right = subject.answer(asked)
+    wrong: Answer = system.answer(type(request)(senseless, PLAIN, request.sampling))
+    right = system.answer(request)
 
     assert wrong.fault
     assert right.fault is None
 
 
-def test_memory_is_told(shared: Arena) -> None:
+def test_memory_is_reported(shared: SharedBackend) -> None:
     """
-    The allocator's bytes come with each answer; the peak is of this answer and not below what is held.
+    Each answer has the allocator's bytes; the peak is of this answer and not below the active bytes.
     """
-    answer = shared.subject(DRAFTING).answer(ask("json", DRAFTING))
+    answer = shared.system(DRAFTING).answer(make_request("json", DRAFTING))
 
     assert answer.memory_active is not None
     assert answer.memory_peak is not None

@@ -1,4 +1,4 @@
-"""The mlx-server backend: the real mlx_lm.server in both arms, and servers that fail in the ways real ones do."""
+"""The mlx-server backend: the real mlx_lm.server in both arms, and servers that fail as real ones do."""
 
 import os
 import shutil
@@ -17,58 +17,60 @@ from gatekeeper.backends.workers import mlx_server_tap
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import setting
-from tests.backends.conftest import DRAFTING, MODELS, PLAIN, Arena, ask
+from tests.backends.conftest import DRAFTING, MODELS, PLAIN, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
 
 
 @pytest.fixture(scope="module")
-def shared(arena: Callable[[str], Arena]) -> Arena:
-    return arena("mlx-server")
+def shared(shared_backend: Callable[[str], SharedBackend]) -> SharedBackend:
+    return shared_backend("mlx-server")
 
 
 @pytest.mark.parametrize("draft_tokens", [1, 4])
-def test_the_tap_counts_what_the_worker_counts(shared: Arena, arena: Callable[[str], Arena], draft_tokens: int) -> None:
+def test_the_tap_counts_what_the_worker_counts(
+    shared: SharedBackend, shared_backend: Callable[[str], SharedBackend], draft_tokens: int
+) -> None:
     """
-    For the same asks the server's tap and the in-process worker count exactly the same rounds.
+    For the same requests the server's tap and the worker count exactly the same rounds.
     """
     which = setting(draft="little-draft", num_draft_tokens=draft_tokens)
-    worker, server = arena("mlx").subject(DRAFTING), shared.subject(DRAFTING)
+    worker, server = shared_backend("mlx").system(DRAFTING), shared.system(DRAFTING)
 
-    counted = [[one.answer(ask(name, which)).rounds for name in WORKLOADS] for one in (worker, server)]
+    counted = [[one.answer(make_request(name, which)).rounds for name in WORKLOADS] for one in (worker, server)]
 
     assert None not in counted[0]
     assert counted[0] == counted[1]
 
 
 @pytest.mark.parametrize("which", [PLAIN, DRAFTING])
-def test_many_threads_may_ask(shared: Arena, which: Any) -> None:
+def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> None:
     """
-    Concurrent asks each get their own answer and, when drafting, their own rounds.
+    Concurrent requests each get their own answer and, when drafting, their own rounds.
     """
-    subject = shared.subject(which)
-    asks = [ask(name, which) for name in WORKLOADS]
-    alone = [subject.answer(one) for one in asks]
+    system = shared.system(which)
+    requests = [make_request(name, which) for name in WORKLOADS]
+    alone = [system.answer(one) for one in requests]
 
-    with ThreadPoolExecutor(len(asks)) as pool:
-        together = list(pool.map(subject.answer, asks))
+    with ThreadPoolExecutor(len(requests)) as pool:
+        together = list(pool.map(system.answer, requests))
 
-    def told(answers: Any) -> Any:
+    def outcome(answers: Any) -> Any:
         return [(one.fault, one.text, one.output_tokens, one.rounds) for one in answers]
 
-    assert told(alone) == told(together)
+    assert outcome(alone) == outcome(together)
 
 
-def test_the_prompt_cache_is_off(shared: Arena) -> None:
+def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
     """
     A repeated prompt finds nothing in the cache, unless the server was started as it would be deployed.
     """
     backend = shared.backend
     assert isinstance(backend, ServerBackend)
-    cold = [shared.subject(PLAIN).answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
+    cold = [shared.system(PLAIN).answer(make_request("json", PLAIN)).claims.cached_tokens for _ in range(2)]
     with backend.start(PLAIN, cache=True) as deployed:
-        warm = [deployed.answer(ask("json", PLAIN)).claims.cached_tokens for _ in range(2)]
+        warm = [deployed.answer(make_request("json", PLAIN)).claims.cached_tokens for _ in range(2)]
 
     nothing = [0, 0]
     assert nothing == cold
@@ -79,40 +81,40 @@ def test_torn_while_many_wait(tmp_path: Path) -> None:
     """
     A server that is killed leaves a fault, with the signal, on each answer in flight.
     """
-    backend = Arena("mlx-server", tmp_path).backend
-    with backend.start(PLAIN) as subject, ThreadPoolExecutor(3) as pool:
-        os.kill(subject.pids()[0], signal.SIGSTOP)
-        killer = threading.Timer(0.3, os.kill, [subject.pids()[0], signal.SIGKILL])
+    backend = SharedBackend("mlx-server", tmp_path).backend
+    with backend.start(PLAIN) as system, ThreadPoolExecutor(3) as pool:
+        os.kill(system.pids()[0], signal.SIGSTOP)
+        killer = threading.Timer(0.3, os.kill, [system.pids()[0], signal.SIGKILL])
         killer.start()
-        faults = [one.fault for one in pool.map(subject.answer, [ask("prose", PLAIN)] * 3)]
+        faults = [one.fault for one in pool.map(system.answer, [make_request("prose", PLAIN)] * 3)]
 
         assert all(fault and fault.startswith("server died: signal 9") for fault in faults)
-        assert not subject.alive()
+        assert not system.alive()
 
 
 def test_a_hung_server_is_a_timeout(tmp_path: Path) -> None:
     """
-    A server that stops in its tracks costs one time limit and is closed all the same.
+    A server that hangs is a timeout after one time limit, and can be closed.
     """
-    backend = Arena("mlx-server", tmp_path, timeout=0.5).backend
-    with backend.start(PLAIN) as subject:
-        os.kill(subject.pids()[0], signal.SIGSTOP)
+    backend = SharedBackend("mlx-server", tmp_path, timeout=0.5).backend
+    with backend.start(PLAIN) as system:
+        os.kill(system.pids()[0], signal.SIGSTOP)
 
-        answer = subject.answer(ask("prose", PLAIN))
+        answer = system.answer(make_request("prose", PLAIN))
 
         assert answer.fault is not None
         assert answer.fault.startswith("timeout")
-    assert not subject.alive()
+    assert not system.alive()
 
 
 def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     """
-    A server that listens but cannot load its model is found out at start, with the tail of its log.
+    A server that listens but cannot load its model is an error at start, with the end of its log.
     """
     broken = tmp_path / "broken"
     shutil.copytree(MODELS["little-target"], broken)
     os.truncate(broken / "model.safetensors", 100_000)
-    here = Arena("mlx-server", tmp_path)
+    here = SharedBackend("mlx-server", tmp_path)
     here.backend._models = {**MODELS, "little-target": broken}  # type: ignore[attr-defined]
 
     with pytest.raises(InputError, match="cannot serve little-target") as caught:
@@ -123,10 +125,10 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
 
 def test_arguments_reach_the_server(tmp_path: Path) -> None:
     """
-    What the SLO adds to the command reaches the server; one it does not know ends it at start, in its own words.
+    The SLO's arguments reach the server; an unknown one is an error at start, with the server's message.
     """
     with pytest.raises(InputError, match="exit code 2") as caught:
-        Arena("mlx-server", tmp_path, args=["--no-such-flag"]).backend.start(DRAFTING)
+        SharedBackend("mlx-server", tmp_path, args=["--no-such-flag"]).backend.start(DRAFTING)
 
     assert "--no-such-flag" in caught.value.hint
 
@@ -136,7 +138,7 @@ def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
     A command of the SLO is filled in and run without the tap, so rounds are not forecast.
     """
     command = ["python3", "server.py", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
-    backend = Arena("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
+    backend = SharedBackend("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
     assert isinstance(backend, ServerBackend)
 
     drafting = backend.command(DRAFTING, 8123, cache=False)

@@ -1,4 +1,4 @@
-"""ServerProcess programs: found, awaited, quoted, and never left behind."""
+"""A server's process: it is found, its start awaited, its log quoted, and it is never left behind."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
 
 def test_an_early_end_is_quoted(tmp_path: Path) -> None:
     """
-    A server that exits at start is an input error with its exit code and its last words.
+    A server that exits at start is an input error with its exit code and the end of its log.
     """
     command = [sys.executable, "-c", "import sys; print('cannot open the model', file=sys.stderr); sys.exit(3)"]
 
@@ -96,7 +96,7 @@ def test_an_early_end_is_quoted(tmp_path: Path) -> None:
 
 def test_an_endless_start_is_ended(tmp_path: Path) -> None:
     """
-    A server that never becomes healthy is an input error that says how long was waited, and it is gone.
+    A server that never becomes healthy is an input error with the time limit, and it is ended.
     """
     command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(600)"]
 
@@ -106,9 +106,9 @@ def test_an_endless_start_is_ended(tmp_path: Path) -> None:
     assert gone(int((tmp_path / "log").read_text()))
 
 
-def test_a_death_is_told_by_its_signal(tmp_path: Path) -> None:
+def test_a_killed_server_has_its_signal(tmp_path: Path) -> None:
     """
-    A server that is killed is known to have died of that signal, through its guard.
+    The signal that killed a server is reported through its guard.
     """
     process = started(tmp_path, free_port())
 
@@ -121,7 +121,7 @@ def test_a_death_is_told_by_its_signal(tmp_path: Path) -> None:
 
 def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     """
-    A server deaf to SIGTERM is killed after the grace.
+    A server that ignores SIGTERM is killed after the grace.
     """
     process = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
     assert until(lambda: "deaf" in (tmp_path / "log").read_text())
@@ -147,7 +147,7 @@ def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("server", ["-m http.server 0 --bind 127.0.0.1", "-c deaf"])
 def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     """
-    When gatekeeper is killed with SIGKILL its servers end too: politely, or, if they are deaf, by force.
+    When gatekeeper is killed with SIGKILL its servers end too: by SIGTERM, or by SIGKILL if they ignore it.
     """
     command = [sys.executable, *server.split()]
     if server.endswith("deaf"):
@@ -178,17 +178,17 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     Only our own modules get our package on their path; a server of another environment keeps its own.
     """
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
-    said = []
+    printed = []
     for ours in (False, True):
         process = ServerProcess(command, log=tmp_path / "log", ours=ours)
         process.ending(20)
         process.close()
-        said.append((tmp_path / "log").read_text().split())
+        printed.append((tmp_path / "log").read_text().split())
 
     inherited = os.environ.get("PYTHONPATH", "None")
     foreign = [inherited, "1"]
-    assert foreign == said[0]
-    assert said[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
+    assert foreign == printed[0]
+    assert printed[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_versions_are_those_of_the_programs_own_environment(
     tmp_path: Path, written: str, expected: dict[str, str]
 ) -> None:
     """
-    Packages are looked up with the Python that runs the program; what is no Python program tells nothing.
+    Packages are looked up with the Python that runs the program; another program has none.
     """
     program = tmp_path / "serve"
     program.write_text(written.replace("{python}", sys.executable))

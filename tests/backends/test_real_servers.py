@@ -1,4 +1,4 @@
-"""Servers of other people, for real: each runs where its program is there, and is skipped with a reason where not.
+"""The real servers of other projects: each is tested where its program is installed, else skipped with a reason.
 
 `tools/install_servers FOLDER` gives each an environment of its own and prints the variables that name them. What can
 be tried with the little pair is plain decoding: their drafts are MTP heads or DFlash drafts, which it has none of. So a
@@ -25,7 +25,7 @@ from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
-from tests.backends.conftest import MODELS, PLAIN, ask, canary
+from tests.backends.conftest import MODELS, PLAIN, canary, make_request
 
 pytestmark = [pytest.mark.mlx, pytest.mark.slow]
 WORKLOADS = ("json", "code", "list", "prose", "random")
@@ -37,7 +37,7 @@ class System(NamedTuple):
     variable: str
     hopeless: Setting
     starts: bool = True
-    """False: it decodes nothing on Linux, and an error says what is missing; its answers were seen nowhere yet."""
+    """False: it does not start on Linux, with an error that names the reason; its answers are untested."""
 
 
 SYSTEMS = {
@@ -81,14 +81,14 @@ def running(request: pytest.FixtureRequest, real: Open) -> Iterator[tuple[Server
         family += [child for one in family for child in one.children(recursive=True)]
         yield backend, server
     _, left = psutil.wait_procs(family, timeout=10)
-    # A dead child of a dead server waits for whoever adopted it to bury it.
+    # A dead child of a dead server stays a zombie until its new parent reaps it.
     assert [] == [one for one in left if one.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="module")
-def reference(arena: Any) -> Callable[[str], Answer]:
-    """Return what our own mlx worker answers."""
-    return lambda workload: arena("mlx").subject(PLAIN).answer(ask(workload, PLAIN))
+def reference(shared_backend: Any) -> Callable[[str], Answer]:
+    """Return the answers of our own mlx worker."""
+    return lambda workload: shared_backend("mlx").system(PLAIN).answer(make_request(workload, PLAIN))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -100,7 +100,7 @@ def test_plain_decoding_is_that_of_mlx(
     """
     expected = reference(workload)
 
-    answer = running[1].answer(ask(workload, PLAIN))
+    answer = running[1].answer(make_request(workload, PLAIN))
 
     assert (None, expected.prompt_tokens) == (answer.fault, answer.prompt_tokens)
     assert (expected.text, expected.finish) == (answer.text, answer.finish)
@@ -114,24 +114,26 @@ def test_a_limit_is_a_limit(running: tuple[ServerBackend, Server]) -> None:
     """
     `max_tokens` cuts an answer, and the answer says so.
     """
-    answer = running[1].answer(ask("prose", PLAIN, max_tokens=5))
+    answer = running[1].answer(make_request("prose", PLAIN, max_tokens=5))
 
     assert (5, "length") == (answer.output_tokens, answer.finish)
 
 
 def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Server]) -> None:
     """
-    A prompt with a system message is cold the third time too, or nobody says that it is.
+    A prompt with a system message is cold the third time too, or the sight does not hold COLD.
     """
     backend, server = running
-    told = {"role": "system", "content": "you are a careful friend of stoats and badgers. " * 20}
-    again = canary("prose").model_copy(update={"messages": (told, *canary("prose").messages), "max_tokens": 8})
+    system_message = {"role": "system", "content": "you are a careful friend of stoats and badgers. " * 20}
+    again = canary("prose").model_copy(
+        update={"messages": (system_message, *canary("prose").messages), "max_tokens": 8}
+    )
 
-    answers = [server.answer(DecodeRequest(again, PLAIN, ask("prose", PLAIN).sampling)) for _ in range(3)]
+    answers = [server.answer(DecodeRequest(again, PLAIN, make_request("prose", PLAIN).sampling)) for _ in range(3)]
 
     assert server.process is not None
-    said = server.process.log.read_text("utf-8", "replace")
-    assert not any("cache HIT" in line for line in said.splitlines())
+    log = server.process.log.read_text("utf-8", "replace")
+    assert not any("cache HIT" in line for line in log.splitlines())
     if Sight.COLD in confirmed_sight(ProbeAnswers(answers[-1], None), backend.sight, uncached=backend.uncached):
         assert not any(one.claims.cached_tokens for one in answers)
 
@@ -139,7 +141,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_a_version_is_one(real: Open, name: str) -> None:
     """
-    The manifest tells which server answered, and which mlx decoded for it.
+    The manifest holds the versions of the server and of its mlx.
     """
     versions = real(name).versions()
 
@@ -151,15 +153,15 @@ def test_a_version_is_one(real: Open, name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) -> None:
     """
-    A start without a draft of its kind is an error with the server's own words, or each answer a fault, or nothing is
-    seen of its drafting: no acceptance is ever told.
+    A start without a draft of its kind is an error with the server's message, or each answer is a fault, or drafting is
+    not shown: no acceptance is ever reported.
     """
     backend, which = real(name), SYSTEMS[name].hopeless
     answer, hint = None, ""
 
     try:
         with backend.start(which) as server:
-            answer = server.answer(ask("prose", which))
+            answer = server.answer(make_request("prose", which))
     except InputError as refused:
         hint = refused.hint
 
@@ -178,7 +180,7 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
 @pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if not system.starts])
 def test_what_does_not_start_here_says_why(real: Open, name: str) -> None:
     """
-    A server that cannot decode here is an error that quotes its own last words, never a run of empty answers.
+    A server that cannot decode here is an error with the end of its log, never a run of empty answers.
     """
     with pytest.raises(InputError, match=r"ended at start|was not healthy") as refused:
         real(name).start(PLAIN)

@@ -1,4 +1,4 @@
-"""The worker backend: programs that greet, answer and go wrong in every way a stranger's program can."""
+"""The worker backend: programs that greet, answer and fail in every way."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from gatekeeper.backends.worker_backend import Worker, WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
-from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, Arena, ask, canary
+from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, canary, make_request
 
 HERE = Path(__file__).parent
 BAD, EXAMPLE = HERE / "bad_worker.py", HERE / "example_worker.py"
@@ -25,8 +25,8 @@ PLACES = ("{target}", "{draft}")
 
 
 def worker(folder: Path, *words: str, **more: Any) -> WorkerBackend:
-    """Open the worker backend on a Python program and its words."""
-    backend = Arena("worker", folder, command=[sys.executable, *words, *PLACES], **more).backend
+    """Open the worker backend on a Python program and its arguments."""
+    backend = SharedBackend("worker", folder, command=[sys.executable, *words, *PLACES], **more).backend
     assert isinstance(backend, WorkerBackend)
     return backend
 
@@ -46,17 +46,17 @@ def bad(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with worker(tmp_path_factory.mktemp("echo"), str(EXAMPLE)).start(DRAFTING) as subject:
-        yield subject
+    with worker(tmp_path_factory.mktemp("echo"), str(EXAMPLE)).start(DRAFTING) as system:
+        yield system
 
 
 def test_a_worker_answers(echo: Worker) -> None:
     """
-    What a worker writes down comes back as an answer: times, tokens, text, rounds; what it left out is None, never 0.
+    A worker's line becomes an answer: times, tokens, text, rounds; what it leaves out is None, never 0.
     """
     words = canary("prose").messages[-1]["content"].split()
 
-    answer = echo.answer(ask("prose", DRAFTING))
+    answer = echo.answer(make_request("prose", DRAFTING))
 
     whole = -(-len(words) // 5)
     assert (None, " ".join(words), "stop") == (answer.fault, answer.text, answer.finish)
@@ -68,11 +68,11 @@ def test_a_worker_answers(echo: Worker) -> None:
     assert sorted(times) == times
 
 
-def test_both_arms_say_the_same(echo: Worker) -> None:
+def test_both_arms_answer_the_same(echo: Worker) -> None:
     """
-    A shared process answers plain asks too, with the same tokens and without rounds.
+    A shared process answers plain requests too, with the same tokens and without rounds.
     """
-    drafting, plain = (echo.answer(ask("prose", which)) for which in (DRAFTING, PLAIN))
+    drafting, plain = (echo.answer(make_request("prose", which)) for which in (DRAFTING, PLAIN))
 
     assert [one.token_id for one in plain.arrivals] == [one.token_id for one in drafting.arrivals]
     assert plain.rounds is None
@@ -80,12 +80,12 @@ def test_both_arms_say_the_same(echo: Worker) -> None:
 
 def test_a_long_prompt_goes_through(echo: Worker) -> None:
     """
-    An ask far larger than a pipe's buffer arrives whole.
+    A request far larger than a pipe's buffer arrives complete.
     """
-    asked = ask("prose", PLAIN, max_tokens=3)
-    long = asked.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * 100_000},)})
+    request = make_request("prose", PLAIN, max_tokens=3)
+    long = request.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * 100_000},)})
 
-    answer = echo.answer(type(asked)(long, PLAIN, asked.sampling))
+    answer = echo.answer(type(request)(long, PLAIN, request.sampling))
 
     assert "word word word" == answer.text
 
@@ -111,18 +111,18 @@ OUT_OF_STEP = {
 @pytest.mark.parametrize("mode", OUT_OF_STEP)
 def test_a_broken_worker_is_ended(bad: Callable[..., Worker], mode: str) -> None:
     """
-    A worker that dies or is out of step leaves a fault that says how, and no process; a later ask faults too.
+    A worker that dies or is out of step leaves a fault with the reason, and no process; later requests are faults too.
     """
-    subject = bad(mode)
+    system = bad(mode)
 
-    first = subject.answer(ask("list", PLAIN))
-    second = subject.answer(ask("list", PLAIN))
+    first = system.answer(make_request("list", PLAIN))
+    second = system.answer(make_request("list", PLAIN))
 
     assert first.fault is not None
     assert first.fault.startswith(OUT_OF_STEP[mode])
     assert second.fault is not None
-    assert not subject.alive()
-    assert not psutil.pid_exists(subject.pids()[0])
+    assert not system.alive()
+    assert not psutil.pid_exists(system.pids()[0])
 
 
 UNTRUE = {
@@ -145,23 +145,23 @@ UNTRUE = {
 @pytest.mark.parametrize("mode", UNTRUE)
 def test_an_untrue_answer_is_a_fault(bad: Callable[..., Worker], mode: str) -> None:
     """
-    A whole line that contradicts itself or our clock is that answer's fault, and none of its numbers is kept.
+    A complete line that contradicts itself or our clock is a fault, and none of its numbers is kept.
     """
-    subject = bad(mode)
+    system = bad(mode)
 
-    answer = subject.answer(ask("list", PLAIN))
+    answer = system.answer(make_request("list", PLAIN))
 
     assert answer.fault is not None
     assert answer.fault.startswith(UNTRUE[mode])
     assert (None, None) == (answer.rounds, answer.output_tokens)
-    assert subject.alive()
+    assert system.alive()
 
 
 def test_what_is_left_out_is_unknown(bad: Callable[..., Worker]) -> None:
     """
-    An answer line without any field is an answer of which nothing is known, not one of nought tokens.
+    In an answer line without fields everything is unknown; it is not an answer of 0 tokens.
     """
-    answer = bad("blind").answer(ask("list", DRAFTING))
+    answer = bad("blind").answer(make_request("list", DRAFTING))
 
     assert Answer(answer.sent_ns, answer.ended_ns) == answer
 
@@ -169,22 +169,22 @@ def test_what_is_left_out_is_unknown(bad: Callable[..., Worker]) -> None:
 @pytest.mark.parametrize(("mode", "words"), [("hangs", 0), ("deaf", 100_000)])
 def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int) -> None:
     """
-    A worker that gives no sign of life, or does not even read a long ask, costs one limit and is ended.
+    A worker without a heartbeat, or one that does not read a long request, is ended after one time limit.
     """
-    subject = bad(mode, timeout=0.3)
-    asked = ask("list", PLAIN)
-    long = asked.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * (words or 1)},)})
+    system = bad(mode, timeout=0.3)
+    request = make_request("list", PLAIN)
+    long = request.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * (words or 1)},)})
 
-    answer = subject.answer(type(asked)(long, PLAIN, asked.sampling))
+    answer = system.answer(type(request)(long, PLAIN, request.sampling))
 
     assert answer.fault is not None
     assert answer.fault.startswith("timeout")
-    assert not subject.alive()
+    assert not system.alive()
 
 
-def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
+def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
     """
-    A worker that counts on its page may take longer than the limit on silence.
+    A worker that counts on its shared page may take longer than the time limit.
     """
     program = tmp_path / "slow.py"
     program.write_text(
@@ -198,8 +198,8 @@ def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
         "        page[0] = count + 1\n"
         "    print(json.dumps({'answer': json.loads(line)['ask']}), flush=True)\n"
     )
-    with worker(tmp_path, str(program), timeout=0.5).start(DRAFTING) as subject:
-        answer = subject.answer(ask("list", DRAFTING))
+    with worker(tmp_path, str(program), timeout=0.5).start(DRAFTING) as system:
+        answer = system.answer(make_request("list", DRAFTING))
 
     assert answer.fault is None
     assert answer.ended_ns - answer.sent_ns > 1.4e9
@@ -222,7 +222,7 @@ REFUSED = {
 @pytest.mark.parametrize("mode", REFUSED)
 def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) -> None:
     """
-    A program that is no worker is found out before anything is run, and the error says what to do.
+    A program that is not a worker is an error before anything is run, with what to do.
     """
     message, hint = REFUSED[mode]
     before = {child.pid for child in psutil.Process().children()}
@@ -242,15 +242,15 @@ def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) ->
 )
 def test_one_that_cannot_load_is_an_input_error(tmp_path: Path, mode: str, message: str) -> None:
     """
-    A worker that greets and then cannot load its models names the model; nothing of it is left.
+    A worker that cannot load a model after its greeting is an error that names the model; no process is left.
     """
     with pytest.raises(InputError, match=message):
         worker(tmp_path, str(BAD), mode).start(DRAFTING)
 
 
-def test_the_program_is_looked_for(tmp_path: Path) -> None:
+def test_a_missing_program_is_an_input_error(tmp_path: Path) -> None:
     """
-    A program that is not there, not executable or not runnable is an input error with the way out.
+    A program that is missing, not executable or not runnable is an input error with a fix.
     """
     script = tmp_path / "mine"
     script.write_text("no interpreter\n")
@@ -261,10 +261,10 @@ def test_the_program_is_looked_for(tmp_path: Path) -> None:
     }
     for word, message in wrong.items():
         with pytest.raises(InputError, match=message):
-            Arena("worker", tmp_path, command=[word])
+            SharedBackend("worker", tmp_path, command=[word])
     script.chmod(0o755)
     with pytest.raises(InputError, match="cannot be run") as caught:
-        Arena("worker", tmp_path, command=["./mine"])
+        SharedBackend("worker", tmp_path, command=["./mine"])
     assert "#!" in caught.value.hint
 
 
@@ -276,17 +276,17 @@ def test_the_program_is_looked_for(tmp_path: Path) -> None:
         ({"command": ["x"], "served_model_name": "y"}, "does not use subject.served_model_name"),
     ],
 )
-def test_a_senseless_subject_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+def test_a_useless_key_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
     """
-    What a worker could never use is said, not ignored.
+    A key that a worker can never use is an error, not ignored.
     """
     with pytest.raises(InputError, match=message):
-        Arena("worker", tmp_path, **more)
+        SharedBackend("worker", tmp_path, **more)
 
 
 def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
     """
-    A program that greets otherwise than when the run was frozen is not measured.
+    A program whose greeting has changed since the run was frozen is not measured.
     """
     program = tmp_path / "worker.py"
     shutil.copy(EXAMPLE, program)
@@ -299,7 +299,7 @@ def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
 
 def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
     """
-    The greeting's versions, the commands, and the digest of each file they name are told for the manifest.
+    The manifest gets the greeting's versions, the commands, and the digest of each file they name.
     """
     shutil.copy(EXAMPLE, tmp_path / "worker.py")
 
@@ -312,7 +312,7 @@ def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
 
 def test_the_greeting_becomes_the_sight(tmp_path: Path) -> None:
     """
-    What a worker says it sees, and no more, is what objectives may need; its memory is ours to measure.
+    Objectives can use only what a worker declares, and its memory, which we measure.
     """
     backend = worker(tmp_path, str(BAD), "blind")
 
@@ -327,9 +327,9 @@ def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
     backend = worker(tmp_path, str(EXAMPLE), plain_command=[sys.executable, str(BAD), "blind", "{target}"])
     with backend.start(PLAIN) as plain, backend.start(DRAFTING) as drafting:
         with pytest.raises(GatekeeperError, match="little-draft"):
-            plain.answer(ask("list", DRAFTING))
+            plain.answer(make_request("list", DRAFTING))
         with pytest.raises(GatekeeperError, match="plain"):
-            drafting.answer(ask("list", PLAIN))
+            drafting.answer(make_request("list", PLAIN))
 
     assert not backend.shares_process
     seen = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN
@@ -339,7 +339,7 @@ def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
 
 def test_places_are_filled(tmp_path: Path) -> None:
     """
-    {target} and {draft} become folders; without a draft its word is left out; the program runs beside the SLO file.
+    {target} and {draft} become folders; without a draft its argument is left out; paths are relative to the SLO file.
     """
     program = tmp_path / "told.py"
     program.write_text(
@@ -354,8 +354,8 @@ def test_places_are_filled(tmp_path: Path) -> None:
     backend = worker(tmp_path, "told.py", args=["--beam", "3"])
     told = []
     for which in (DRAFTING, PLAIN):
-        with backend.start(which) as subject:
-            told.append(json.loads(subject.answer(ask("list", which)).text))
+        with backend.start(which) as system:
+            told.append(json.loads(system.answer(make_request("list", which)).text))
 
     here, target, draft = str(tmp_path), str(MODELS["little-target"]), str(MODELS["little-draft"])
     assert [[here, target, draft, "--beam", "3"], [here, target, "--beam", "3"]] == told
@@ -363,7 +363,7 @@ def test_places_are_filled(tmp_path: Path) -> None:
 
 def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
     """
-    Chosen knobs go along while drafting, conditions always, and a plain ask names no draft and no length.
+    Chosen knobs are sent while drafting, conditions always; a plain request names no draft and no length.
     """
     program = tmp_path / "mirror.py"
     program.write_text(
@@ -374,8 +374,8 @@ def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
         "    print(json.dumps({'answer': json.loads(line)['ask'], 'text': line}), flush=True)\n"
     )
     turned = setting(draft="little-draft", block_size=8, num_draft_tokens=None, temperature=0.5, thinking=False)
-    with worker(tmp_path, "mirror.py").start(DRAFTING) as subject:
-        drafting, plain = (json.loads(subject.answer(ask("list", which)).text) for which in (turned, PLAIN))
+    with worker(tmp_path, "mirror.py").start(DRAFTING) as system:
+        drafting, plain = (json.loads(system.answer(make_request("list", which)).text) for which in (turned, PLAIN))
 
     assert {"draft": "little-draft", "block_size": 8} == drafting["setting"]
     assert (0.5, False, 96) == (drafting["temperature"], drafting["thinking"], drafting["max_tokens"])
@@ -384,14 +384,14 @@ def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
 
 def test_its_children_go_with_it(tmp_path: Path) -> None:
     """
-    What a worker started is ended with it, as behind a shell.
+    Child processes of a worker are ended with it, as behind a shell.
     """
     script = tmp_path / "shell.sh"
     script.write_text(f'#!/bin/sh\n"{sys.executable}" "{EXAMPLE}" "$@"\nexit 0\n')
     script.chmod(0o755)
-    with Arena("worker", tmp_path, command=["./shell.sh", *PLACES]).backend.start(DRAFTING) as subject:
-        answer = subject.answer(ask("list", DRAFTING))
-        family = [psutil.Process(subject.pids()[0]), *psutil.Process(subject.pids()[0]).children(recursive=True)]
+    with SharedBackend("worker", tmp_path, command=["./shell.sh", *PLACES]).backend.start(DRAFTING) as system:
+        answer = system.answer(make_request("list", DRAFTING))
+        family = [psutil.Process(system.pids()[0]), *psutil.Process(system.pids()[0]).children(recursive=True)]
 
     assert answer.fault is None
     assert len(family) > 1
@@ -407,11 +407,11 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
     """
     program = (
         "import sys\n"
-        "class Nobody:\n"
+        "class NotInstalled:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name.split('.')[0] in {'pydantic', 'numpy', 'click', 'jsonschema'}:\n"
         "            raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Nobody())\n"
+        "sys.meta_path.insert(0, NotInstalled())\n"
         "import gatekeeper.backends.workers.zlab_dflash, gatekeeper.backends.workers.redrafter\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
@@ -430,7 +430,7 @@ def test_the_manual_shows_the_example() -> None:
 
 def test_opening_waits_for_no_models(tmp_path: Path) -> None:
     """
-    Opening the backend asks for the greeting alone: it does not wait for models.
+    Opening the backend reads only the greeting: it does not wait for models.
     """
     program = tmp_path / "heavy.py"
     program.write_text(
@@ -444,12 +444,12 @@ def test_opening_waits_for_no_models(tmp_path: Path) -> None:
 
 def test_rounds_by_position_are_kept(tmp_path: Path) -> None:
     """
-    Positions of a round come back as they were counted.
+    The counts by position of a round are kept.
     """
     rounds = {"rounds": 2, "drafted": 4, "accepted": 3, "tried_by_position": [2, 2], "accepted_by_position": [2, 1]}
     program = tmp_path / "counts.py"
     program.write_text(EXAMPLE.read_text().replace("rounds=rounds", f"rounds={rounds!r}"))
-    with worker(tmp_path, "counts.py").start(DRAFTING) as subject:
-        answer = subject.answer(ask("list", DRAFTING))
+    with worker(tmp_path, "counts.py").start(DRAFTING) as system:
+        answer = system.answer(make_request("list", DRAFTING))
 
     assert Rounds(2, 4, 3, (2, 2), (2, 1)) == answer.rounds

@@ -1,4 +1,4 @@
-"""Models laid out in a home folder as Hugging Face, LM Studio and Ollama lay theirs out."""
+"""Models in a home folder, stored as Hugging Face, LM Studio and Ollama do."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
-"""Recorded protocols: servers that speak one dialect each, as their sources and documents say, quirks included.
+"""Recorded protocols: servers with one dialect each, as their sources and documents say, quirks included.
 
-All tell the same story. The prompt has 9 tokens, the answer is twelve words of one token each. With a draft, three
+All send the same answer. The prompt has 9 tokens, the answer is twelve words of one token each. With a draft, three
 rounds propose four tokens each: 12 drafted, 9 accepted, so 9 + 3 = 12 emitted.
 """
 
@@ -21,19 +21,19 @@ Pieces = Iterator[bytes]
 
 
 class Protocol(NamedTuple):
-    """How one system answers: a request's body becomes pieces, and some paths tell more."""
+    """How one server answers: the pieces for a request, and documents at other paths."""
 
     path: str
     pieces: Callable[[Request, bool], Pieces]
     """Gets the request and whether it is to be drafted."""
     drafts: Callable[[Request], bool | None] = lambda _: None
-    """Tells from the request whether it drafts; None: the server was started so."""
-    tells: Mapping[str, Callable[[int], Any]] = {}
-    """More paths: what they tell after so many drafted answers."""
+    """Returns whether a request drafts; None: that was set at the server's start."""
+    documents: Mapping[str, Callable[[int], Any]] = {}
+    """Returns the document at another path after a number of drafted answers."""
 
 
 class RecordedServer:
-    """A real HTTP server with a recorded tongue."""
+    """A real HTTP server with a recorded protocol."""
 
     def __init__(self, protocol: Protocol, *, drafting: bool) -> None:
         self.requests: list[tuple[str, Mapping[str, str], dict[str, Any]]] = []
@@ -44,14 +44,14 @@ class RecordedServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                if self.path in protocol.tells:
-                    told = protocol.tells[self.path](recorded.drafted)
+                if self.path in protocol.documents:
+                    document = protocol.documents[self.path](recorded.drafted)
                 elif self.path in {"/health", "/v1/models", "/api/version", "/version"}:
-                    told = {"status": "ok", "version": "recorded-1", "data": [{"id": "big"}, {"id": "small"}]}
+                    document = {"status": "ok", "version": "recorded-1", "data": [{"id": "big"}, {"id": "small"}]}
                 else:
                     self.send_error(404)
                     return
-                self._whole(told.encode() if isinstance(told, str) else json.dumps(told).encode())
+                self._whole(document.encode() if isinstance(document, str) else json.dumps(document).encode())
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -59,8 +59,8 @@ class RecordedServer:
                 if self.path != protocol.path:
                     self.send_error(404)
                     return
-                asked = protocol.drafts(body)
-                speculates = drafting if asked is None else asked
+                requested = protocol.drafts(body)
+                speculates = drafting if requested is None else requested
                 recorded.drafted += speculates
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
@@ -183,8 +183,8 @@ def mlx_vlm(_request: Request, drafting: bool) -> Pieces:
     # Seen: every delta spells its role and its nulls out, and the reason to finish comes with no text.
     nulls: dict[str, Any] = dict.fromkeys(("reasoning_content", "reasoning", "tool_calls", "tool_call_id", "name"))
     for word in WORDS:
-        said = delta(role="assistant", content=word, **nulls)
-        yield event({**said, "usage": None, "timings": {"predicted_per_second": 50.0}})
+        chunk = delta(role="assistant", content=word, **nulls)
+        yield event({**chunk, "usage": None, "timings": {"predicted_per_second": 50.0}})
     drafts = dict.fromkeys(("draft_kind", "draft_rounds", "draft_n", "draft_n_accepted"))
     timings: dict[str, Any] = {"prompt_ms": 100.0, "cache_n": 0, "predicted_n": OUTPUT, "predicted_ms": 240.0, **drafts}
     if drafting:
@@ -203,8 +203,8 @@ def vllm_mlx(_request: Request, drafting: bool) -> Pieces:
     last = delta(content=WORDS[-1])
     last["choices"][0]["finish_reason"] = "stop"
     yield event({**last, **nulls, "usage": dict(USAGE)})
-    told = {"mtp_drafts": DRAFTED, "mtp_accepted": ACCEPTED} if drafting else None
-    yield event(usage(generation_metadata=told))
+    document = {"mtp_drafts": DRAFTED, "mtp_accepted": ACCEPTED} if drafting else None
+    yield event(usage(generation_metadata=document))
     yield DONE
 
 
@@ -215,19 +215,24 @@ def rapid_mlx(_request: Request, drafting: bool) -> Pieces:
     *early, last = ROUNDS if drafting else [(word,) for word in WORDS]
     for words in early:
         yield event(delta(content="".join(words)))
-    told: dict[str, Any] = {"time_to_first_token_ms": 100.0, "mean_itl_ms": 20.0}
+    document: dict[str, Any] = {"time_to_first_token_ms": 100.0, "mean_itl_ms": 20.0}
     if drafting:
         depths = {"accepted_by_depth": [3, 3, 2, 1], "drafted_by_depth": [3, 3, 3, 3]}
-        told["speculative_decoding"] = {"verify_calls": VERIFIED, "correction_tokens": 1, "bonus_tokens": 2, **depths}
+        document["speculative_decoding"] = {
+            "verify_calls": VERIFIED,
+            "correction_tokens": 1,
+            "bonus_tokens": 2,
+            **depths,
+        }
     ending = delta(content="".join(last))
     ending["choices"][0]["finish_reason"] = "stop"
-    yield event({**ending, "metrics": told})
+    yield event({**ending, "metrics": document})
     yield event(usage())
     yield DONE
 
 
 def silent(_request: Request, _drafting: bool) -> Pieces:
-    """Nothing is said of drafting: oMLX and the bare OpenAI protocol."""
+    """Drafting is not reported: oMLX and the bare OpenAI protocol."""
     yield from one_by_one()
     yield event(finish())
     yield event(usage())
@@ -285,13 +290,13 @@ PROTOCOLS = {
     "lmstudio": Protocol("/api/v0/chat/completions", lmstudio, lambda request: "draft_model" in request),
     "mlx-omni": Protocol(CHAT, mlx_omni),
     "mtplx": Protocol(CHAT, mtplx, lambda request: request["generation_mode"] == "mtp"),
-    "dflash-mlx": Protocol(CHAT, dflash, tells={"/metrics": dflash_metrics}),
+    "dflash-mlx": Protocol(CHAT, dflash, documents={"/metrics": dflash_metrics}),
     "mlx-vlm": Protocol(CHAT, mlx_vlm),
     "vllm-mlx": Protocol(CHAT, vllm_mlx),
     "rapid-mlx": Protocol(CHAT, rapid_mlx),
     "omlx": Protocol(CHAT, silent),
     "openai": Protocol(CHAT, silent),
     "ollama": Protocol("/api/chat", ollama, lambda request: request["options"].get("draft_num_predict") != 0),
-    "vllm": Protocol(CHAT, vllm, tells={"/metrics": vllm_metrics}),
+    "vllm": Protocol(CHAT, vllm, documents={"/metrics": vllm_metrics}),
     "ddtree": Protocol(CHAT, ddtree),
 }

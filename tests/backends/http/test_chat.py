@@ -1,4 +1,4 @@
-"""The chat: what a server says in any of its dialects becomes the same answer, and tokens are counted or unknown."""
+"""Chat responses: any dialect gives the same answer, and tokens are counted or unknown."""
 
 import json
 from itertools import accumulate
@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.backends.http.chat import ChatResponse, TokensOf, read_answer, request_fields, resolve
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.core.records import Answer
-from tests.backends.conftest import DRAFTING, ask
+from tests.backends.conftest import DRAFTING, make_request
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 NDJSON = SSE.replace(b"text/event-stream", b"application/x-ndjson")
@@ -15,8 +15,8 @@ DOCUMENT = SSE.replace(b"text/event-stream", b"application/json")
 DONE = b"data: [DONE]\n\n"
 
 
-def heard(*pieces: bytes) -> RawResponse:
-    """Return what was heard had these pieces come at 0, 1, 2, … ns."""
+def response_of(*pieces: bytes) -> RawResponse:
+    """Return a response whose pieces came at 0, 1, 2, … ns."""
     return RawResponse(0, 1000, b"".join(pieces), tuple(range(len(pieces))), tuple(accumulate(map(len, pieces))))
 
 
@@ -30,12 +30,12 @@ def usage(tokens: int) -> bytes:
 
 
 def streamed(*pieces: bytes, tokens_of: TokensOf | None = None) -> tuple[Answer, ChatResponse]:
-    return read_answer(heard(SSE, *pieces, DONE), tokens_of=tokens_of)
+    return read_answer(response_of(SSE, *pieces, DONE), tokens_of=tokens_of)
 
 
-def predicted(said: Any) -> int | None:
+def predicted(chat: Any) -> int | None:
     """Read the count llama-server puts into each chunk where it is asked to."""
-    count = (said.get("timings") or {}).get("predicted_n")
+    count = (chat.get("timings") or {}).get("predicted_n")
     return count if isinstance(count, int) else None
 
 
@@ -63,7 +63,7 @@ def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
         ("stop", b"", [None, None], None),
     ]
 
-    answers = [streamed(two, chunk({}, finish), told)[0] for finish, told, _, _ in cases]
+    answers = [streamed(two, chunk({}, finish), counts)[0] for finish, counts, _, _ in cases]
 
     assert [case[2:] for case in cases] == [(tokens(answer), answer.output_tokens) for answer in answers]
     assert {None} == {answer.fault for answer in answers}
@@ -71,7 +71,7 @@ def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
 
 def test_usage_may_ride_on_a_chunk_with_choices() -> None:
     """
-    Some servers repeat the last choice beside the usage; it is no further arrival.
+    Some servers repeat the last choice with the usage; it is no further arrival.
     """
     last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
 
@@ -113,7 +113,7 @@ def test_tool_calls_are_put_together() -> None:
 
 def test_reasoning_arrives_and_is_no_text() -> None:
     """
-    Reasoning under any of its names is an arrival and is kept apart; under two names at once it is said once.
+    Reasoning under any of its names is an arrival and kept apart; under two names at once it counts once.
     """
     both = {"reasoning": "ah", "reasoning_content": "ah"}
     pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(both), chunk({"content": "yes"})]
@@ -139,30 +139,30 @@ def test_a_character_in_two_halves_is_whole() -> None:
 
 def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
     """
-    A stream under a wrong content type is understood all the same.
+    A stream with a wrong content type is understood.
     """
     pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
 
-    faults = [read_answer(heard(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
+    faults = [read_answer(response_of(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
 
     assert [None] * 3 == faults
 
 
 def test_impossible_claims_are_kept_for_the_verdict() -> None:
     """
-    A server that accepts more than it drafted answers without a fault: what it claims is recorded as it is.
+    A claim of more accepted than drafted tokens is no fault: claims are recorded as they are.
     """
-    answer, said = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
+    answer, chat = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
 
-    assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, said.last)
+    assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, chat.last)
 
 
 def test_no_seed_at_temperature_zero() -> None:
     """
-    A seed takes some servers out of batching: none is sent where it draws nothing, and usage is always asked for.
+    A seed takes some servers out of batching: it is sent only above temperature 0; usage is always requested.
     """
-    greedy = request_fields(resolve(ask("json", DRAFTING, seed=7)))
-    drawn = request_fields(resolve(ask("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
+    greedy = request_fields(resolve(make_request("json", DRAFTING, seed=7)))
+    drawn = request_fields(resolve(make_request("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
 
     assert "seed" not in greedy
     expected = (7, 0.7, 0.9, {"include_usage": True})
@@ -171,7 +171,7 @@ def test_no_seed_at_temperature_zero() -> None:
 
 def test_lines_of_json_are_a_stream() -> None:
     """
-    Ollama's dialect, one JSON object a line, gives text, thinking, calls, counts, and an arrival for each line that
+    Ollama's dialect, one JSON object per line, gives text, thinking, calls, counts, and an arrival for each line that
     brings something.
     """
     call = {"function": {"name": "look", "arguments": {"at": 1}}}
@@ -189,21 +189,21 @@ def test_lines_of_json_are_a_stream() -> None:
         },
     ]
 
-    answer, said = read_answer(heard(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
+    answer, chat = read_answer(response_of(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
 
     expected = (None, "yes", "hm", "length", 7, 3, "m")
     seen = (answer.fault, answer.text, answer.reasoning, answer.finish, answer.prompt_tokens, answer.output_tokens)
     assert expected == (*seen, answer.claims.model)
     assert [(1, 1), (2, 1), (3, 1)] == [(arrival.at_ns, arrival.tokens) for arrival in answer.arrivals]
     assert answer.tool_calls[0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
-    assert said.last["eval_duration"] == 9
+    assert chat.last["eval_duration"] == 9
 
 
 def test_a_line_that_is_not_done_is_cut_off() -> None:
     """
-    Lines that end before one says `done` are no whole answer.
+    Lines that end before `done` are an incomplete answer.
     """
-    answer, _ = read_answer(heard(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
+    answer, _ = read_answer(response_of(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
 
     assert answer.fault is not None
     assert answer.fault.startswith("cut off")
@@ -213,19 +213,19 @@ def test_a_document_arrives_as_one() -> None:
     """
     An answer that is not streamed has one arrival, when its last byte came, and no pace of tokens.
     """
-    said_whole = {
+    document = {
         "model": "m",
         "choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3},
         "ddtree_stats": {"cycles": 2},
     }
     for indent in (None, 2):
-        text = json.dumps(said_whole, indent=indent).encode()
+        text = json.dumps(document, indent=indent).encode()
 
-        answer, said = read_answer(heard(DOCUMENT, text[:20], text[20:]))
+        answer, chat = read_answer(response_of(DOCUMENT, text[:20], text[20:]))
 
         expected = (None, "yes", "stop", 3, {"ddtree_stats": {"cycles": 2}})
-        assert expected == (answer.fault, answer.text, answer.finish, answer.output_tokens, said.last)
+        assert expected == (answer.fault, answer.text, answer.finish, answer.output_tokens, chat.last)
         assert [(2, None)] == [(arrival.at_ns, arrival.tokens) for arrival in answer.arrivals]
 
 
@@ -237,14 +237,14 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
     role = chunk({"role": "assistant", "content": None}, timings={"predicted_n": 0})
     pieces = [role, counted("a", 1), counted("bcd", 4), counted("", 5), counted("e", 6), chunk({}, "length"), usage(6)]
 
-    answer, said = streamed(*pieces, tokens_of=predicted)
+    answer, chat = streamed(*pieces, tokens_of=predicted)
 
     assert [1, 3, 2] == tokens(answer)
-    assert [(number, predicted(one)) for number, one in said.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
-    assert {"timings": {"predicted_n": 6}} == said.last
+    assert [(number, predicted(one)) for number, one in chat.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
+    assert {"timings": {"predicted_n": 6}} == chat.last
 
 
-def test_counts_that_can_not_be_right_are_not_used() -> None:
+def test_contradictory_counts_are_not_used() -> None:
     """
     A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the tokens
     unknown.

@@ -1,4 +1,4 @@
-"""What was received: whatever bytes came, in whatever pieces, the same answer or an honest fault."""
+"""HTTP responses: the same bytes give the same answer or fault, in whatever pieces they came."""
 
 import json
 from itertools import accumulate, pairwise
@@ -38,8 +38,8 @@ STREAM = b"".join(
 TEXT = "Grüße aus 東京 🏯 [DONE]\n\ndata: no end"
 
 
-def heard_in(pieces: list[bytes]) -> RawResponse:
-    """Return what was heard had these pieces come at 1000, 1001, … ns."""
+def response_in(pieces: list[bytes]) -> RawResponse:
+    """Return a response whose pieces came at 1000, 1001, … ns."""
     return RawResponse(
         1, 5000, b"".join(pieces), tuple(range(1000, 1000 + len(pieces))), tuple(accumulate(map(len, pieces)))
     )
@@ -69,20 +69,22 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
     frames of HTTP chunks. Each arrival has the time of the piece that completed it.
     """
     raw = HEAD + STREAM if frames is None else CHUNKED + framed(STREAM, frames)
-    heard = heard_in(cut(raw, cuts))
+    response = response_in(cut(raw, cuts))
 
-    answer, said = read_answer(heard)
+    answer, chat = read_answer(response)
 
     expected = (TEXT, "stop", 4, 7, 2, None, {"timings": {"draft_n": 3}})
     seen = (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.claims.cached_tokens)
-    assert expected == (*seen, answer.fault, said.last)
+    assert expected == (*seen, answer.fault, chat.last)
     times = [arrival.at_ns for arrival in answer.arrivals]
     assert len(times) == 3
     if frames is None:
         ends = [raw.index(mark) + len(mark) for mark in (b'Gr\xc3\xbc\xc3\x9fe "}', b'\x8f\xaf"}', b'no end"}')]
         completed = [
             # The last byte of the event is the last of its line.
-            next(at for at, came in zip(heard.times, heard.ends, strict=True) if came >= raw.index(b"}]}", end) + 3)
+            next(
+                at for at, came in zip(response.times, response.ends, strict=True) if came >= raw.index(b"}]}", end) + 3
+            )
             for end in ends
         ]
         assert completed == times
@@ -92,14 +94,14 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
 @given(raw=st.binary(max_size=300))
 def test_any_bytes_are_survived(raw: bytes) -> None:
     """
-    No bytes at all make the parser raise, and none but a whole answer is without fault.
+    No bytes make the parser raise, and only a complete answer has no fault.
     """
     for head in (b"", HEAD, CHUNKED, HEAD.replace(b"Connection", b"Content-Length: 9\r\nConnection")):
-        heard = heard_in([head + raw])
-        answer, said = read_answer(heard)
-        received = parse_response(heard)
+        response = response_in([head + raw])
+        answer, chat = read_answer(response)
+        received = parse_response(response)
 
-        whole = received.done or (received.whole and said.finish is not None)
+        whole = received.done or (received.whole and chat.finish is not None)
         assert (answer.fault is None) == (whole and received.status == 200)
 
 
@@ -120,11 +122,11 @@ CHUNK = st.fixed_dictionaries(
 @given(chunks=st.lists(JSON | CHUNK, max_size=4))
 def test_any_json_is_survived(chunks: list[Any]) -> None:
     """
-    Whatever a server says in well-formed JSON, an answer comes of it whose fields are of their kinds.
+    Any well-formed JSON gives an answer whose fields have the right types.
     """
     lines = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
-    answer, _ = read_answer(heard_in([HEAD + lines + b"data: [DONE]\n\n"]))
+    answer, _ = read_answer(response_in([HEAD + lines + b"data: [DONE]\n\n"]))
 
     texts = (answer.text, answer.reasoning, answer.finish or "", answer.claims.model or "", answer.fault or "")
     assert all(isinstance(text, str) and text.encode() is not None for text in texts)

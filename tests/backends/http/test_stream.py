@@ -1,4 +1,4 @@
-"""The measured stream: over real sockets, whatever the server does, what came with its times, or an honest fault."""
+"""The measured stream over real sockets: bytes with their times, or a fault, whatever the server does."""
 
 import gc
 import os
@@ -26,24 +26,24 @@ DONE = b"data: [DONE]\n\n"
 SHORT = chunk({"content": "a"}, "stop") + DONE
 
 
-def listened(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, ChatResponse]:
+def answer_to(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, ChatResponse]:
     with FakeServer(script) as server:
         return read_answer(post(server.url, b"{}", headers={}, timeout=timeout))
 
 
-def test_a_stream_is_heard_over_a_socket() -> None:
+def test_a_stream_is_read_over_a_socket() -> None:
     """
-    Over a real connection the role alone is no arrival, comments are none, and times are in order.
+    Over a real connection a role or a comment is no arrival, and times are in order.
     """
     with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
-        heard = post(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
+        raw = post(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
         request = server.requests[0]
-    answer, _ = read_answer(heard)
+    answer, _ = read_answer(raw)
 
     arrivals = 3
     assert arrivals == len(answer.arrivals)
     assert answer.text == TEXT
-    assert all(before <= after for before, after in pairwise([heard.sent_ns, *heard.times, heard.ended_ns]))
+    assert all(before <= after for before, after in pairwise([raw.sent_ns, *raw.times, raw.ended_ns]))
     assert request.startswith(b"POST /v1/chat/completions?as=asked HTTP/1.1\r\n")
     assert request.endswith(b'\r\n\r\n{"a": 1}')
     assert b"\r\nX-Id: 7\r\n" in request
@@ -67,7 +67,7 @@ def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
     `[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says why it
     finished, also where the server keeps the connection open.
     """
-    answer, _ = listened(*script)
+    answer, _ = answer_to(*script)
 
     assert (None, "a") == (answer.fault, answer.text)
 
@@ -78,18 +78,18 @@ def test_a_long_line_is_one_piece() -> None:
     """
     size = 10_000_000
 
-    answer, _ = listened(HEAD, chunk({"content": "a" * size}, "stop"), DONE)
+    answer, _ = answer_to(HEAD, chunk({"content": "a" * size}, "stop"), DONE)
 
     assert (None, size, 1) == (answer.fault, len(answer.text), len(answer.arrivals))
 
 
 def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A server that never stops talking is listened to up to a limit of memory.
+    An endless answer is read up to a limit of memory.
     """
     monkeypatch.setattr(stream, "_MAX_BYTES", 1 << 20)
 
-    answer, _ = listened(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
+    answer, _ = answer_to(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
 
     assert answer.fault is not None
     assert answer.fault.startswith("endless")
@@ -122,49 +122,49 @@ WRONG = [
 @pytest.mark.parametrize(("script", "fault"), WRONG)
 def test_what_is_wrong_is_a_fault(script: list[bytes | Act], fault: str) -> None:
     """
-    What is not a whole answer ends with a fault that says why, and never as an exception.
+    An incomplete answer has a fault with the reason; it is never an exception.
     """
-    answer, _ = listened(*script)
+    answer, _ = answer_to(*script)
 
     assert answer.fault is not None
     assert re.search(fault, answer.fault)
 
 
 @pytest.mark.parametrize("status", [b"429 Too Many Requests", b"503 Service Unavailable"])
-@pytest.mark.parametrize("told", ["30", "Fri, 20 Nov 2026 07:28:00 GMT", None])
-def test_nothing_is_asked_twice(status: bytes, told: str | None) -> None:
+@pytest.mark.parametrize("retry_after", ["30", "Fri, 20 Nov 2026 07:28:00 GMT", None])
+def test_requests_are_never_retried(status: bytes, retry_after: str | None) -> None:
     """
-    A server that asks for patience is asked once; when to come again stands in the fault, for people.
+    A busy server gets one request; the time to retry is in the fault.
     """
     head = PLAIN_ERROR % status
-    if told is not None:
-        head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {told}\r\n\r\n".encode())
+    if retry_after is not None:
+        head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {retry_after}\r\n\r\n".encode())
 
     with FakeServer([head, b'{"error": "busy"}'], [HEAD, SHORT]) as server:
         answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
-        asked = len(server.requests)
+        count = len(server.requests)
 
-    patience = "" if told is None else f", retry after {told}"
-    assert (1, f'HTTP {status[:3].decode()}{patience}: {{"error": "busy"}}') == (asked, answer.fault)
+    suffix = "" if retry_after is None else f", retry after {retry_after}"
+    assert (1, f'HTTP {status[:3].decode()}{suffix}: {{"error": "busy"}}') == (count, answer.fault)
 
 
 def test_redirects_are_not_followed() -> None:
     """
-    A redirect is a fault that names its aim, which is not asked: it would get the prompt, and the key.
+    A redirect is a fault that names its target, which gets no request: it would get the prompt and the key.
     """
     with FakeServer([HEAD, SHORT]) as other:
         moved = PLAIN_ERROR % b"307 Temporary Redirect"
         moved = moved.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % other.url.encode())
         with FakeServer([moved]) as server:
             answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
-        asked = len(other.requests)
+        count = len(other.requests)
 
-    assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (asked, answer.fault)
+    assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (count, answer.fault)
 
 
 def test_a_server_that_dies_on_the_second_request() -> None:
     """
-    The first answer stands, the second is torn, and the third finds nobody.
+    The first answer is kept, the second is broken, and the third has no connection.
     """
     with FakeServer([HEAD, SHORT], [HEAD, chunk({"content": "a"}), Act.DIE]) as server:
         faults = [read_answer(post(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
@@ -183,9 +183,9 @@ def test_a_server_that_dies_on_the_second_request() -> None:
 )
 def test_silence_has_a_limit(script: list[bytes | Act]) -> None:
     """
-    A stall at any point ends with a timeout; comments are signs of life, but no piece of an answer.
+    A stall at any point ends with a timeout; comments are no content of an answer.
     """
-    answer, _ = listened(*script, timeout=0.2)
+    answer, _ = answer_to(*script, timeout=0.2)
 
     assert answer.fault is not None
     assert answer.fault.startswith("timeout")
@@ -211,17 +211,17 @@ def test_pings_do_not_prolong_the_silence() -> None:
         thread = threading.Thread(target=ping)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        heard = post(url, b"{}", headers={}, timeout=0.3)
+        raw = post(url, b"{}", headers={}, timeout=0.3)
         over.set()
         thread.join()
 
-    assert heard.broken is not None
-    assert heard.broken.startswith("timeout")
+    assert raw.broken is not None
+    assert raw.broken.startswith("timeout")
 
 
 def test_no_server_is_a_fault() -> None:
     """
-    Where nothing listens the answer says so.
+    Where nothing listens, the fault says so.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -251,7 +251,7 @@ def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
 
 def test_an_answer_leaves_no_cycles() -> None:
     """
-    What an answer leaves behind is freed without the collector, which waits while others listen.
+    The objects of an answer are freed without the collector, which waits while streams are read.
     """
     with FakeServer([HEAD, STREAM]) as server:
         read_answer(post(server.url, b"{}", headers={}, timeout=5))
@@ -272,24 +272,24 @@ KEY = "sk-0123456789abcdef"
 
 def test_a_key_is_sent_and_never_kept() -> None:
     """
-    The key reaches the server, and no record: not even where the server quotes it in a refusal.
+    The key reaches the server and no record, not even where the server quotes it in an error.
     """
     refusal = [PLAIN_ERROR % b"401 Unauthorized", b'{"error": "Incorrect API key provided: %s"}' % KEY.encode()]
 
     with FakeServer(refusal) as server:
-        heard = post(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
+        raw = post(server.url, b"{}", headers={"Authorization": f"Bearer {KEY}"}, timeout=5)
         request = server.requests[0]
-    answer, said = read_answer(heard)
+    answer, chat = read_answer(raw)
 
     assert f"\r\nAuthorization: Bearer {KEY}\r\n".encode() in request
     assert answer.fault == f'HTTP 401: {{"error": "Incorrect API key provided: {"*" * len(KEY)}"}}'
-    assert KEY not in repr((heard, answer, said))
+    assert KEY not in repr((raw, answer, chat))
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\r\nX-Forged: 1", f"{KEY}…"])
-def test_a_key_that_can_not_be_sent_is_not_quoted(key: str) -> None:
+def test_a_key_that_cannot_be_sent_is_not_quoted(key: str) -> None:
     """
-    A key with a line end or a foreign character in it is the user's mistake; the complaint names the header alone.
+    A key with a line break or a non-ASCII character is an input error that names only the header.
     """
     with pytest.raises(InputError, match="header Authorization cannot be sent") as complaint:
         post("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
@@ -309,7 +309,7 @@ def certificate(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A stream over TLS is heard like any other where the machine trusts the server, and nothing is sent where not.
+    A stream over TLS is read where the machine trusts the server; else nothing is sent.
     """
     if trusted:
         monkeypatch.setenv(ssl.get_default_verify_paths().openssl_cafile_env, os.fspath(certificate))
@@ -318,8 +318,8 @@ def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch
 
     with FakeServer([HEAD, STREAM], secure=context) as server:
         answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
-        asked = len(server.requests)
+        count = len(server.requests)
 
-    assert (int(trusted), TEXT if trusted else "") == (asked, answer.text)
+    assert (int(trusted), TEXT if trusted else "") == (count, answer.text)
     assert trusted == (answer.fault is None)
     assert trusted or "CERTIFICATE_VERIFY_FAILED" in str(answer.fault)

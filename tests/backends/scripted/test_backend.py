@@ -29,10 +29,10 @@ def prompt(name: str = "chat-1", **more: Any) -> Canary:
     return Canary.model_validate({"id": name, "messages": [{"role": "user", "content": "say it"}], **more})
 
 
-def give(script: dict[str, Any], *asks: tuple[Canary, Any], **sampling: Any) -> list[Answer]:
+def give(script: dict[str, Any], *requests: tuple[Canary, Any], **sampling: Any) -> list[Answer]:
     backend = ScriptedBackend(Script.model_validate(script))
     subject = backend.start(DRAFTING)
-    return [subject.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in asks]
+    return [subject.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in requests]
 
 
 def speed(answer: Answer) -> float:
@@ -59,13 +59,13 @@ def test_a_decreed_ratio_reads_as_decreed(
     """
     script = {"ratio": ratio, "seed": seed, "acceptance": acceptance, "tokens": tokens, "arrivals": arrivals}
     names = [f"chat-{number}" for number in range(8)]
-    asks = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
-    answers = give(script, *asks)
+    requests = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
+    answers = give(script, *requests)
     made = [
         Generation(
             "soak-1", f"{canary.id}-{arm}", "chat", canary.id, arm, which, Role.MEASURED, 0, canary.id, 1, answer
         )
-        for (canary, which), answer in zip(asks, answers, strict=True)
+        for (canary, which), answer in zip(requests, answers, strict=True)
         for arm in ["candidate" if which == DRAFTING else "plain"]
     ]
     mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
@@ -104,9 +104,9 @@ def test_the_same_script_gives_the_same_records() -> None:
     Seeded noise is noise and still the same twice; another seed gives another draw.
     """
     script = {"noise": {"answer": 0.1, "token": 0.2}, "modes": [{"share": 0.3, "slower": 2}]}
-    asks = [(prompt(), which) for which in (PLAIN, DRAFTING) * 5]
+    requests = [(prompt(), which) for which in (PLAIN, DRAFTING) * 5]
 
-    once, twice, other = give(script, *asks), give(script, *asks), give({**script, "seed": 2}, *asks)
+    once, twice, other = give(script, *requests), give(script, *requests), give({**script, "seed": 2}, *requests)
 
     assert once == twice
     assert once != other
@@ -198,11 +198,11 @@ def test_counters_can_lie() -> None:
     """
     Counters can be silent or deny every proposal, claims can exceed the truth, and a draft can be silently ignored.
     """
-    asks = [(prompt(), DRAFTING)]
-    (honest,) = give({"claims": {"accepted": 2.0}}, *asks)
-    (silent,) = give({"counters": "silent"}, *asks)
-    (denied,) = give({"counters": "zero"}, *asks)
-    (ignored,) = give({"engaged": False}, *asks)
+    requests = [(prompt(), DRAFTING)]
+    (honest,) = give({"claims": {"accepted": 2.0}}, *requests)
+    (silent,) = give({"counters": "silent"}, *requests)
+    (denied,) = give({"counters": "zero"}, *requests)
+    (ignored,) = give({"engaged": False}, *requests)
 
     assert honest.rounds is not None
     assert denied.rounds is not None
@@ -236,14 +236,14 @@ def test_quality_and_agreement_are_decreed_apart() -> None:
     """
     canaries = [prompt(f"q-{number}", expect={"json_schema": {"const": number}}) for number in range(300)]
     script = {"quality": {"plain": 0.9, "candidate": 0.8}}
-    asks = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
+    requests = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
 
     def right(answers: list[Answer]) -> list[bool]:
         return [one.text.strip() == str(number) for number, one in enumerate(answers)]
 
-    spoiled = give(script, *asks)
+    spoiled = give(script, *requests)
     plain, drafting = right(spoiled[::2]), right(spoiled[1::2])
-    differing = give({"agreement": 0.5}, *asks)
+    differing = give({"agreement": 0.5}, *requests)
     tokens = [[arrival.token_id for arrival in one.arrivals] for one in differing]
 
     assert abs(sum(plain) / 300 - 0.9) < 0.05
