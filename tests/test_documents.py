@@ -15,6 +15,7 @@ DOCUMENTS = [
     *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
 ]
+METHODOLOGY = (ROOT / "METHODOLOGY.md").read_text()
 OLDER_VERSIONS = "## [0.1.0]"
 """The changelog below this line names what existed then."""
 FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
@@ -153,6 +154,17 @@ def test_the_patterns_find_what_they_look_for() -> None:
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
     assert min(len(pattern.findall(readme)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
     assert len(PROGRAM.findall(readme)) > 5
+
+
+def test_every_section_that_a_message_names_exists() -> None:
+    """
+    An error or a comment in a written file sends its reader to a section that METHODOLOGY.md has.
+    """
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    sections = set(re.findall(r"METHODOLOGY\.md, '?(\w[\w ]+)", code))
+
+    assert sections
+    assert set() == {name for name in sections if f"\n## {name}\n" not in METHODOLOGY.replace("\n###", "\n##")}
 
 
 def test_the_changelog_begins_with_this_version() -> None:
