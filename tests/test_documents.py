@@ -8,6 +8,7 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
+from gatekeeper.report.terminal.summary import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
@@ -165,6 +166,15 @@ def test_every_section_that_a_message_names_exists() -> None:
 
     assert sections
     assert set() == {name for name in sections if f"\n## {name}\n" not in METHODOLOGY.replace("\n###", "\n##")}
+
+
+def test_the_readme_shows_the_table_that_certify_prints() -> None:
+    """
+    The example of a summary has the columns of the real one.
+    """
+    (head,) = re.findall(r"^workload +outcome .*$", text_of("README.md"), re.MULTILINE)
+
+    assert list(COLUMNS) == re.split(r" {2,}", head)
 
 
 def test_the_changelog_begins_with_this_version() -> None:
