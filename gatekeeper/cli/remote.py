@@ -7,20 +7,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, annotate, show
 from gatekeeper.core.errors import ExitCode, InputError
-from gatekeeper.core.units import SECONDS, parse
-from gatekeeper.report import command_text
-from gatekeeper.report.terminal import live, summary
-from gatekeeper.run.remote import hosts_file, run_list
-from gatekeeper.run.remote.download import RemoteResult
-from gatekeeper.run.remote.preflight import inventory as local_inventory
-from gatekeeper.run.remote.reconnect import ReconnectingSession
-from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, run_in_foreground
+
+if TYPE_CHECKING:
+    from gatekeeper.run.remote.download import RemoteResult
+    from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
 
 PATIENCE = "10 min"
 RUN = click.argument("run_id", metavar="[RUN]", required=False)
@@ -38,6 +34,9 @@ def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def resolved(*arguments: Any, name: str, hosts: Path | None, python: str | None, **options: Any) -> Any:
+        from gatekeeper.run.remote import hosts_file  # noqa: PLC0415
+        from gatekeeper.run.remote.remote_run import RemoteHost  # noqa: PLC0415
+
         address, settings = hosts_file.find(name, hosts)
         settings = settings.model_copy(update={"python": python}) if python else settings
         return command(*arguments, remote_host=RemoteHost(name, address, settings), **options)
@@ -59,6 +58,8 @@ def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patience_s(_context: click.Context, _parameter: click.Parameter, written: str) -> float:
+    from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
+
     try:
         seconds = parse(written, SECONDS)
     except ValueError as error:
@@ -134,6 +135,8 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> N
 @_starts_run
 def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
     """Run the sweep alone on the remote host and show what it would choose. Exits 0 once finished."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+
     document = _document(_run(("sweep",), slo, **options))
     show(document, command_text.choices(document), as_json=as_json)
 
@@ -144,6 +147,8 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @_starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+
     result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
     if out is None:  # as locally: a probe keeps its records only in --out
@@ -167,7 +172,9 @@ def _in_foreground(verb: str, help_text: str) -> None:
     )
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=f"[OPTIONS OF {verb}]...")
     @_on_host
-    def _run_verb(words: Sequence[str], remote_host: RemoteHost) -> int:
+    def _run_verb(words: Sequence[str], remote_host: "RemoteHost") -> int:
+        from gatekeeper.run.remote.remote_run import run_in_foreground  # noqa: PLC0415
+
         return run_in_foreground(remote_host, [verb, *words])
 
 
@@ -178,8 +185,10 @@ _in_foreground("doctor", "Show what the remote host lacks, and the command that 
 @remote.command(name="list")
 @_on_host
 @AS_JSON
-def list_runs(remote_host: RemoteHost, *, as_json: bool) -> None:
+def list_runs(remote_host: "RemoteHost", *, as_json: bool) -> None:
     """List the runs on the remote host: owner, start and state."""
+    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+
     document = run_list.list_runs(remote_host)
     show(document, run_list.render_list(document), as_json=as_json)
 
@@ -205,11 +214,13 @@ def fetch(run_id: str | None, **options: Any) -> int:
     "--grace", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds until it is killed."
 )
 @AS_JSON
-def cancel(run_id: str | None, remote_host: RemoteHost, *, grace: float, as_json: bool) -> None:
+def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_json: bool) -> None:
     """Stop a remote run: gatekeeper stops its servers and then itself; after --grace it is killed.
 
     Without RUN: the one in progress, if it is yours.
     """
+    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+
     document = run_list.cancel(remote_host, run_id, grace)
     show(document, run_list.render_cancelled(document), as_json=as_json)
 
@@ -221,8 +232,10 @@ def cancel(run_id: str | None, remote_host: RemoteHost, *, grace: float, as_json
 )
 @click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed; remove nothing.")
 @AS_JSON
-def prune(remote_host: RemoteHost, *, keep: int, dry_run: bool, as_json: bool) -> None:
+def prune(remote_host: "RemoteHost", *, keep: int, dry_run: bool, as_json: bool) -> None:
     """Remove your old downloaded runs from the remote host; nothing else is touched."""
+    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+
     document = run_list.prune(remote_host, keep, dry_run=dry_run)
     show(document, run_list.render_pruned(document), as_json=as_json)
 
@@ -231,11 +244,17 @@ def prune(remote_host: RemoteHost, *, keep: int, dry_run: bool, as_json: bool) -
 @SLO
 def inventory(slo: Path) -> None:
     """Print what this machine has for an SLO, for gatekeeper on another machine."""
-    show(local_inventory(slo), "", as_json=True)
+    from gatekeeper.run.remote import preflight  # noqa: PLC0415
+
+    show(preflight.inventory(slo), "", as_json=True)
 
 
 @contextmanager
-def _runner(remote_host: RemoteHost, patience_s: float, *, quiet: bool) -> Iterator[RemoteRunner]:
+def _runner(remote_host: "RemoteHost", patience_s: float, *, quiet: bool) -> "Iterator[RemoteRunner]":
+    from gatekeeper.report.terminal import live  # noqa: PLC0415
+    from gatekeeper.run.remote.reconnect import ReconnectingSession  # noqa: PLC0415
+    from gatekeeper.run.remote.remote_run import RemoteRunner  # noqa: PLC0415
+
     with (
         live.progress(quiet=quiet) as observer,
         ReconnectingSession(remote_host.connect, patience_s=patience_s) as session,
@@ -254,13 +273,18 @@ def _run(
     send_env: Sequence[str],
     resume: bool = False,
     **options: Any,
-) -> RemoteResult:
+) -> "RemoteResult":
+    from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand  # noqa: PLC0415
+
     command = RemoteCommand(words, slo, out, resume=resume, ship_models=ship_models, send_env=tuple(send_env))
     with _runner(**options) as runner:
         return NewRun(runner, command).run()
 
 
 def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool, **options: Any) -> int:
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+
     with _runner(**options) as runner:
         verb, result = run_list.fetch(runner, run_id, out, running=running)
     _show_verdict(result, as_json=as_json)
@@ -270,8 +294,10 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     return result.verdict.exit_code if result.verdict is not None and verb == "certify" else ExitCode.OK
 
 
-def _show_verdict(result: RemoteResult, *, as_json: bool) -> None:
+def _show_verdict(result: "RemoteResult", *, as_json: bool) -> None:
     """Print the verdict, if there is one; then raise the error, if there is one."""
+    from gatekeeper.report.terminal import summary  # noqa: PLC0415
+
     if result.verdict is not None:
         if as_json:
             sys.stdout.write(result.text)
@@ -280,13 +306,13 @@ def _show_verdict(result: RemoteResult, *, as_json: bool) -> None:
     _raise_error(result)
 
 
-def _document(result: RemoteResult) -> dict[str, Any]:
+def _document(result: "RemoteResult") -> dict[str, Any]:
     _raise_error(result)
     assert result.document is not None
     return result.document
 
 
-def _raise_error(result: RemoteResult) -> None:
+def _raise_error(result: "RemoteResult") -> None:
     if result.error is not None:
         sys.stdout.flush()
         raise result.error
