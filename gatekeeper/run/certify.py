@@ -1,11 +1,9 @@
 """`gatekeeper certify`: prepare, sweep, soak, judge and publish; every step is stored, so a run can be resumed."""
 
-import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +98,7 @@ def _open(
     fixed = None if knobs is None else fixed_setting(given.slo, knobs)
     if resume and out is None:
         raise InputError("--resume needs --out RUN_DIR", hint="name the directory of the run to continue")
-    path = out or default_path(given.slo.name, SystemClock().wall())
+    path = out or run_directory.RUNS / run_directory.new_run_id(given.slo.name, SystemClock().wall())
     directory = _directory(stack, path, resume=True) if resume else None
     # A run that measures real time locks the host until it has ended.
     hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
@@ -121,11 +119,6 @@ def _directory(stack: ExitStack, path: Path, *, resume: bool) -> run_directory.R
     directory = run_directory.RunDirectory.open(path, resume=resume)
     stack.callback(directory.close)
     return directory
-
-
-def default_path(slo_name: str, now: datetime) -> Path:
-    """Return the directory of a run without --out."""
-    return Path("runs") / f"{now:%Y-%m-%dT%H%MZ}-{slo_name}-{secrets.token_hex(2)}"
 
 
 def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:

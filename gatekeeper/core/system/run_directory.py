@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Generic
 
@@ -15,6 +17,8 @@ from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
 from gatekeeper.core.system.files import FileLock, LockHeldError, file_sha256, write_atomically
 
+RUNS = Path("runs")
+"""Where a run goes without --out."""
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 UPDATE_HINT = "update gatekeeper"
@@ -36,6 +40,16 @@ WATCH_FILES = ("policy.live.toml", "watch.jsonl")
 """What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
+
+
+def new_run_id(slo_name: str, now: datetime) -> str:
+    """Return a new run id: it begins with the time, and four random bytes tell runs of one minute apart."""
+    return f"{now:%Y-%m-%dT%H%MZ}-{slo_name[:80]}-{secrets.token_hex(4)}"
+
+
+def is_taken(path: Path) -> bool:
+    """Tell whether *path* is something else than an empty folder."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:

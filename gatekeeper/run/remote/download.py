@@ -1,4 +1,4 @@
-"""Downloading a run directory: every file checked on arrival, and the whole run judged again here."""
+"""Downloading a run directory: every file is checked on arrival, and the whole run is judged again locally."""
 
 import shutil
 from collections.abc import Mapping
@@ -22,18 +22,18 @@ from gatekeeper.run.stages.promote import POLICY
 VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
 """Exit codes a run that reached its verdict may end with."""
 LOST = {
-    "died": "gatekeeper there died without a word (killed, or out of memory)",
-    "rebooted": "the machine was restarted during the run",
+    "died": "the remote gatekeeper ended without an error message (killed, or out of memory)",
+    "rebooted": "the remote host was restarted during the run",
 }
 
 
 def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> int:
-    """Download the run *run_id* to *out*; return the number of its files. An earlier part of it there is replaced.
+    """Download the run *run_id* to *out*; return the number of its files. An earlier part of it in *out* is replaced.
 
-    The files are gathered beside *out* and moved when every digest is what the remote host lists; those that were
-    gathered before are not downloaded again.
+    The files go to a folder next to *out*, which is moved when every digest is the one that the remote host lists;
+    files of an interrupted download are not downloaded again.
     """
-    # One folder deeper than a run, so that what is gathered is never taken for one.
+    # One folder deeper than a run, so that an incomplete download is never taken for one.
     part = out.with_name(f".{out.name}.part") / "run"
 
     def action(connection: Connection) -> int:
@@ -52,12 +52,12 @@ def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> 
         count = session.do(action)
         if count:
             _move(part, out)
-        else:  # it ended before it wrote anything
+        else:  # the run ended before it wrote anything
             shutil.rmtree(part.parent)
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {error.filename or part}: {error.strerror or error}",
-            hint="free some space; the run is kept there, and the same command brings it",
+            hint="free some disk space and repeat the command; the remote host keeps the run",
         ) from error
     return count
 
@@ -67,7 +67,9 @@ def _belongs(name: str) -> bool:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
         raise NoProofError(
-            Reason.DAMAGED, f"the far side lists a file {name!r}", hint="is that host what it should be?"
+            Reason.DAMAGED,
+            f"the remote host lists a file outside the run directory: {name!r}",
+            hint="check that --on names the right host",
         )
     return path.name != "lock" and not path.name.startswith(".")
 
@@ -83,24 +85,24 @@ def _download_file(connection: Connection, one: Mapping[str, Any], part: Path, s
         if digest == one["sha256"]:
             return
         if attempt < ATTEMPTS:
-            say("transfer", f"{one['name']} ({show_bytes(one['size'])}) came damaged and is asked for again")
+            say("download", f"{one['name']} ({show_bytes(one['size'])}) arrived damaged; retrying")
     target.unlink(missing_ok=True)
     # Another connection would not help: the network changes what it carries.
     raise NoProofError(
         Reason.DAMAGED,
-        f"{one['name']} came damaged {ATTEMPTS} times",
-        hint="try another network; the run is kept there: gatekeeper remote fetch",
+        f"{one['name']} arrived damaged {ATTEMPTS} times",
+        hint="try another network; the remote host keeps the run: gatekeeper remote fetch",
     )
 
 
 def _move(part: Path, out: Path) -> None:
-    """Move the run to *out*; only an earlier part of the same run is replaced there."""
+    """Move the run to *out*; only an earlier part of the same run is replaced."""
     manifests = [folder / "manifest.json" for folder in (part, out)]
     same = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
-    if out.exists() and not same and (not out.is_dir() or any(out.iterdir())):
+    if not same and run_directory.is_taken(out):
         raise InputError(
-            f"{out} is not empty, and holds no part of this run",
-            hint=f"choose another --out: gatekeeper remote fetch brings it there; what came lies in {part}",
+            f"{out} is not empty and holds another run or other files",
+            hint=f"gatekeeper remote fetch with another --out downloads it there; the files so far are in {part}",
         )
     if out.exists():
         old = part.with_name("old")
@@ -116,7 +118,7 @@ class RemoteResult:
 
     path: Path
     verdict: Verdict | None = None
-    """As judged here; None where there is too little to judge."""
+    """As judged locally; None where there is too little to judge."""
     text: str = ""
     """The content of verdict.json."""
     promoted: bool = False
@@ -136,7 +138,7 @@ class RemoteResult:
 
 
 def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
-    """Judge the downloaded run in *out* again; *job* is what the remote host says of how the run of *verb* ended."""
+    """Judge the downloaded run in *out* again; *job* is the remote host's record of how the run of *verb* ended."""
     error = ending(job)
     # A run whose supervisor was killed may have finished without it: it writes its checksums last of all.
     if str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file():
@@ -164,27 +166,27 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     """Return why a run has no verdict of its own; None where it finished."""
     state, ended, cancelled = str(job.get("state")), job.get("exit") or {}, job.get("cancelled")
     lines = str(job.get("log") or "").strip().splitlines()[-12:]
-    log = "".join(["; its last words:", *(f"\n  {line}" for line in lines)]) if lines else ""
+    log = "".join(["; the end of its log:", *(f"\n  {line}" for line in lines)]) if lines else ""
     run = f"run {job.get('run_id')}"
-    again = "what was measured came home; go on with it there by --resume, or run the same command anew"
+    again = "the records so far are downloaded; continue this run with --resume, or repeat the command for a new one"
     if state in LOST and not (state == "died" and cancelled):
-        message = f"{run} (started {job.get('started')}) is not finished: {LOST[state]}{log}"
+        message = f"{run} (started {job.get('started')}) did not finish: {LOST[state]}{log}"
         return NoProofError(Reason(state), message, hint=again)
     if cancelled:
-        message = f"{run} was cancelled by {cancelled.get('who') or 'somebody'} at {cancelled.get('at')}"
+        message = f"{run} was cancelled by {cancelled.get('who') or 'an unknown user'} at {cancelled.get('at')}"
         return NoProofError(Reason.CANCELLED, message, hint=again)
     if ended.get("signal"):
-        message = f"{run}: gatekeeper there was killed by signal {ended['signal']}{log}"
+        message = f"{run}: the remote gatekeeper was killed by signal {ended['signal']}{log}"
         return NoProofError(Reason.KILLED, message, hint=again)
     code = ended.get("code")
     # A run that was refused before it wrote events ends with 3, too.
     if code in VERDICTS and (code != ExitCode.UNPROVEN or job.get("progress_bytes")):
         return None
     if code == ExitCode.INTERRUPTED:
-        return NoProofError(Reason.INTERRUPTED, f"{run} was interrupted there", hint=again)
+        return NoProofError(Reason.INTERRUPTED, f"{run} was interrupted on the remote host", hint=again)
     kind = next((kind for kind in (InputError, HostLacksError) if kind.exit_code == code), GatekeeperError)
-    hint = "its words above say what to do there"
-    return kind(f"{run}: gatekeeper there ended with {code}{log}", hint=hint)
+    hint = "its log above says what to do on the remote host"
+    return kind(f"{run}: the remote gatekeeper ended with exit code {code}{log}", hint=hint)
 
 
 def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResult:
@@ -199,7 +201,7 @@ def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteRe
     if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
         raise NoProofError(
             Reason.DISAGREEMENT,
-            f"gatekeeper there ended with {ended['code']}, its records give {run.verdict.exit_code}",
+            f"the remote gatekeeper ended with exit code {ended['code']}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
     return RemoteResult(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)

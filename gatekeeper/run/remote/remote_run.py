@@ -1,4 +1,4 @@
-"""Running a command on a remote host, from the checks before it to the run directory here."""
+"""Running a command on a remote host, from the checks before it to the local run directory."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
+from gatekeeper.core.system.run_directory import RUNS, is_taken, new_run_id
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
 from gatekeeper.run.remote import download, upload
@@ -24,12 +25,12 @@ from gatekeeper.run.remote.environment import Environment, installing, is_instal
 from gatekeeper.run.remote.hosts_file import HostSettings
 from gatekeeper.run.remote.preflight import check_clock, check_disk, check_inventory, report
 from gatekeeper.run.remote.reconnect import ReconnectingSession
-from gatekeeper.run.remote.run_registry import CLOSED, OPEN, RUNS, Entry, RunRegistry, new_id
+from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 
 FETCHED = "fetched.json"
-"""Beside a job: it was downloaded."""
+"""In the folder of a job: it was downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class RemoteHost:
     name: str
     """As it was given to --on."""
     address: str
-    """What ssh calls it."""
+    """Its ssh address."""
     settings: HostSettings = field(default_factory=HostSettings)
 
     def connect(self, *, alone: bool = False) -> Connection:
@@ -80,29 +81,29 @@ class RemoteRunner:
             observer(event)
 
     def finish(self, entry: Entry, registry: RunRegistry) -> download.RemoteResult:
-        """Follow a run to its end, download it, judge it here, and close its entry."""
+        """Follow a run to its end, download it, judge it again, and close its entry."""
         self.session.run_started = True
         out = Path(entry.out)
         job = self.follow(entry.run_id, str(out))
-        self.notify("stage", {"stage": "bringing the run home"})
+        self.notify("stage", {"stage": "downloading the run"})
         files = download.download(self.session, entry.run_id, out, self.say)
         result = download.judge(out, job, entry.command[0])
         if result.error is None and job["state"] in download.LOST:
-            self.say("run", "whatever watched over it there was killed; it came to its end by itself, and is sealed")
+            self.say("run", "its supervisor was killed; the run finished without it, and its checksums are complete")
         if result.verdict is not None and result.error is None:
-            agree = "the same verdict, byte for byte" if result.exact else "the same outcomes, by another version"
-            self.say("home", f"{files} files, each as it was sealed; judged again here: {agree}")
+            agree = "the same verdict, byte for byte" if result.exact else "the same outcomes, with another version"
+            self.say("download", f"{files} files match their checksums; judged again locally: {agree}")
         fetched = {"by": self.owner, "at": stamp(_now()), "files": files, "outcome": result.outcome}
         content, place = json.dumps(fetched).encode(), f"{upload.folder(entry.run_id)}/{FETCHED}"
         registry.close(entry, result.outcome)
-        with suppress(SshError):  # the run is here; the mark only keeps the remote list tidy
+        with suppress(SshError):  # the run is downloaded; the mark only keeps the remote list tidy
             self.session.do(lambda connection: connection.upload(place, content, sha256=sha256(content)), patience_s=0)
         return result
 
     def follow(self, run_id: str, shown_as: str) -> Mapping[str, Any]:
         """Show each event of a run once, from its first, until it has ended; return its job.
 
-        *shown_as* is the local run directory: its name on the remote host means nothing here.
+        *shown_as* is the local run directory: its name on the remote host means nothing locally.
         """
         offset = 0
 
@@ -138,15 +139,15 @@ class NewRun:
         command, runner, registry = self._command, self._runner, self._registry
         entry, job = runner.session.do(self._find)
         if command.resume and (entry is None or job is None or job["state"] == "running"):
-            what = "it is running: leave out --resume to attach" if job else "no unfinished run of this command"
-            hint = f"gatekeeper remote list --on {self._name} shows its runs"
+            what = "the run is still running" if job else "no unfinished run of this command"
+            hint = "leave out --resume to attach" if job else f"gatekeeper remote list --on {self._name} shows its runs"
             raise InputError(f"--resume: {what} on {self._name}", hint=hint)
         attach = entry is not None and job is not None and not command.resume
         entry = entry or self._new_entry()
         _is_free(Path(entry.out), again=attach or command.resume)
         with registry.locked(entry):
             if attach and job is not None:
-                runner.say("run", f"attached to {entry.run_id}, begun {job['started']} ({job['state']})")
+                runner.say("run", f"attached to {entry.run_id}, started {job['started']} ({job['state']})")
                 registry.write(entry)
             else:
                 entry = self._begin(entry)
@@ -172,7 +173,8 @@ class NewRun:
             job = max(found, key=lambda one: str(one["started"]))
             return Entry.of_job(job, self._name, command.out, str(command.slo)), job
         refuse_occupied(self._name, jobs.values())
-        return (same[-1] if same else None), None  # registered and never begun: it keeps its name
+        # Registered and never started: it keeps its id, unless its folder was filled meanwhile.
+        return (same[-1] if same and not is_taken(Path(same[-1].out)) else None), None
 
     def _is_same(self, connection: Connection, job: Mapping[str, Any]) -> bool:
         label = job.get("label") or {}
@@ -183,7 +185,7 @@ class NewRun:
 
     def _new_entry(self) -> Entry:
         slo_name = self._bundle.given.slo.name
-        run_id = new_id(slo_name, _now())
+        run_id = new_run_id(slo_name, _now())
         return Entry(
             run_id=run_id,
             host=self._name,
@@ -232,7 +234,7 @@ class NewRun:
         return environment, missing
 
     def _inventory(self, connection: Connection, environment: Environment, run_id: str) -> dict[str, Any]:
-        """Ask the gatekeeper there, in the environment the run will have, what that machine has for this SLO."""
+        """Return the inventory by the remote gatekeeper, run in the environment that the run will have."""
         code, written = int(ExitCode.INTERNAL_ERROR), {"stdout": b"", "stderr": b""}
         argv, folder = ["remote", "inventory", self._bundle.slo], upload.folder(run_id)
         for item in connection.stream("run", argv=argv, environment=environment.path, folder=folder, env=self._environ):
@@ -243,9 +245,9 @@ class NewRun:
             document: dict[str, Any] = json.loads(written["stdout"]) if code == ExitCode.OK else {}
             if document:
                 return document
-        words = written["stderr"].decode(errors="replace").strip() or f"it ended with {code}"
-        message = f"{connection.host}: gatekeeper there can not look around: {words}"
-        raise HostLacksError(message, hint="its words say what to do")
+        output = written["stderr"].decode(errors="replace").strip() or f"exit code {code}"
+        message = f"{connection.host}: the remote gatekeeper cannot check its host for this SLO: {output}"
+        raise HostLacksError(message, hint="its message says what to do on the remote host")
 
     def _earlier_manifest(self) -> Manifest | None:
         """Return what the newest earlier run of this SLO on that host froze, if it was downloaded."""
@@ -281,12 +283,12 @@ class NewRun:
 
 
 def is_fetched(connection: Connection, job: Mapping[str, Any]) -> bool:
-    """Tell whether a run was downloaded."""
+    """Return whether a run was downloaded."""
     return connection.digest(f"{upload.folder(str(job['run_id']))}/{FETCHED}") is not None
 
 
 def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a host where one of *jobs* is running: it would measure an installation, too."""
+    """Refuse a host where one of *jobs* is running: an installation would disturb its measurement."""
     for job in jobs:
         if job["state"] == "running":
             raise _occupied(name, job)
@@ -296,8 +298,8 @@ def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
     begun = datetime.fromisoformat(str(job["started"]))
     age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
     return HostLacksError(
-        f"{name} is occupied by {job['owner']}, run {job['run_id']}, for {age}",
-        hint="two runs would measure each other: wait for it, or end it: "
+        f"{name} is locked by {job['owner']}, run {job['run_id']}, for {age}",
+        hint="wait for that run or end it, two runs would disturb each other: "
         f"gatekeeper remote cancel {job['run_id']} --on {name}",
     )
 
@@ -308,20 +310,21 @@ def _named_environment(bundle: upload.Bundle, named: Sequence[str]) -> dict[str,
     needed = {"subject.api_key_env": slo.subject.api_key_env, "telemetry.headers_env": slo.telemetry.headers_env}
     for where, name in needed.items():
         if name is not None and name not in named:
-            message = f"{where} = '{name}': nothing of this environment travels unless it is named"
+            message = f"{where} = '{name}': no environment variable is sent unless you name it"
             raise InputError(message, hint=f"add --send-env {name}")
     for name in named:
         if name not in os.environ:
-            raise InputError(f"--send-env {name}: no such variable here", hint=f"export {name}, or leave it out")
+            raise InputError(
+                f"--send-env {name}: this variable is not set", hint=f"export {name}, or leave the option out"
+            )
     return {name: os.environ[name] for name in named}
 
 
 def _is_free(out: Path, *, again: bool) -> None:
-    """Refuse a place that is taken; with *again* an earlier part of the run may be there."""
-    taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    if taken and not (again and (out / "manifest.json").is_file()):
+    """Refuse a run directory that is not empty; with *again* an earlier part of the run may be in it."""
+    if is_taken(out) and not (again and (out / "manifest.json").is_file()):
         unfinished = (out / "manifest.json").is_file() and not (out / "verdict.json").is_file()
-        hint = "go on with it by --resume, or choose another --out" if unfinished else "choose another --out"
+        hint = "continue that run with --resume, or choose another --out" if unfinished else "choose another --out"
         raise InputError(f"{out} is not empty", hint=hint)
 
 
@@ -330,7 +333,7 @@ def _now() -> datetime:
 
 
 def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
-    """Run gatekeeper with *argv* there; write its output here as it comes. Return its exit code."""
+    """Run gatekeeper with *argv* on the remote host; write its output as it arrives, and return its exit code."""
     code = int(ExitCode.INTERNAL_ERROR)
     with remote.connect() as connection:
         if not remote.settings.environment and not is_installed(connection):

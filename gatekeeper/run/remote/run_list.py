@@ -1,4 +1,4 @@
-"""The runs on a remote host: list them, and attach to, fetch, cancel or prune those that are named or meant."""
+"""The runs on a remote host: list, attach, fetch, cancel and prune."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,16 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.errors import HostLacksError, InputError, did_you_mean
-from gatekeeper.core.text import counted
+from gatekeeper.core.system.run_directory import RUNS
+from gatekeeper.core.text import aligned, counted
 from gatekeeper.run.remote.download import RemoteResult
 from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner, is_fetched
-from gatekeeper.run.remote.run_registry import RUNS, Entry, RunRegistry
+from gatekeeper.run.remote.run_registry import Entry, RunRegistry
 from gatekeeper.run.remote.ssh import Connection
 
 
 def list_runs(remote: RemoteHost) -> dict[str, Any]:
-    """Return every run there, the newest last."""
+    """Return every run on the remote host, the newest last."""
     with remote.connect() as connection:
         runs = [
             {
@@ -41,9 +42,7 @@ def render_list(document: Mapping[str, Any]) -> str:
     rows += [
         (one["run"], _state(one), one["started"], one["owner"], " ".join(one["command"])) for one in document["runs"]
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{line}\n" for line in aligned(rows))
 
 
 def _state(run: Mapping[str, Any]) -> str:
@@ -62,7 +61,7 @@ def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running
     name = str(job["run_id"])
     if not running and job["state"] == "running":
         raise HostLacksError(
-            f"{name} is still under way on {remote.name}",
+            f"{name} is still running on {remote.name}",
             hint=f"follow it: gatekeeper remote attach {name} --on {remote.name}",
         )
     entry = registry.find(name)
@@ -73,14 +72,14 @@ def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running
 
 
 def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, Any]:
-    """End a run there; return how it went. A run of another owner has to be named."""
+    """End a run and return how it ended. A run of another owner has to be named."""
     owner = this_host.this_owner()
     with remote.connect() as connection:
         job = _find(connection, run_id, remote, running=True)
         if run_id is None and job["owner"] != owner:
             raise InputError(
-                f"the run under way on {remote.name} is {job['owner']}'s: {job['run_id']}",
-                hint=f"to end it all the same: gatekeeper remote cancel {job['run_id']} --on {remote.name}",
+                f"the run on {remote.name} belongs to {job['owner']}: {job['run_id']}",
+                hint=f"to end it anyway: gatekeeper remote cancel {job['run_id']} --on {remote.name}",
             )
         *_, last = connection.stream("cancel", run_id=job["run_id"], grace_s=grace_s, who=owner)
     state = last["job"]["state"]
@@ -88,17 +87,17 @@ def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, 
 
 
 def render_cancelled(document: Mapping[str, Any]) -> str:
-    """Say how a cancellation went."""
+    """Return how a cancellation went."""
     how = {
-        "graceful": "ended by itself, its servers with it",
-        "killed": "did not end in time and was killed",
-        "ended": "had ended before",
+        "graceful": "ended cleanly, with its servers",
+        "killed": "did not end within --grace and was killed",
+        "ended": "had already ended",
     }
     return f"{document['run']} {how[document['how']]}\n"
 
 
 def prune(remote: RemoteHost, keep: int, *, dry_run: bool) -> dict[str, Any]:
-    """Remove all but the newest *keep* of this owner's downloaded runs there; every other run stays."""
+    """Remove all but the newest *keep* of this owner's downloaded runs; every other run stays."""
     owner = this_host.this_owner()
     fetched = [
         str(one["run"])
@@ -118,7 +117,7 @@ def render_pruned(document: Mapping[str, Any]) -> str:
     verb = "would remove" if document["dry_run"] else "removed"
     lines = [f"{verb}  {run}" for run in document["removed"]]
     removed, kept = (counted(len(document[key]), "run") for key in ("removed", "kept"))
-    lines.append(f"{document['host']}: {verb} {removed} that came home from there; {kept} left of those")
+    lines.append(f"{document['host']}: {verb} {removed} that were downloaded before; {kept} of those left")
     return "\n".join(lines) + "\n"
 
 
@@ -140,7 +139,7 @@ def _find(connection: Connection, run_id: str | None, remote: RemoteHost, *, run
     if not running:
         found = [job for job in found if not is_fetched(connection, job)]
     if not found:
-        what = "no run is under way" if running else "no run waits to be fetched"
-        hint = f"gatekeeper remote list --on {remote.name} shows what lies there"
+        what = "no run is running" if running else "no finished run is left to fetch"
+        hint = f"gatekeeper remote list --on {remote.name} shows its runs"
         raise InputError(f"{remote.name}: {what}", hint=hint)
     return found[-1]

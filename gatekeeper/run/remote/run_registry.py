@@ -2,18 +2,16 @@
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.system.run_directory import RUNS
 
-RUNS = Path("runs")
 SUFFIX = ".remote.json"
 OPEN, CLOSED = "open", "closed"
 
@@ -26,12 +24,12 @@ class Entry:
     host: str
     """As it was given to --on."""
     command: tuple[str, ...]
-    """What runs there: certify, or soak with its knobs."""
+    """The command and its options: certify, or soak with its knobs."""
     slo: str
     """The path of the local SLO file."""
     slo_name: str
     parcel_sha256: str
-    """Of everything uploaded: the same command with other inputs is another run."""
+    """Digest of everything uploaded: the same command with other inputs is another run."""
     out: str
     """The local run directory."""
     started: str
@@ -39,7 +37,7 @@ class Entry:
     outcome: str = ""
     """How it ended, once it is closed."""
     installed: tuple[str, ...] = ()
-    """`name==version` of every package it runs with there."""
+    """`name==version` of every package in its remote environment."""
 
     @classmethod
     def of_job(cls, job: Mapping[str, Any], host: str, out: Path | None = None, slo: str = "") -> "Entry":
@@ -58,7 +56,7 @@ class Entry:
         )
 
     def matches(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
-        """Tell whether the same command was given."""
+        """Return whether this is the run of the same command."""
         same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
         return same and (out is None or Path(self.out) == out)
 
@@ -115,23 +113,16 @@ class RunRegistry:
                 document |= {name: tuple(document.get(name, ())) for name in ("command", "installed")}
                 yield Entry(**document)
             except (OSError, ValueError, TypeError, KeyError):
-                continue  # the remote host lists its runs, too
+                continue  # the remote host lists its runs as well
 
 
 def _unwritable(path: Path, error: OSError) -> GatekeeperError:
-    return GatekeeperError(
-        f"cannot write {path}: {error.strerror}", hint="free some space, or run it from another folder"
-    )
+    return GatekeeperError(f"cannot write {path}: {error.strerror}", hint="free some disk space, or use another folder")
 
 
 def _followed(entry: Entry, pid: str) -> HostLacksError:
-    """Name the process that follows a run: the command is right, and only came while another runs."""
+    """Return the error that names the process which follows the run; it is no mistake in the command."""
     return HostLacksError(
-        f"another gatekeeper on this machine{f' (process {pid})' if pid else ''} follows {entry.run_id} already",
-        hint="watch that one; or end it and give the same command again, which attaches: the run does not mind",
+        f"another local gatekeeper{f' (process {pid})' if pid else ''} already follows {entry.run_id}",
+        hint="watch that one; or end it and repeat the command, which attaches: the run continues meanwhile",
     )
-
-
-def new_id(slo_name: str, now: datetime) -> str:
-    """Return a run id as run directories are called."""
-    return f"{now:%Y-%m-%dT%H%MZ}-{slo_name[:80]}-{secrets.token_hex(2)}"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -378,3 +379,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         run_directory.RunDirectory(tmp_path).read("manifest.json")
+
+
+def test_runs_of_one_minute_have_different_ids() -> None:
+    """
+    An id begins with its minute and the name of the SLO; a thousand of them are a thousand ids, each a short file name.
+    """
+    ids = {run_directory.new_run_id("s" * 300, datetime(2026, 11, 21, 9, 5, 59, tzinfo=UTC)) for _ in range(1000)}
+
+    assert 1000 == len(ids)
+    assert all(one.startswith("2026-11-21T0905Z-sss") and len(one) < 128 for one in ids)

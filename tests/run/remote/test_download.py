@@ -1,4 +1,4 @@
-"""Downloading a run: damage, full disks and names that lead out; and what became of a run that did not finish."""
+"""Downloading a run: damage, full disks and names that lead out; and the errors of runs that did not finish."""
 
 import hashlib
 import shlex
@@ -51,7 +51,7 @@ def downloaded(remote: Files, out: Path) -> int:
 
 def test_all_but_locks_and_hidden_files_comes(tmp_path: Path) -> None:
     """
-    The folder is as it was, without what belongs to processes over there.
+    The folder is a copy, without the files that belong to remote processes.
     """
     came = downloaded(Files(FILES), tmp_path / "run")
 
@@ -79,7 +79,7 @@ def test_whole_files_are_not_downloaded_again(tmp_path: Path) -> None:
 
 def test_a_later_part_of_the_same_run_takes_its_place(tmp_path: Path) -> None:
     """
-    A run that was fetched unfinished and went on replaces what was fetched; the manifest tells that it is the same.
+    A run that was fetched unfinished and continued replaces the first download; the manifest shows that it is the same.
     """
     downloaded(Files(FILES), tmp_path / "run")
     downloaded(Files({**FILES, "verdict.json": b"{}"}), tmp_path / "run")
@@ -91,14 +91,14 @@ def test_a_later_part_of_the_same_run_takes_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lies", [{"manifest.json": b"{2}"}, {"thesis.txt": b"years"}])
 def test_another_folder_is_never_replaced(tmp_path: Path, lies: dict[str, bytes]) -> None:
     """
-    Another run, or anything else, in the place of this one is exit 2; it stays as it is, and so does what came.
+    Another run, or anything else, in the place of this one is exit 2; it stays as it is, and so does the download.
     """
     out = tmp_path / "run"
     out.mkdir()
     for name, content in lies.items():
         (out / name).write_bytes(content)
 
-    with pytest.raises(InputError, match="holds no part of this run"):
+    with pytest.raises(InputError, match="is not empty and holds another run"):
         downloaded(Files(FILES), out)
 
     assert lies == {path.name: path.read_bytes() for path in out.iterdir()}
@@ -135,14 +135,14 @@ def over_a_bad_line(pair: Pair, mark: Path, times: int) -> Place:
 
 def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
     """
-    One byte of a record file is changed on its way: that is noticed, said, downloaded again, and the verdict stands.
+    One byte of a record file is changed on its way: the file is downloaded again with a remark, and the verdict holds.
     """
     made = pair()
 
     done = over_a_bad_line(made, tmp_path / "mark", 1).run(*CERTIFY_RUN, code=0)
 
     assert b"." == (tmp_path / "mark").read_bytes()
-    assert 1 == done.err.count("came damaged and is asked for again")
+    assert 1 == done.err.count("arrived damaged; retrying")
     assert "promoted" == made.place.verdict()["outcome"]
 
 
@@ -156,14 +156,14 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
     came = (made.place.path / "run").exists()
     good = made.place.run(*CERTIFY_RUN, code=0)
 
-    assert "came damaged 4 times" in bad.err
+    assert "arrived damaged 4 times" in bad.err
     assert not came
     assert "attached to " in good.err
     assert 1 == len(list(made.jobs.iterdir()))
 
 
 def finished_there(made: Pair, until: Until, ended: Ended) -> Path:
-    """Let a run end there without a client; return its directory there."""
+    """Let a run end without a client; return its remote directory."""
     process = made.place.start(*CERTIFY_RUN)
     until(made.measuring)
     process.kill()
@@ -196,7 +196,7 @@ def test_a_run_that_was_changed_there_has_no_verdict(
     pair: Make, until: Until, ended: Ended, damage: Callable[[Path], None], said: str
 ) -> None:
     """
-    A record changed before it was fetched, or a verdict changed and sealed again: exit 3 that names it, and no 0.
+    A record changed before it was fetched, or a verdict changed with its checksum: exit 3 that names it, and no 0.
     """
     made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
     damage(finished_there(made, until, ended))
@@ -219,7 +219,7 @@ def job(state: str = "finished", code: int | None = 0, **more: Any) -> dict[str,
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
     """
-    Promoted, failed and unproven are verdicts; they are judged again here.
+    Promoted, failed and unproven are verdicts; they are judged again locally.
     """
     assert ending(job(code=code)) is None
 
@@ -230,15 +230,15 @@ def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
         (job(code=2, log="gatekeeper: slo.toml: unknown key"), 2, "slo.toml: unknown key"),
         (job(code=3, progress_bytes=0, log="gatekeeper: no sensor"), 3, "no sensor"),
         (job(code=4, log="gatekeeper: cannot write x"), 4, "cannot write x"),
-        (job(code=130), 3, "was interrupted there"),
+        (job(code=130), 3, "was interrupted on the remote host"),
         (job(code=None, signal=9), 3, "killed by signal 9"),
         (job(code=130, cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
         (job(state="died", cancelled={"who": "anna@laptop", "at": "T"}), 3, "cancelled by anna@laptop"),
         (job(state="rebooted", cancelled={"who": "anna@laptop", "at": "T"}), 3, "was restarted during the run"),
-        (job(state="died"), 3, "died without a word"),
+        (job(state="died"), 3, "ended without an error message"),
         (job(state="rebooted"), 3, "was restarted during the run"),
-        (job(state="finished", code=77), 4, "ended with 77"),
-        ({"run_id": "one", "state": "finished"}, 4, "ended with None"),
+        (job(state="finished", code=77), 4, "ended with exit code 77"),
+        ({"run_id": "one", "state": "finished"}, 4, "ended with exit code None"),
     ],
 )
 def test_every_other_end_is_an_error(ended: dict[str, Any], code: int, said: str) -> None:

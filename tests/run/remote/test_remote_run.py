@@ -1,17 +1,23 @@
-"""A certify on a remote host, over a real ssh connection: as good as a local one, whatever happens meanwhile."""
+"""A certify on a remote host, over a real ssh connection: equal to a local one, whatever happens meanwhile."""
 
 import json
 import os
 import signal
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
+import pytest
+
+from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
+from tests.builders.place import Place
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make, Until
 
 
 def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     """
-    Certified and sealed there, downloaded whole, and judged here to the same bytes; its entry is closed.
+    Certified on the remote host, downloaded whole, and judged again to the same bytes; its entry is closed.
     """
     made = pair()
 
@@ -21,7 +27,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
 
     there = made.job() / "run/verdict.json"
     assert there.read_text() == done.out == judged.out == (made.place.path / "run/verdict.json").read_text()
-    assert "judged again here: the same verdict, byte for byte" in done.err
+    assert "judged again locally: the same verdict, byte for byte" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.place.path / "run").iterdir()}
     assert not (made.place.path / ".run.part").exists()
@@ -33,8 +39,8 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
 
 def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Every session is killed in the middle of the soak: that is said once, the client connects again, and the verdict is
-    that of an undisturbed run.
+    Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
+    verdict is that of an undisturbed run.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
@@ -45,7 +51,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
 
     made.verdict(done)
     assert 1 == done.err.count("connection: lost: ")
-    assert "connected again" in done.err
+    assert "reconnected" in done.err
     assert 1 == len(list(made.jobs.iterdir()))
 
 
@@ -54,7 +60,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> No
     Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    often = f"{made.server.words} -o ServerAliveInterval=2 -o ServerAliveCountMax=3"
+    often = f"{made.server.words} -o ServerAliveInterval=1 -o ServerAliveCountMax=2"
     process = made.with_environment(GATEKEEPER_SSH=often).place.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
@@ -63,7 +69,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> No
 
     made.verdict(done)
     assert "connection: lost: mini does not answer" in done.err
-    assert "connected again" in done.err
+    assert "reconnected" in done.err
 
 
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, ended: Ended) -> None:
@@ -107,7 +113,7 @@ def test_a_run_is_found_without_the_registry(pair: Make, until: Until, ended: En
 
 def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Ctrl-C here is 130 and ends nothing there; attach downloads the run.
+    Ctrl-C is 130 and leaves the remote run alone; attach downloads it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY)
@@ -138,8 +144,8 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, un
     cancelled = made.place.run("remote", "cancel", *ON, "--json", code=0).document
     done = ended(process)
 
-    assert f"mini is occupied by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
-    assert f"(process {process.pid}) follows {made.job().name} already" in same.err
+    assert f"mini is locked by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
+    assert f"(process {process.pid}) already follows {made.job().name}" in same.err
     assert "attached" not in same.err
     assert 1 == len(list(made.jobs.iterdir()))
     assert ("graceful", "finished") == (cancelled["how"], cancelled["state"])
@@ -148,7 +154,7 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, un
     assert (made.place.path / "runs/run/soak-1.jsonl").is_file()
 
 
-def test_a_local_run_over_there_locks_out_as_well(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_started_on_that_host_locks_it_too(pair: Make, until: Until, ended: Ended) -> None:
     """
     A run that was started on that machine itself is found before anything is started, and its owner named.
     """
@@ -162,14 +168,14 @@ def test_a_local_run_over_there_locks_out_as_well(pair: Make, until: Until, ende
     assert None is local.poll()
     local.terminate()
     ended(local)
-    assert "occupied by anna@desk, run hers" in refused.err
+    assert "locked by anna@desk, run hers" in refused.err
     assert [] == made.registry()
     assert [] == list(made.jobs.iterdir())
 
 
 def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on the remote gatekeeper: exit 3 that says so, its partial run downloaded and unproven; --resume continues.
+    Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
@@ -193,7 +199,7 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, u
 
 def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on the supervisor: the run finishes and seals itself, and its verdict stands; that is said.
+    Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     process = made.place.start(*CERTIFY, "--out", "run")
@@ -203,13 +209,13 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, en
     done = ended(process)
 
     made.verdict(done)
-    assert "it came to its end by itself" in done.err
+    assert "the run finished without it" in done.err
     assert not (made.job() / "exit.json").exists()
 
 
 def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ended, tmp_path: Path) -> None:
     """
-    Everything there dies and the machine boots with another boot id: exit 3 that says restarted, never silence.
+    All remote processes die and the host boots with another boot id: exit 3 reports the restart.
     """
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
@@ -226,7 +232,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ende
     done = ended(process)
 
     assert 3 == done.code
-    assert "the machine was restarted during the run" in done.err
+    assert "the remote host was restarted during the run" in done.err
     assert (made.place.path / "run/events.jsonl").is_file()
     assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
@@ -245,6 +251,27 @@ def test_waiting_ends_with_patience(pair: Make, until: Until, ended: Ended) -> N
     done = made.place.run(*CERTIFY, "--out", "run")
 
     assert 3 == gone.code
-    assert "the run goes on there; the same command attaches to it" in gone.err
+    assert "the run continues on the remote host; repeat the command to attach to it" in gone.err
     assert "attached to " in done.err
     made.verdict(done)
+
+
+def test_a_run_that_never_started_keeps_its_id_while_its_folder_is_empty(
+    scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A registered run that the host does not list is started under its id, but not into a folder that has files: the same
+    command would be refused for a folder that its user never named.
+    """
+    monkeypatch.chdir(scripted().path)
+    run = NewRun(RemoteRunner(RemoteHost("mini", "mini"), Mock()), RemoteCommand(("certify",), Path("slo.toml")))
+    entry = run._new_entry()
+    run._registry.write(entry)
+    connection = Mock(request=Mock(return_value={"jobs": []}))
+
+    empty = run._find(connection)
+    Path(entry.out).mkdir()
+    (Path(entry.out) / "manifest.json").touch()
+    filled = run._find(connection)
+
+    assert ((entry, None), (None, None)) == (empty, filled)

@@ -63,7 +63,7 @@ def test_one_process_follows_a_run(tmp_path: Path) -> None:
     A second follower ends with 3, which names the first: its command is not wrong. When the first has ended, it may.
     """
     registry = RunRegistry(tmp_path)
-    first = f"process {os.getpid()}.* follows one already"
+    first = f"process {os.getpid()}.* already follows one"
 
     with registry.locked(ENTRY), pytest.raises(HostLacksError, match=first) as refused, registry.locked(ENTRY):
         pass
@@ -90,7 +90,7 @@ def test_a_removed_lock_file_is_not_a_lock(tmp_path: Path, monkeypatch: pytest.M
     real = fcntl.flock
     monkeypatch.setattr(fcntl, "flock", flock)
 
-    with registry.locked(ENTRY), pytest.raises(HostLacksError, match="follows one already"), registry.locked(ENTRY):
+    with registry.locked(ENTRY), pytest.raises(HostLacksError, match="already follows one"), registry.locked(ENTRY):
         pass
 
     assert 3 == len(locked)
