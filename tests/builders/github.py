@@ -109,7 +109,7 @@ class Runner:
         return re.sub(r"\$\{\{ (.+?) \}\}", value, str(text))
 
     def _holds(self, condition: str) -> bool:
-        """Tell whether a condition made of `always()`, `==`, `!=` and `&&` holds."""
+        """Return whether a condition made of `always()`, `==`, `!=` and `&&` holds."""
         for part in condition.removeprefix("${{").removesuffix("}}").split("&&"):
             if compared := re.fullmatch(r"(\S+) (==|!=) '(.*)'", part.strip()):
                 name, sign, word = compared.groups()

@@ -1,4 +1,4 @@
-"""soak/nightly.sh in a folder with spaces in its name, beside an SLO, with `gatekeeper` on PATH."""
+"""soak/nightly.sh in a folder with spaces in its name, next to an SLO, with `gatekeeper` on PATH."""
 
 import shutil
 import subprocess

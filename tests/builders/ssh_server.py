@@ -138,11 +138,11 @@ class Server:
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind_and_key}\n" if public else "")
 
     def cut(self) -> int:
-        """Cut every connection there is; both ends learn of it, and the server goes on listening. Return how many."""
+        """Cut every connection there is; both ends notice, and the server continues to listen. Return how many."""
         return self._signal_sessions(signal.SIGKILL)
 
     def freeze(self) -> int:
-        """Let nothing pass over any connection, as where a cable was pulled; nobody is told. Return how many."""
+        """Let nothing pass over any connection, as after a pulled cable; neither end notices. Return how many."""
         return self._signal_sessions(signal.SIGSTOP)
 
     def _signal_sessions(self, number: signal.Signals) -> int:
@@ -157,7 +157,7 @@ class Server:
         return count
 
     def stop(self) -> None:
-        """Be gone for the network, sessions and all; jobs live on, and `start` brings the server back."""
+        """Stop the server and all its sessions; jobs continue, and `start` starts it again."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)  # no new session while the old ones are ended
             self.cut()
@@ -193,8 +193,8 @@ def python_with(environment: Path, *, wheel: bytes) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
     site = next((environment / "lib").glob("python3*")) / "site-packages"
     zipfile.ZipFile(io.BytesIO(wheel)).extractall(site)
-    here = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
-    (site / "libraries.pth").write_text("\n".join(here) + "\n")
+    local = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
+    (site / "libraries.pth").write_text("\n".join(local) + "\n")
     return environment
 
 

@@ -74,7 +74,7 @@ def test_self_hosted_machines_run_nothing_for_strangers() -> None:
 
 def test_the_deploy_waits_for_the_certificate() -> None:
     """
-    The deploy job needs the certify job and asks for admission before its own step.
+    The deploy job needs the certify job and checks admission before its own step.
     """
     jobs = document(ROOT / ".github" / "workflows" / "certify.yml")["jobs"]
 
@@ -120,9 +120,9 @@ def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
     assert (made.cwd / "a run" / "SHA256SUMS").is_file()
 
 
-def test_a_broken_promise_ends_the_job(runner: Callable[..., Runner]) -> None:
+def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
     """
-    The job fails with the verdict's own code after the summary and the upload, and says beside the SLO what broke.
+    The job fails with the verdict's own code after the summary and the upload, and annotates the SLO with what failed.
     """
     objective = [{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}]
     made = runner(objective=objective)
@@ -137,7 +137,7 @@ def test_a_broken_promise_ends_the_job(runner: Callable[..., Runner]) -> None:
 
 def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
     """
-    A run directory that lies there already is exit code 2, and neither its policy nor its verdict is passed on.
+    A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on.
     """
     made = runner()
     assert 0 == made.run().code
@@ -153,7 +153,7 @@ def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) ->
 
 def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
     """
-    An SLO that can not be read ends with code 2 and a summary that points to the log.
+    An SLO that cannot be read ends with code 2 and a summary that points to the log.
     """
     done = runner(inputs={"slo": "slos/$(touch hacked).toml"}).run()
 
@@ -196,11 +196,11 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
     ],
 )
 @pytest.mark.parametrize("code", [0, 1, 3])
-def test_admission_is_asked_for_as_it_is_documented(
+def test_admission_runs_as_it_is_documented(
     runner: Callable[..., Runner], inputs: dict[str, str], words: list[str], code: int
 ) -> None:
     """
-    The words reach the command one by one, what it says stands in the summary, and its exit code ends the job.
+    The words reach the command one by one, its output is in the summary, and its exit code ends the job.
     """
     done = runner(program=f'printf "<%s>" "$@"; exit {code}', inputs={"mode": "admit", **inputs}).run()
 
@@ -213,7 +213,7 @@ def test_admission_is_asked_for_as_it_is_documented(
 @pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
 def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
     """
-    The run of the first job is the proof of the second; a demo only where one is asked for.
+    The run of the first job is the proof of the second; a demo only where it is allowed.
     """
     made = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
     assert 0 == made.run().code

@@ -165,7 +165,7 @@ def test_a_stopped_night_can_be_resumed(
 ) -> None:
     """
     SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with exit
-    code 130, no old run is touched, and the run goes on by --resume.
+    code 130, no old run is touched, and --resume continues the run.
     """
     made = night()
 
@@ -303,7 +303,7 @@ def test_old_logs_go(night: Callable[..., Night]) -> None:
 ARGV = 'printf "<%s>" "$@" >> calls.txt; echo >> calls.txt; '
 
 
-def test_another_host_is_asked_over_ssh(night: Callable[..., Night]) -> None:
+def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]) -> None:
     """
     With --on the run is `gatekeeper remote certify`; host and paths reach it as single words, whatever is in them.
     """
@@ -342,7 +342,7 @@ def test_the_line_says_what_went_wrong_after_the_run(
     night: Callable[..., Night], set_: str, code: int, promoted: bool, rotated: bool
 ) -> None:
     """
-    Where gatekeeper ends with another code than its run promises, the line never says promoted; where old runs cannot
+    Where gatekeeper ends with another code than that of its run, the line never says promoted; where old runs cannot
     be pruned, it says so and the code stays.
     """
     done = night(program=f"{set_}\n{QUICK}").run("slo.toml")

@@ -1,4 +1,4 @@
-"""The environment on a remote host: this very gatekeeper, with every library pinned and its version recorded."""
+"""The environment on a remote host: the local gatekeeper, with every library pinned and its version recorded."""
 
 import base64
 import csv
@@ -18,7 +18,7 @@ from gatekeeper.run.remote.upload import upload_file
 
 PACKAGE = Path(gatekeeper.__file__).parent
 DATA = ("slos", "canaries", "soak/profiles")
-"""Folders an installed gatekeeper keeps below `data`; in a checkout they are beside the package."""
+"""Folders an installed gatekeeper keeps below `data`; in a checkout they are next to the package."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip file can hold: the same files make the same bytes, whenever they were written."""
 
@@ -108,13 +108,13 @@ def prepare_environment(
 
 
 def _check(connection: Connection, path: str) -> Environment:
-    """Accept an environment that holds the same gatekeeper, byte for byte; another one would judge by other rules."""
+    """Accept an environment that holds the same gatekeeper, byte for byte; another one might judge by other rules."""
     found = connection.request("verify", environment=path, package=build_wheel().package)
     if differing := found["differing"]:
         shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
         raise HostLacksError(
-            f"{connection.host}: the gatekeeper in {path} is not the one that runs here: {shown} differ",
-            hint="install the same one there, or leave `environment` out of hosts.toml to have it installed",
+            f"{connection.host}: the gatekeeper in {path} differs from the local one: {shown}",
+            hint="install the local version there, or remove `environment` from hosts.toml to let gatekeeper do it",
         )
     return Environment(path, tuple(found["installed"]))
 
@@ -132,13 +132,13 @@ def _install(connection: Connection, say: Callable[[str], None]) -> Environment:
 
 
 def is_installed(connection: Connection) -> bool:
-    """Tell whether the environment that would be installed is ready."""
+    """Return whether the environment that would be installed is ready."""
     return connection.digest(f"envs/{_key(connection)}/ready") is not None
 
 
 def installing(name: str) -> str:
     """Return the message before the minutes that pip takes on the host *name*."""
-    return f"installing gatekeeper and its libraries on {name}, this once: it takes minutes"
+    return f"installing gatekeeper and its libraries on {name}: this takes minutes, but only once"
 
 
 def _key(connection: Connection) -> str:
@@ -156,12 +156,12 @@ def _python(connection: Connection) -> str:
         return version
     if hello["without_venv"]:
         raise HostLacksError(
-            f"{connection.host}: {hello['without_venv'][0]} can not make environments (no venv, no ensurepip)",
-            hint="apt-get install python3-venv there, or name another Python in hosts.toml: python",
+            f"{connection.host}: {hello['without_venv'][0]} cannot create environments (no venv or no ensurepip)",
+            hint="run apt-get install python3-venv there, or set another `python` in hosts.toml",
         )
     oldest = ".".join(str(part) for part in OLDEST_PYTHON)
     found = ", ".join(f"{path} is {version}" for path, version in hello["pythons"].items()) or "none was found"
     raise HostLacksError(
         f"{connection.host}: gatekeeper needs Python {oldest} or newer there; {found}",
-        hint="brew install python there, or name one in hosts.toml: python",
+        hint="run brew install python there, or set `python` in hosts.toml",
     )

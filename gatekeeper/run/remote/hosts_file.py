@@ -18,13 +18,13 @@ class _HostsTable(BaseModel):
 class HostSettings(_HostsTable):
     """One remote host."""
 
-    ssh: str | None = Field(default=None, min_length=1, description="what ssh calls it; default: its name here")
+    ssh: str | None = Field(default=None, min_length=1, description="its ssh address; default: its name in this file")
     home: str | None = Field(default=None, min_length=1, description="where it keeps runs; default ~/.gatekeeper")
     python: str | None = Field(default=None, min_length=1, description="the Python that environments are made with")
     environment: str | None = Field(
-        default=None, min_length=1, description="an environment of yours that holds this very gatekeeper"
+        default=None, min_length=1, description="an existing environment that holds the same gatekeeper"
     )
-    models: dict[str, str] = Field(default={}, description="by the name in the SLO: where the model lies there")
+    models: dict[str, str] = Field(default={}, description="remote paths of models, by their names in the SLO")
     why: str = ""
 
     @field_validator("models")
@@ -32,7 +32,7 @@ class HostSettings(_HostsTable):
     def _absolute(cls, models: dict[str, str]) -> dict[str, str]:
         for name, path in models.items():
             if not path.startswith(("/", "~")):
-                raise ValueError(f"'{name}' lies at '{path}': write a whole path, or one that begins with ~/")
+                raise ValueError(f"'{name}' = '{path}': write an absolute path, or one that begins with ~/")
         return models
 
 

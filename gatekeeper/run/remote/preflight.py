@@ -29,7 +29,7 @@ ENVIRONMENT_BYTES = 2.5e9
 """What an environment takes while pip fills it: mlx, transformers, their wheels and the copies of them."""
 RUN_BYTES = 200e6
 """Records of a long soak, and room for the logs of servers."""
-INCOMPARABLE = "the two runs can not be compared"
+INCOMPARABLE = "the two runs cannot be compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Remark:
 
 
 def report(name: str, remarks: Sequence[Remark], say: Say) -> None:
-    """Say what was found on the host *name*; what prevents the run is a HostLacksError, before anything is started."""
+    """Report what was found on the host *name*; what prevents the run is raised as one HostLacksError."""
     stops = [one for one in remarks if one.stops]
     for one in remarks:
         if not one.stops:
@@ -60,8 +60,9 @@ def check_clock(hello: Mapping[str, Any]) -> Iterator[Remark]:
     skew, uncertainty = float(hello.get("skew_s", 0.0)), float(hello.get("round_trip_s", 0.0)) / 2
     if abs(skew) - uncertainty > SKEW_NOTED_S:
         direction = "ahead of" if skew > 0 else "behind"
-        message = f"its clock is {show_seconds(round(abs(skew), 1))} {direction} this machine's"
-        hint = "set it by the network on both machines (macOS: sudo sntp -sS time.apple.com): certificates expire by it"
+        apart, most = show_seconds(round(abs(skew), 1)), show_seconds(SKEW_MOST_S)
+        message = f"its clock is {apart} {direction} the local clock (at most {most} allowed)"
+        hint = "synchronize both clocks (macOS: sudo sntp -sS time.apple.com): certificates expire by them"
         yield Remark("clock", message, hint, stops=abs(skew) - uncertainty > SKEW_MOST_S)
 
 
@@ -70,8 +71,8 @@ def check_disk(hello: Mapping[str, Any], *, installed: bool, upload_bytes: float
     need = RUN_BYTES + upload_bytes + (0.0 if installed else ENVIRONMENT_BYTES)
     free = float(hello.get("free_bytes", 0))
     if free < need:
-        message = f"{show_bytes(free)} are free there, this run needs about {show_bytes(need)}"
-        yield Remark("disk", message, "make room there, or name another `home` in hosts.toml")
+        message = f"{show_bytes(free)} free, this run needs about {show_bytes(need)}"
+        yield Remark("disk", message, "free disk space on that host, or set another `home` in hosts.toml")
 
 
 def check_inventory(
@@ -83,12 +84,12 @@ def check_inventory(
     *,
     now: datetime,
 ) -> Iterator[Remark]:
-    """Check the remote host's inventory against the SLO, the local models and the *earlier* run there."""
+    """Check the remote host's inventory against the SLO, the local models and the *earlier* run on that host."""
     yield from _check_models(inventory["models"], models, earlier, shippable)
     if inventory.get("occupant"):
         holder = Holder(**inventory["occupant"]).describe(now)
-        hint = "two runs would measure each other: wait for it, or end it over there"
-        yield Remark("host", f"it is occupied by {holder}", hint)
+        hint = "wait for that run, or end it on that host: two runs would disturb each other"
+        yield Remark("host", f"locked by {holder}", hint)
     if (refused := inventory.get("refused")) is not None:
         yield Remark("the run", str(refused["message"]), str(refused["hint"]))
     facts = inventory["host"]
@@ -96,15 +97,15 @@ def check_inventory(
         for doubt in host_doubts(slo.host, facts):
             yield Remark("host", doubt.replace("this host", "that host"), stops=False)
     if facts.get("power_source") == "battery":
-        yield Remark("power", "it runs on battery: the run is unproven if that changes", "plug it in", stops=False)
+        yield Remark("power", "on battery: the run is unproven if this changes during it", "plug it in", stops=False)
     if inventory.get("sleeps_after"):
-        message = f"it goes to sleep after {show_seconds(float(inventory['sleeps_after']))} of rest"
-        hint = "caffeinate keeps it awake during the run; for the time between: sudo pmset -c sleep 0"
+        message = f"goes to sleep after {show_seconds(float(inventory['sleeps_after']))} without input"
+        hint = "caffeinate keeps it awake during a run; between runs: sudo pmset -c sleep 0"
         yield Remark("sleep", message, hint, stops=False)
     if earlier is not None and inventory.get("manifest") is not None:
         apart = differences(earlier, Manifest.model_validate(inventory["manifest"]))
         if apart:
-            message = f"not as in the run of {earlier.frozen_at} there: {', '.join(apart)}"
+            message = f"changed since the run of {earlier.frozen_at} on this host: {', '.join(apart)}"
             yield Remark("earlier run", message, INCOMPARABLE, stops=False)
 
 
@@ -119,21 +120,21 @@ def _check_models(
         found, about = remote.get(one.name, {}), f"model {one.name}"
         digest = str(found.get("digest"))
         if "missing" in found:
-            hint = "bring it along with --ship-models, or say in hosts.toml where it lies there: models"
+            hint = "upload it with --ship-models, or set its remote path under `models` in hosts.toml"
             hint = hint if one.name in shippable else str(found["hint"])
-            yield Remark(about, f"it is not there: {found['missing']}", hint)
+            yield Remark(about, f"not on the remote host: {found['missing']}", hint)
         elif one.model is not None and digest != one.model.digest:
-            message = f"it is another one there ({digest[:12]}) than here ({one.model.digest[:12]})"
-            yield Remark(about, message, "fetch the same revision on both machines, or let one of the two go")
+            message = f"the remote files ({digest[:12]}) are not the local ones ({one.model.digest[:12]})"
+            yield Remark(about, message, "download the same revision on both machines, or delete one of the two copies")
         elif one.model is None and digest != before.get(one.name, digest):
-            message = f"it was {before[one.name][:12]} in the last run there, and is {digest[:12]}"
+            message = f"changed since the last run there, from {before[one.name][:12]} to {digest[:12]}"
             yield Remark(about, message, INCOMPARABLE, stops=False)
 
 
 def inventory(slo_path: Path) -> dict[str, Any]:
     """Return this machine's facts, its models by name, and the manifest a run would freeze; nothing is measured.
 
-    What would end a run before its first token is under `refused`, with the exit code it would have.
+    What would stop a run before its first token is under `refused`, with its exit code.
     """
     given = inputs.read(slo_path)
     holder = host.lock_holder()

@@ -1,4 +1,4 @@
-"""A connection that is made again when it breaks, until --patience is used up."""
+"""A connection that is restored when it breaks, for at most --patience."""
 
 import time
 from collections.abc import Callable
@@ -15,22 +15,22 @@ Say = Callable[[str, str], None]
 
 
 class Connect(Protocol):
-    """Makes connections."""
+    """Opens connections."""
 
     def __call__(self, *, alone: bool = False) -> Connection:
-        """Make one; *alone* shares no connection with other commands of this user."""
+        """Open one; *alone* shares no connection with other commands of this user."""
 
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 STABLE_S = 30.0
-"""A connection that lasted so long worked: only the time without one counts against --patience."""
+"""A connection that lasted this long has worked: only the time after it counts against --patience."""
 PERMANENT = frozenset({"host_key_changed", "host_key_unknown", "configuration", "no_python", "name"})
-"""Errors that no retry mends."""
+"""Errors that a retry cannot fix."""
 
 
 class ReconnectingSession:
-    """Owns the current connection. Actions over it are repeated from their beginning where it breaks."""
+    """Owns the current connection. When it breaks, the action is repeated from its start over a new one."""
 
     def __init__(self, connect: Connect, *, patience_s: float) -> None:
         self._connect, self._patience_s = connect, patience_s
@@ -45,9 +45,9 @@ class ReconnectingSession:
         self._progress_at = time.monotonic()
 
     def do(self, action: Callable[[Connection], Result], *, patience_s: float | None = None) -> Result:
-        """Perform *action* over the connection; where that breaks, retry it over a new one for so long.
+        """Perform *action* over the connection; when that breaks, reconnect and retry for at most *patience_s*.
 
-        The very first connection is not retried: what is wrong with it is wrong with the command.
+        The very first connection is not retried: an error there is an error of the command.
         """
         patience = self._patience_s if patience_s is None else patience_s
         pause, reported, silent = FIRST_PAUSE_S, False, False
@@ -58,10 +58,10 @@ class ReconnectingSession:
             before, connected = self._progress_at, None
             try:
                 if self._connection is None:
-                    # A shared connection that hangs, as after a closed laptop, would hang the next one, too.
+                    # A shared connection that hangs, as after a closed laptop, would also block a new one.
                     self._connection = self._connect(alone=silent)
                     if reported:
-                        self.say("connection", "connected again")
+                        self.say("connection", "reconnected")
                     reported = False
                 connected = time.monotonic()
                 return action(self._connection)
@@ -77,7 +77,7 @@ class ReconnectingSession:
                     raise self._final(error) from error
                 if not reported:
                     left = show_seconds(patience - waited)
-                    self.say("connection", f"lost: {error.message}; trying again for {left}")
+                    self.say("connection", f"lost: {error.message}; retrying for {left}")
                     reported = True
                 time.sleep(min(pause, max(0.0, patience - waited)))
                 pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -85,7 +85,7 @@ class ReconnectingSession:
     def _final(self, error: SshError) -> SshError:
         if not self.run_started:
             return error
-        hint = f"the run goes on there; the same command attaches to it. {error.hint}"
+        hint = f"the run continues on the remote host; repeat the command to attach to it. {error.hint}"
         return SshError(error.reason, f"nothing is proven yet: {error.message}", hint=hint)
 
     def close(self) -> None:

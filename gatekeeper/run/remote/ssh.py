@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import child_process
 from gatekeeper.core.text import printable
+from gatekeeper.core.units import show_bytes
 from gatekeeper.run.remote.agent.frames import CHUNK, FRAME_MOST
 from gatekeeper.run.remote.ssh_errors import NO_PYTHON, SILENT, AgentError, SshError, explain
 
@@ -36,27 +38,27 @@ COMMAND = (
     'exec(p,dict(__name__=__name__,program=p,nonce=b.readline().decode().strip()))"; '
     f"done; echo {NO_PYTHON} >&2; exit 127'"
 )
-"""All that a remote shell ever reads. It is a constant: whatever varies travels in frames on stdin.
+"""All that a remote shell ever reads. It is a constant: everything that varies is sent in frames on stdin.
 
 It holds nothing that sh, csh and fish read differently."""
 OPTIONS = {
     "BatchMode": "yes",  # never ask for a password
     "ServerAliveInterval": "15",
-    "ServerAliveCountMax": "4",  # a minute of silence is a lost connection
+    "ServerAliveCountMax": "4",  # no response for a minute: the connection is lost
     "ClearAllForwardings": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
     "PermitLocalCommand": "no",
     "RemoteCommand": "none",
     "RequestTTY": "no",
-    "LogLevel": "INFO",  # below it ssh does not say why it failed
+    "LogLevel": "INFO",  # below it ssh does not print why it failed
 }
 ALONE = {"ControlMaster": "no", "ControlPath": "none"}
 MAGIC = b"gatekeeper-agent "
 BANNER_MOST = 1 << 20
 """Bytes that login files may write before the agent answers."""
 GREETING_S = 60.0
-"""Beyond the connect timeout: a touch on a security key, slow login files, a Python that starts from a cold disk."""
+"""Beyond the connect timeout: time to touch a security key, for slow login files, for a Python on a cold disk."""
 SILENCE_S = 900.0
 """Time limit of a response: hashing a model of 100 GB takes minutes."""
 STREAM_SILENCE_S = 120.0
@@ -82,7 +84,7 @@ for name, text in TEXTS:
     exec(compile(text, module.__name__, "exec"), module.__dict__)
 module.main(globals().get("program", b""), globals().get("nonce", ""))
 """
-"""Writes nothing to the remote disk, which may be full; the modules import each other by the names they have here."""
+"""Writes nothing to the remote disk, which may be full; the modules import each other by their local names."""
 
 
 def agent_program() -> bytes:
@@ -112,7 +114,7 @@ class Connection:
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         argv = [*ssh_words(), "-T", *words, "--", self.host, COMMAND]
         try:
-            # A session of its own: no terminal to ask a password on, not even for a jump host, and Ctrl-C is ours.
+            # A new session has no terminal to ask for a password, not even for a jump host, and gets no Ctrl-C.
             self._ssh = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
@@ -123,7 +125,7 @@ class Connection:
             )
         except OSError as error:
             raise InputError(
-                f"{argv[0]}: ssh can not be started: {error.strerror}", hint=f"install OpenSSH, or name it in {SSH}"
+                f"cannot start {argv[0]}: {error.strerror}", hint=f"install OpenSSH, or set {SSH} to its path"
             ) from error
         assert self._ssh.stdin is not None
         assert self._ssh.stdout is not None
@@ -175,7 +177,7 @@ class Connection:
         self._response()
 
     def download(self, path: str, into: BinaryIO) -> str:
-        """Copy the file at *path* below the state folder; return the sha256 of what came."""
+        """Copy the file at *path* below the state folder; return the sha256 of the received bytes."""
         digest = hashlib.sha256()
         for item in self.stream("get", path=path):
             digest.update(item["content"])
@@ -188,14 +190,8 @@ class Connection:
             try:
                 pipe.close()
             except OSError:
-                continue  # buffered bytes that have no reader any more
-        if self._ssh.poll() is None:
-            self._ssh.terminate()
-            try:
-                self._ssh.wait(2)
-            except subprocess.TimeoutExpired:
-                self._ssh.kill()
-        self._ssh.wait()
+                continue  # buffered bytes without a reader
+        child_process.end(self._ssh, grace=2)
         self._stderr_reader.join(1)
 
     def __enter__(self) -> Self:
@@ -217,12 +213,12 @@ class Connection:
             if skipped > BANNER_MOST:
                 raise SshError(
                     "noise",
-                    f"{self.host}: its login files write without end before a command starts",
-                    hint="let them write only where a terminal is: case $- in *i*) … esac",
+                    f"{self.host}: its login files print more than {show_bytes(BANNER_MOST)} before a command starts",
+                    hint="let them print only in interactive shells: case $- in *i*) … esac",
                 )
             self._read(end)
         del self._buffer[: at + len(magic)]
-        self._stderr.clear()  # what login files wrote explains nothing that happens later
+        self._stderr.clear()  # what login files wrote does not explain later errors
 
     def _compare_clocks(self) -> dict[str, Any]:
         """Compare the two clocks by the fastest of three requests; the skew is known to half its round trip."""
@@ -243,7 +239,7 @@ class Connection:
         return reply
 
     def _error(self, header: Mapping[str, Any]) -> AgentError:
-        error = dict(header.get("error") or {"kind": "bug", "message": "an answer that is none"})
+        error = dict(header.get("error") or {"kind": "bug", "message": "malformed response"})
         kind, message = (printable(str(error.pop(key)), instead="") for key in ("kind", "message"))
         return AgentError(kind, f"{self.host}: {message}", error)
 
@@ -263,7 +259,7 @@ class Connection:
         header_size, content_size = struct.unpack("!II", self._exactly(8, end))
         if max(header_size, content_size) > FRAME_MOST:
             self.close()
-            raise SshError("damaged", f"{self.host}: what came is no frame", hint="try again")
+            raise SshError("damaged", f"{self.host}: received a malformed frame", hint="repeat the command")
         header: dict[str, Any] = json.loads(self._exactly(header_size, end))
         return header, self._exactly(content_size, end)
 
@@ -275,14 +271,12 @@ class Connection:
         return content
 
     def _read(self, end: float) -> None:
-        """Read what has arrived; an SshError where the connection is lost or nothing comes by *end*."""
+        """Read what has arrived; an SshError where the connection is lost or nothing arrives by *end*."""
         if self._stdout.closed:
             raise self._lost()
         if not select.select([self._stdout], [], [], max(0.0, end - time.monotonic()))[0]:
             self.close()
-            raise SshError(
-                SILENT, f"{self.host} is connected but says nothing", hint=f"try by hand: ssh {self.host} true"
-            )
+            raise SshError(SILENT, f"{self.host} is connected but does not respond", hint=f"try: ssh {self.host} true")
         content = os.read(self._stdout.fileno(), 1 << 20)
         if not content:
             raise self._lost()
@@ -305,10 +299,11 @@ class Connection:
 
 
 def checked(host: str) -> str:
-    """Return *host* if ssh may be given it; a name with a meaning to any shell is an InputError."""
+    """Return *host* if it is safe to pass to ssh; a name that a shell could interpret is an InputError."""
     if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host or _URI_ENCODED.match(host):
         raise InputError(
-            f"{host!r} is no host", hint="NAME, USER@NAME or ssh://USER@NAME:PORT; give others a name in ~/.ssh/config"
+            f"{host!r} is not a valid host name",
+            hint="write NAME, USER@NAME or ssh://USER@NAME:PORT; define other hosts in ~/.ssh/config",
         )
     return host
 

@@ -1,4 +1,4 @@
-"""Errors of a remote host: what ssh wrote when it could not connect, and what the agent there denies."""
+"""Errors of a remote host: what ssh wrote when it could not connect, and requests that the remote agent denies."""
 
 import re
 from dataclasses import dataclass
@@ -8,24 +8,25 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.text import printable
 
 SILENT = "silent"
-"""Connected, and nothing comes."""
+"""Connected, but no response arrives."""
 HINTS = {
-    "disk_full": "make room there: gatekeeper remote list shows its runs, and ~/.gatekeeper holds them",
-    "denied": "check the owner and permissions of the folder there",
-    "busy": "wait for it, or: gatekeeper remote attach, gatekeeper remote cancel",
-    "start": "what it said is above; is its environment whole? Remove ~/.gatekeeper/envs there to have it made anew",
+    "disk_full": "free disk space on that host: gatekeeper remote list shows its runs, ~/.gatekeeper holds them",
+    "denied": "check the owner and permissions of that folder on the remote host",
+    "busy": "wait for that run, follow it (gatekeeper remote attach) or end it (gatekeeper remote cancel)",
+    "start": "see its output above; if its environment is damaged, remove ~/.gatekeeper/envs there to reinstall it",
     "exists": "attach to it: gatekeeper remote attach",
-    "missing": "gatekeeper remote list shows what lies there",
-    "environment": "let gatekeeper install its own: leave `environment` out of hosts.toml",
-    "python": "install one (brew install python, apt-get install python3-venv), or name it in hosts.toml: python",
-    "install": "the lines above are pip's own; is the machine connected to the package index?",
-    "damaged": "try again; if it happens again, its disk or memory is bad",
+    "missing": "check the path or the run; gatekeeper remote list shows the runs of that host",
+    "environment": "correct `environment` in hosts.toml, or remove it: gatekeeper then installs its own",
+    "python": "install one (brew install python, apt-get install python3-venv), or set `python` in hosts.toml",
+    "install": "see the output of pip above; check that the remote host reaches the package index",
+    "damaged": "retry; if it happens again, check the disk and memory of that host",
+    "starting": "retry in a few seconds",
 }
-"""What to do next, by the agent's word for why it denied a request."""
+"""What to do next, by the reason that the agent gives."""
 
 
 class SshError(GatekeeperError):
-    """There is no connection, or it broke: nothing is proven. `reason` is one word that a script may rely on."""
+    """There is no connection, or it broke: nothing is proven. `reason` is one word that scripts may rely on."""
 
     exit_code = ExitCode.UNPROVEN
 
@@ -35,7 +36,7 @@ class SshError(GatekeeperError):
 
 
 class AgentError(GatekeeperError):
-    """The agent denies a request or fails at it; `kind` is its word for why, `more` what else it sent."""
+    """The agent denies a request or fails at it; `kind` is the reason, `more` what else it sent."""
 
     exit_code = ExitCode.UNPROVEN
 
@@ -56,97 +57,97 @@ class Sign:
     message: str
     hint: str
     quotes: str = ""
-    """The line that says most, where it is not the one that matches."""
+    """Finds the most useful line, where that is not the one that matches *pattern*."""
 
 
 SIGNS = (
     Sign(
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "host_key_changed",
-        "{host} shows another host key than the one this machine knows",
-        "somebody may stand between; if the machine was set up anew, compare its fingerprint, then remove that line",
+        "the host key of {host} is not the one that this machine knows",
+        "this may be an attack; if the host was reinstalled, compare its fingerprint and remove the line ssh names",
         quotes=r"^Offending .* key in ",
     ),
     Sign(
         r"Host key verification failed|No .* host key is known",
         "host_key_unknown",
-        "the host key of {host} is not known here",
+        "the host key of {host} is not known on this machine",
         "connect once by hand and compare the fingerprint: ssh {host}",
     ),
     Sign(
         r"Could not resolve hostname",
         "unresolvable",
-        "the name {host} can not be resolved",
-        "check the spelling; a Mac on the same network is NAME.local; or name it in ~/.ssh/config",
+        "cannot resolve the name {host}",
+        "check the spelling; a Mac on the same network is NAME.local; or define the host in ~/.ssh/config",
     ),
     Sign(
         r"Connection refused",
         "refused",
         "{host} refuses ssh connections",
-        "on the Mac: System Settings > General > Sharing > Remote Login; and check the port",
+        "turn on Remote Login on that Mac (System Settings > General > Sharing), or correct the port in ~/.ssh/config",
     ),
     Sign(
         r"[Tt]imed out|Timeout, server",
         "timed_out",
         "{host} does not answer",
-        "is it switched on, awake and on this network? Try by hand: ssh {host}",
+        "check that it is switched on, awake and on this network, then try: ssh {host}",
     ),
     Sign(
         r"No route to host|Network is (unreachable|down)|Host is down",
         "no_route",
         "there is no route to {host}",
-        "is it on this network, or is a VPN needed?",
+        "check that it is on this network; connect the VPN if it needs one",
     ),
     Sign(
         r"Too many authentication failures|Permission denied|No more authentication methods|no mutual signature",
         "permission_denied",
-        "{host} does not accept the keys of this user",
-        "a password is never asked for: ssh-copy-id {host}, or name User and IdentityFile in ~/.ssh/config",
+        "{host} does not accept the ssh keys of this user",
+        "gatekeeper never uses a password: run ssh-copy-id {host}, or set User and IdentityFile in ~/.ssh/config",
     ),
     Sign(
         r"Bad configuration option|bad configuration options|Can't open user config file|Bad owner or permissions",
         "configuration",
-        "ssh does not understand its configuration",
-        "try: ssh -G {host}",
+        "ssh rejects its own configuration for {host}",
+        "correct ~/.ssh/config; this shows the error: ssh -G {host}",
     ),
     Sign(
         r"hostname contains invalid characters|remote username contains invalid",
         "name",
-        "ssh does not take '{host}' as a name",
-        "give the host a plain name in ~/.ssh/config",
+        "ssh rejects the host name {host}",
+        "define the host under a plain name in ~/.ssh/config",
     ),
     Sign(
         r"Connection (closed|reset)|Broken pipe|kex_exchange_identification|disconnect|closed by remote host",
         "closed",
         "{host} closed the connection",
-        "is it going down, or is its sshd full (MaxStartups, MaxSessions)? Try again in a minute",
+        "it may be shutting down, or its sshd is at its limit (MaxStartups, MaxSessions); retry in a minute",
     ),
 )
-"""In the order they are tried: a changed host key is also one whose verification failed."""
+"""Tried in this order: the verification of a changed host key has failed, too."""
 SSH_FAILED = 255
 JUMPED = "UNKNOWN port 65535"
-"""What ssh calls the machine at the other end where there is a jump host in between."""
+"""How ssh names the host when there is a jump host in between."""
 NO_PYTHON = "gatekeeper: no python3"
-"""What the constant command line on the remote host writes where it finds none."""
+"""What the command line on the remote host writes where it finds none."""
 
 
 def explain(host: str, code: int | None, stderr: str) -> SshError:
     """Return what happened to a connection that ended with *code* after ssh wrote *stderr*.
 
-    Only 255 is ssh's own; any other code is that of the command there, whatever its login files wrote.
+    Only 255 is ssh's own; any other code is that of the remote command, whatever the login files wrote.
     """
     if NO_PYTHON in stderr:
-        hint = "gatekeeper needs Python 3.11 or newer there: brew install python, or name one in hosts.toml: python"
+        hint = "gatekeeper needs Python 3.11 or newer there: brew install python, or set `python` in hosts.toml"
         return SshError("no_python", f"{host} has no Python 3 that starts", hint=hint)
     lines = [printable(line, instead="").strip()[:300] for line in stderr.splitlines()]
     lines = [line for line in lines if line]
     for sign in SIGNS if code in {SSH_FAILED, None} else ():
         if re.search(sign.pattern, stderr):
             named = f"{host}, or a jump host before it," if JUMPED in stderr else host
-            # The last lines only say that the rest did not work either.
+            # The last lines only repeat that ssh failed.
             patterns = [pattern for pattern in (sign.quotes, sign.pattern) if pattern]
             quote = next((line for one in patterns for line in lines if re.search(one, line)), "")
             message = f"{sign.message.format(host=named).rstrip(',')} (ssh: {quote.removeprefix('ssh: ')})"
             return SshError(sign.reason, message, hint=sign.hint.replace("{host}", host))
-    ended = "the connection ended" if code is None else f"ssh ended with {code}"
-    return SshError("ended", ": ".join([host, ended, *lines[-1:]]), hint=f"try by hand: ssh {host} true")
+    ended = "the connection ended" if code is None else f"ssh ended with exit code {code}"
+    return SshError("ended", ": ".join([host, ended, *lines[-1:]]), hint=f"try: ssh {host} true")

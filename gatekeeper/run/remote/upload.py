@@ -24,7 +24,7 @@ from gatekeeper.run.remote.ssh_errors import AgentError
 ROOT = "inputs"
 """The folder of a job that holds the inputs."""
 ATTEMPTS = 4
-"""How often one file is sent or requested: a connection that damages it so often will not bring it."""
+"""How often one file is sent or requested: a connection that damages it so often will not transfer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class NamedModel:
     """None: this machine does not have it."""
     path: Path | None = None
     mapped: str | None = None
-    """Where the hosts file says that the remote host has it."""
+    """Its path on the remote host, by the hosts file."""
     shippable: bool = False
-    """It is here, and the remote host can only have it from here."""
+    """It is on this machine, and an upload is the only way for the remote host to get it."""
 
     def contents(self) -> Iterator[tuple[str, str, Path]]:
         """Yield the name, digest and path of each of its files."""
@@ -66,7 +66,7 @@ class Bundle:
 
     given: Inputs
     slo: str
-    """Where the SLO file lies in the job's folder."""
+    """Path of the SLO file in the job's folder."""
     files: Mapping[str, bytes]
     """By their place in the job's folder."""
     models: tuple[NamedModel, ...]
@@ -82,16 +82,16 @@ class Bundle:
 def pack(slo_path: Path, mapped: Mapping[str, str] | None = None) -> Bundle:
     """Read an SLO file and all files it names; a mistake in them, or a path that cannot be uploaded, is an InputError.
 
-    *mapped* is where the hosts file says that models lie, by their names in the SLO.
+    *mapped* are the remote paths of models in the hosts file, by their names in the SLO.
     """
     given = inputs.read(slo_path)
     named = dict(_named_files(given, slo_path))
     subject = given.slo.subject
-    models = [name for name in (subject.target, *subject.drafts) if not _is_whole(name)]
+    models = [name for name in (subject.target, *subject.drafts) if not _is_absolute(name)]
     depth = max(posixpath.normpath(name).split("/").count("..") for name in (*named, *models, ""))
     folders = given.base.resolve().parts[1:]
     if depth > len(folders):
-        raise InputError(f"{slo_path}: a path leads out of the file system", hint="take a `..` out of it")
+        raise InputError(f"{slo_path}: a path leads above the root folder", hint="remove a `..` from it")
     # The folders keep their names, so that ../models/x and ../../project/models/x stay one place.
     base = posixpath.join(ROOT, *folders[len(folders) - depth :])
     slo = posixpath.join(base, slo_path.name)
@@ -99,28 +99,28 @@ def pack(slo_path: Path, mapped: Mapping[str, str] | None = None) -> Bundle:
     for name, content in named.items():
         place = posixpath.normpath(posixpath.join(base, name))
         if files.setdefault(place, content) != content:
-            raise InputError(f"{slo_path}: two files would lie at {place}", hint="give one of them another name")
+            raise InputError(f"{slo_path}: two files would have the same path {place}", hint="rename one of them")
         if os.access(given.base / name, os.X_OK):
             programs.add(place)
     return Bundle(given, slo, files, tuple(_local_models(given, base, mapped or {})), frozenset(programs))
 
 
 def _named_files(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each file that is uploaded beside the SLO, by its path relative to it."""
+    """Yield each file that is uploaded with the SLO, by its path relative to it."""
     slo, text = given.slo, given.texts[inputs.SLO_NAME]
 
     def relative(name: str, *key: str | int) -> str:
-        if _is_whole(name):
+        if _is_absolute(name):
             where = f"{slo_path}: line {toml_file.line_of(text, key)}"
-            hint = "write it relative to the SLO file; it travels"
-            raise InputError(f"{where}: '{name}' is a whole path of this machine", hint=hint)
+            hint = "write it relative to the SLO file: it is uploaded"
+            raise InputError(f"{where}: '{name}' is an absolute local path", hint=hint)
         return name
 
     for number, workload in enumerate(slo.workload):
         name = relative(workload.canaries, "workload", number, "canaries")
         yield name, _read(given.base / name, slo_path)
     profile = slo.soak.profile
-    # The first place a profile is looked for: there it is this one, whatever gatekeeper ships.
+    # The first place a profile is searched in, so that the remote run uses this one, whatever gatekeeper ships.
     place = relative(profile, "soak", "profile") if profile.endswith(".toml") else f"profiles/{profile}.toml"
     yield place, _read(inputs.find_profile(profile, given.base, slo_path), slo_path)
     subject = slo.subject
@@ -144,7 +144,7 @@ def model_names(subject: Subject) -> list[str]:
 def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[NamedModel]:
     hashes = HashCache(user_hash_cache())
     for name in model_names(given.slo.subject):
-        place = None if _is_whole(name) else posixpath.normpath(posixpath.join(base, name))
+        place = None if _is_absolute(name) else posixpath.normpath(posixpath.join(base, name))
         elsewhere = mapped.get(name)
         try:
             path = artifacts.find(name, given.base, given.slo.subject.backend)
@@ -156,7 +156,7 @@ def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterat
             yield NamedModel(name, place, artifacts.freeze(name, path, hashes), path, elsewhere, shippable)
 
 
-def _is_whole(name: str) -> bool:
+def _is_absolute(name: str) -> bool:
     return name.startswith(("/", "~"))
 
 
@@ -173,7 +173,7 @@ def folder(run_id: str) -> str:
 
 
 def missing_models(connection: Connection, bundle: Bundle) -> list[NamedModel]:
-    """Return the models that the remote host can only have from here and does not have yet."""
+    """Return the models that have to be uploaded and are not on the remote host yet."""
     return [one for one in bundle.models if one.shippable and connection.digest(one.complete) is None]
 
 
@@ -185,7 +185,7 @@ def size(models: Sequence[NamedModel]) -> int:
 def upload_models(connection: Connection, models: Sequence[NamedModel], say: Say) -> None:
     """Upload models, each file once, by the digest of the whole."""
     for one in models:
-        say(f"model {one.name}", f"sending {show_bytes(size([one]))}")
+        say(f"model {one.name}", f"uploading {show_bytes(size([one]))}")
         for name, digest, path in one.contents():
             upload_file(connection, f"{one.remote_folder}/{name}", path, digest)
         stamp = one.name.encode()
@@ -206,12 +206,12 @@ def upload_inputs(connection: Connection, bundle: Bundle, run_id: str) -> None:
                 connection.request("link", path=at, to=one.remote_folder)
             else:  # a GGUF file, or all parts of a split one
                 for name, _, _ in one.contents():
-                    beside = posixpath.join(posixpath.dirname(at), name)
-                    connection.request("link", path=beside, to=f"{one.remote_folder}/{name}")
+                    place = posixpath.join(posixpath.dirname(at), name)
+                    connection.request("link", path=place, to=f"{one.remote_folder}/{name}")
 
 
 def upload_file(connection: Connection, place: str, content: bytes | Path, digest: str, *, mode: int = 0o644) -> None:
-    """Upload a file unless it is there already; one that arrives damaged is sent again."""
+    """Upload a file unless the remote host has it; one that arrives damaged is uploaded again."""
     if connection.digest(place) == digest:
         return
     for attempt in range(1, ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""Servers and runs for the tests of remote hosts; where there is no sshd they are skipped, and say so."""
+"""Servers and runs for the tests of remote hosts; without an sshd they are skipped with that reason."""
 
 import json
 import os
@@ -33,6 +33,11 @@ REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token":
 UNHURRIED = {"duration": "3 s", "sentinel_drift": 0.9}
 ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
 """The test ends it."""
+SMALL = {
+    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "sweep": {"repeats": 1, "num_draft_tokens": [4], "default": {"num_draft_tokens": 4}},
+}
+"""One workload and one setting: what a remote run measures is tested elsewhere."""
 
 
 def need_sshd() -> None:
@@ -111,7 +116,7 @@ def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install
             if error.kind == "install" and re.search(
                 "No matching distribution|Could not find|onnection", error.message
             ):
-                pytest.skip(f"the packages can not be had here: {error.message.splitlines()[-1]}")
+                pytest.skip(f"the packages cannot be downloaded: {error.message.splitlines()[-1]}")
             raise
     yield Installed(server, made, tuple(output), half)
     server.close()
@@ -136,7 +141,7 @@ class Pair:
         return self.server.state / "jobs"
 
     def job(self) -> Path:
-        """Return the folder of the only job there."""
+        """Return the folder of the only remote job."""
         (folder,) = self.jobs.iterdir()
         return folder
 
@@ -145,21 +150,21 @@ class Pair:
         return found
 
     def process(self) -> psutil.Process:
-        """Return the gatekeeper there."""
+        """Return the remote gatekeeper."""
         return psutil.Process(self.pid())
 
     def measuring(self) -> bool:
-        """Tell whether a run there has begun to measure."""
+        """Return whether a remote run has begun to measure."""
         return any(self.jobs.glob("*/run/baseline.jsonl"))
 
     def soaking(self) -> bool:
-        """Tell whether the soak there has recorded some answers."""
+        """Return whether the remote soak has recorded some answers."""
         return any(len(path.read_text().splitlines()) > 5 for path in self.jobs.glob("*/run/soak-1.jsonl"))
 
     def verdict(self, done: Done, run: str = "run") -> dict[str, Any]:
         """Return the verdict of a run that was downloaded whole; which it is depends on how busy this machine is."""
         verdict = self.place.verdict(run)
-        assert "judged again here: the same verdict, byte for byte" in done.err, done.err
+        assert "judged again locally: the same verdict, byte for byte" in done.err, done.err
         assert done.code == verdict["exit_code"]
         return verdict
 
@@ -172,11 +177,11 @@ class Pair:
 
 @pytest.fixture
 def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Make:
-    """Write a scripted SLO here and start the remote host; *truth* and *changes* as of `scripted`."""
+    """Write a local scripted SLO and start the remote host; *truth* and *changes* as of `scripted`."""
 
     def make(truth: Mapping[str, Any] | None = None, remote: Mapping[str, str] | None = None, **changes: Any) -> Pair:
         server = serve(**(remote or {}))
-        place = scripted(truth, **changes)
+        place = scripted(truth, **{**SMALL, **changes})
         (place.path / "soak").mkdir(exist_ok=True)
         hosts = {"host": {"mini": {"environment": str(environment)}}}
         (place.path / "soak/hosts.toml").write_text(tomli_w.dumps(hosts))

@@ -1,4 +1,4 @@
-"""The commands of `gatekeeper remote`: each does there what it does here, and only named variables are sent."""
+"""The commands of `gatekeeper remote`: each does what the local command does, and only named variables are sent."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Ma
 
 def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     """
-    The same verdict, choice and answer as the same commands give on this machine; a probe leaves no run behind.
+    The same verdict, choice and probe as the local commands; a probe leaves no run behind.
     """
     made = pair()
     soak = ("soak", "slo.toml", "--set", "num_draft_tokens=2", "--json")
@@ -59,7 +59,7 @@ def test_host_and_doctor_run_there(pair: Make) -> None:
 
 def test_only_named_variables_are_sent_and_none_is_written(pair: Make, until: Until, ended: Ended) -> None:
     """
-    A named variable is in the environment of the job and nowhere on that disk; one that is not named stays here.
+    A named variable is in the environment of the job and nowhere on that disk; one that is not named is not sent.
     """
     made = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-4711", OTHER_KEY="s3cr3t-0815")
 
@@ -74,7 +74,7 @@ def test_only_named_variables_are_sent_and_none_is_written(pair: Make, until: Un
     assert "s3cr3t-4711" == there["MY_KEY"]
     assert "OTHER_KEY" not in there
     assert [] == written
-    assert "no such variable here" in unset.err
+    assert "this variable is not set" in unset.err
 
 
 def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
@@ -92,7 +92,7 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
 
 def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     """
-    A run with a named key comes as mini as its server, which is down here: looking around does not miss the key.
+    A run with a named key gets as far as its server, which is down: the inventory does not miss the key.
     """
     made = pair().with_environment(MY_KEY="s3cr3t-4711")
     down = f"http://127.0.0.1:{free_port()}/v1"
@@ -137,20 +137,20 @@ def test_no_shell_reads_a_name(pair: Make) -> None:
     [
         (("certify", "none.toml", "--on", "mini"), 2, "does not exist"),
         (("certify", "slo.toml"), 2, "--on"),
-        (("certify", "slo.toml", "--on", "-oProxyCommand=x"), 2, "is no host"),
+        (("certify", "slo.toml", "--on", "-oProxyCommand=x"), 2, "is not a valid host name"),
         (("certify", "slo.toml", "--on", "mini", "--hosts", "none.toml"), 2, "cannot read hosts file"),
         (("certify", "slo.toml", "--on", "mini", "--patience", "soon"), 2, "--patience"),
         (("certify", "slo.toml", "--on", "mini", "--out", "."), 2, "is not empty"),
         (("certify", "slo.toml", "--on", "mini", "--resume"), 2, "no unfinished run of this command"),
-        (("attach", "--on", "mini"), 2, "no run is under way"),
-        (("cancel", "--on", "mini"), 2, "no run is under way"),
+        (("attach", "--on", "mini"), 2, "no run is running"),
+        (("cancel", "--on", "mini"), 2, "no run is running"),
         (("sertify", "slo.toml", "--on", "mini"), 2, "did you mean 'certify'?"),
         (("certify", "slo.toml", "--on", "nowhere.invalid"), 3, "nowhere.invalid"),
     ],
 )
 def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, said: str) -> None:
     """
-    A wrong command line is 2, a host that cannot be reached 3; each says what and what to do.
+    A wrong command line is 2, a host that cannot be reached 3; each says what is wrong and what to do.
     """
     made = pair()
 

@@ -59,7 +59,7 @@ def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) 
 
 def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Path) -> None:
     """
-    A host that has this very gatekeeper needs no installation; the versions beside it are recorded.
+    A host that has the same gatekeeper needs no installation; the versions of its libraries are recorded.
     """
     serve()
 
@@ -81,7 +81,7 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
         changed.write_bytes(before + b"#")
         with (
             Connection("mini") as connection,
-            pytest.raises(HostLacksError, match=r"analysis/verdict/checks\.py differ"),
+            pytest.raises(HostLacksError, match=r"differs from the local one: .*checks\.py"),
         ):
             installation.prepare_environment(connection, path=str(environment))
     finally:
@@ -99,7 +99,7 @@ def test_an_installation_that_was_cut_is_made_anew(installed: Installed) -> None
 
 def test_old_environments_make_room(tmp_path: Path) -> None:
     """
-    Of many environments the last used stay, and those of jobs that lie there; nothing else is removed.
+    Of many environments the last used ones stay, and those of existing jobs; nothing else is removed.
     """
     for age, name in enumerate(("oldest", "of-a-job", "older", "recent", "newest", "of-now")):
         (tmp_path / "envs" / name).mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_old_environments_make_room(tmp_path: Path) -> None:
 
 def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
     """
-    What pyproject.toml asks for is in the list that travels, in a version it allows; nothing else says where from.
+    What pyproject.toml requires is in the uploaded list, in a version it allows; the list names no index.
     """
     requirements = pytest.importorskip("packaging.requirements")
     if not (ROOT / "pyproject.toml").is_file():
@@ -141,7 +141,7 @@ def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
 
 def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The remote pip takes nothing that is not pinned by hash; what it says is passed on, and nothing is ready.
+    The remote pip takes nothing that is not pinned by hash; its output is passed on, and no environment is ready.
     """
     server, made = serve(), build_wheel()
     there = server.state / "parcels" / made.sha256 / made.name
@@ -177,7 +177,7 @@ def test_a_first_command_says_that_it_installs(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    A first command says what the minutes are for; a disk too small for the installation ends it.
+    A first command announces the installation; a disk too small for it ends the command.
     """
     serve()
     monkeypatch.setattr(remote_run, "prepare_environment", Mock(side_effect=HostLacksError("no further")))
@@ -185,22 +185,22 @@ def test_a_first_command_says_that_it_installs(
     with pytest.raises(HostLacksError, match="no further"):
         remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
     monkeypatch.setattr(preflight, "ENVIRONMENT_BYTES", 1e18)
-    with pytest.raises(HostLacksError, match=r"mini: disk: .* are free there"):
+    with pytest.raises(HostLacksError, match=r"mini: disk: .* free, this run needs about"):
         remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
 
-    assert ("", "installing gatekeeper and its libraries on mini, this once: it takes minutes\n") == capsys.readouterr()
+    assert ("", f"{environment.installing('mini')}\n") == capsys.readouterr()
 
 
-def test_nothing_is_installed_beside_a_run(serve: Serve, tmp_path: Path) -> None:
+def test_nothing_is_installed_during_a_run(serve: Serve, tmp_path: Path) -> None:
     """
-    While a run measures there, a machine that lacks this gatekeeper is left alone: pip would be measured as well.
+    While a run measures, nothing is installed on its host: pip would disturb the measurement.
     """
     server = serve()
     waits = str(stand_in(tmp_path / "waits", "import time\ntime.sleep(1000)"))
     with Connection("mini") as connection:
         connection.request("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
 
-        with pytest.raises(HostLacksError, match="occupied by anna@desk, run one") as refused:
+        with pytest.raises(HostLacksError, match="locked by anna@desk, run one") as refused:
             remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
         list(connection.stream("cancel", run_id="one"))
 
@@ -250,7 +250,7 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     assert (tmp_path / "site" / f"gatekeeper-{gatekeeper.__version__}.dist-info" / "entry_points.txt").is_file()
 
 
-def test_nothing_but_the_package_travels() -> None:
+def test_only_the_package_is_in_it() -> None:
     """
     No cache, no hidden file and no file from outside the package is in it.
     """

@@ -1,4 +1,4 @@
-"""Full disks, on either machine: exit 4 that says where, and nothing that was measured is lost."""
+"""Full disks, remote or local: exit 4 names the file, and no records are lost."""
 
 import hashlib
 import os
@@ -52,7 +52,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     words = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(at)]
     mount = shutil.which("mount")
     if mount is None or subprocess.run(words, check=False, capture_output=True).returncode != 0:
-        pytest.skip("no small disk can be mounted here (needs root)")
+        pytest.skip("cannot mount a small disk (needs root)")
     yield at
     subprocess.run(["umount", "-l", at], check=False, timeout=30)
 
@@ -107,7 +107,7 @@ def test_a_full_remote_disk_during_the_run(pair: Make, until: Until, ended: Ende
     assert 4 == done.code, done.err
     made.verdict(resumed)
     assert "cannot write run/" in done.err
-    assert "gatekeeper there ended with 4" in done.err
+    assert "the remote gatekeeper ended with exit code 4" in done.err
     assert (made.place.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 

@@ -1,4 +1,4 @@
-"""Names of every kind: what a user writes is never read by a shell, neither here nor there."""
+"""Names of every kind: what a user writes is never read by a shell, local or remote."""
 
 import contextlib
 import hashlib
@@ -59,7 +59,7 @@ def executed(*roots: Path) -> list[Path]:
 
 @pytest.fixture
 def echo(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Return a connection to a machine whose gatekeeper says what it was given."""
+    """Return a connection to a machine whose gatekeeper prints what it was given."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     serve()
@@ -138,7 +138,7 @@ def test_a_run_id_is_a_plain_name_or_refused(echo: Connection, tmp_path: Path, r
 @example(host=f"mini -oProxyCommand=touch${{IFS}}{MARK}", user=None)
 def test_no_host_is_read_by_a_shell(serve_proxied: Path, host: str, user: str | None) -> None:
     """
-    A host is refused here, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
+    A host name is refused locally, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
     """
     named = host if user is None else f"{user}@{host}"
 
@@ -193,7 +193,7 @@ def test_nothing_of_the_environment_travels_unless_named(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Of two secrets here only the named one arrives, in the job's environment alone: it is on no disk afterwards.
+    Of two local secrets only the named one arrives, in the job's environment alone: it is on no disk afterwards.
     """
     server = serve()
     monkeypatch.setenv("UNNAMED_KEY", "unnamed-4711")

@@ -40,7 +40,7 @@ def test_a_name_is_what_the_file_says(file: Path) -> None:
 
 def test_an_unknown_name_is_sshs_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nobody has to write a hosts file: what it does not name, ssh may know.
+    A hosts file is optional: a name that it does not have is an ssh address.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

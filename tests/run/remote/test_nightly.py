@@ -13,7 +13,7 @@ from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair, Unti
 @pytest.fixture
 def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
     def make(*truth: object, **changes: object) -> tuple[Pair, Night]:
-        made = pair(*truth, workload=[{"name": "easy", "canaries": "easy.jsonl"}], **changes)
+        made = pair(*truth, **changes)
         return made, Night.lay_out(made.place)
 
     return make
@@ -21,8 +21,8 @@ def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
 
 def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tuple[Pair, Night]], until: Until) -> None:
     """
-    The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a folder of
-    its own, says so in one line, and rotates the runs there as well.
+    The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
+    folder, prints one line, and rotates the remote runs as well.
     """
     pair, made = night(REAL_TIME, soak=UNHURRIED)
     process = made.start("slo.toml", *ON)
@@ -40,12 +40,12 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     assert line.startswith("scripted: promoted (exit code 0, demo): easy ")
     assert line.endswith(f"; on mini; {made.runs}/{run}")
     assert 1 == len(list(pair.jobs.iterdir()))
-    assert "mini: removed 0 runs that came home" in (made.runs / f"nightly-{run}.log").read_text()
+    assert "mini: removed 0 runs that were downloaded" in (made.runs / f"nightly-{run}.log").read_text()
 
 
 def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple[Pair, Night]]) -> None:
     """
-    No server listens there: exit code 3, in the line as well, and nothing of a run here.
+    No ssh server: exit code 3, in the line as well, and no local run directory.
     """
     pair, made = night()
     closed = pair.server.words.replace("ssh ", "ssh -p 9 ", 1)

@@ -1,4 +1,4 @@
-"""Checks before a remote run, which prevent it or are only said: clocks, disks, models, hosts."""
+"""Checks before a remote run, which prevent it or are only reported: clocks, disks, models, hosts."""
 
 import re
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ MODEL = Model(
 )
 def test_clocks_that_are_apart(skew: float, round_trip: float, stops: list[bool]) -> None:
     """
-    More than two seconds apart is said, more than five minutes prevents the run, less what the comparison cannot tell.
+    More than two seconds apart is a remark, more than five minutes prevents the run, minus the error of the comparison.
     """
     found = list(check_clock({"skew_s": skew, "round_trip_s": round_trip}))
 
@@ -61,7 +61,7 @@ def test_clocks_that_are_apart(skew: float, round_trip: float, stops: list[bool]
 )
 def test_a_disk_too_small_stops_the_run(free: float, installed: bool, ships: float, stops: bool) -> None:
     """
-    Room for the environment, the models that are sent, and the run itself is asked for before anything is written.
+    The environment, the uploaded models and the run itself must fit before anything is written.
     """
     found = check_disk({"free_bytes": free}, installed=installed, upload_bytes=ships)
 
@@ -89,14 +89,14 @@ def inventory(**changes: Any) -> dict[str, Any]:
 
 def test_the_host_of_the_slo_is_not_remarked() -> None:
     """
-    The chip, memory, OS and mains power of the SLO: nothing to say.
+    The chip, memory, OS and mains power of the SLO: no remark.
     """
     wanted = written(chip="Apple M4", memory_gb=24, os="26", power="ac")
 
     assert [] == list(check_inventory(inventory(), wanted, (), None, now=NOW))
 
 
-def test_another_host_than_that_of_the_slo_is_said() -> None:
+def test_another_host_than_that_of_the_slo_is_a_remark() -> None:
     """
     Each fact that differs from the SLO is one note, as in a local run.
     """
@@ -109,7 +109,7 @@ def test_another_host_than_that_of_the_slo_is_said() -> None:
     assert ["host"] * 4 + ["power"] == [one.about for one in found]
 
 
-def test_a_machine_that_falls_asleep_is_said() -> None:
+def test_a_machine_that_falls_asleep_is_a_remark() -> None:
     """
     The run itself is kept awake; that the machine sleeps between runs decides if it can be reached.
     """
@@ -120,22 +120,24 @@ def test_a_machine_that_falls_asleep_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "stops", "message"),
+    ("local", "remote", "stops", "message"),
     [
         (MODEL, {"digest": "a" * 64}, False, ""),
-        (MODEL, {"digest": "b" * 64}, True, "another one there"),
-        (MODEL, {"missing": "not on this machine", "hint": "hf download m"}, True, "it is not there"),
-        (None, {"missing": "not on this machine", "hint": "hf download m"}, True, "it is not there"),
+        (MODEL, {"digest": "b" * 64}, True, "are not the local ones"),
+        (MODEL, {"missing": "not on this machine", "hint": "hf download m"}, True, "not on the remote host"),
+        (None, {"missing": "not on this machine", "hint": "hf download m"}, True, "not on the remote host"),
         (None, {"digest": "b" * 64}, False, ""),
-        (MODEL, {}, True, "another one there"),  # an inventory that leaves a model out proves nothing
+        (MODEL, {}, True, "are not the local ones"),  # an inventory that leaves a model out proves nothing
     ],
 )
-def test_models_there_against_those_here(here: Model | None, there: dict[str, str], stops: bool, message: str) -> None:
+def test_remote_models_against_local_ones(
+    local: Model | None, remote: dict[str, str], stops: bool, message: str
+) -> None:
     """
-    The same bytes or none: missing ones are named with what fetches them, others of the same name stop the run.
+    The same bytes or none: missing ones are named with how to get them, others of the same name stop the run.
     """
     found = list(
-        check_inventory(inventory(models={"m": there}), written(), (NamedModel("m", None, here),), None, now=NOW)
+        check_inventory(inventory(models={"m": remote}), written(), (NamedModel("m", None, local),), None, now=NOW)
     )
 
     assert [True] * stops == [one.stops for one in found]
@@ -144,7 +146,7 @@ def test_models_there_against_those_here(here: Model | None, there: dict[str, st
 
 def test_a_clock_apart_is_noticed_for_real(pair: Make) -> None:
     """
-    A machine whose clock is a minute ahead is said so; one that is ten minutes behind is not begun on, exit 3.
+    A clock that is a minute ahead is a remark; on a host ten minutes behind no run is started, exit 3.
     """
     if FAKETIME is None:
         pytest.skip("no libfaketime on this machine (Debian: faketime)")
@@ -156,6 +158,6 @@ def test_a_clock_apart_is_noticed_for_real(pair: Make) -> None:
     refused = behind.place.run("remote", "certify", "slo.toml", "--on", "mini", "--out", "other", code=3)
 
     # As near as a busy machine lets the two be compared.
-    assert re.search(r"clock: its clock is (1 min|(5[0-9]|6[0-9])(\.\d)? s) ahead of this machine's", noted.err)
-    assert re.search(r"clock: its clock is (9\.\d|10(\.\d)?) min behind this machine's", refused.err)
+    assert re.search(r"clock: its clock is (1 min|(5[0-9]|6[0-9])(\.\d)? s) ahead of the local clock", noted.err)
+    assert re.search(r"clock: its clock is (9\.\d|10(\.\d)?) min behind the local clock", refused.err)
     assert not behind.jobs.exists()

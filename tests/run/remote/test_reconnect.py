@@ -1,4 +1,4 @@
-"""A lost connection is made again until --patience is used up, but not where no retry helps."""
+"""A lost connection is retried until --patience is used up, except where a retry cannot help."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -43,7 +43,7 @@ class Line:
 
 def test_an_interrupted_action_is_repeated() -> None:
     """
-    Two connections break during an action; the third completes it, that is said once, and every one is closed.
+    Two connections break during an action; the third completes it, the loss is reported once, and every one is closed.
     """
     line, said, tries = Line(None, lost("timed_out"), None, None), [], []
 
@@ -72,13 +72,13 @@ def test_the_first_connection_is_not_tried_twice() -> None:
         session.do(lambda _: None)
 
     assert ("refused", 0) == (refused.value.reason, len(line.made))
-    assert "goes on there" not in refused.value.hint
+    assert "the run continues" not in refused.value.hint
 
 
 @pytest.mark.parametrize("reason", ["host_key_changed", "no_python"])
-def test_an_error_that_no_retry_mends_is_raised_at_once(reason: str) -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised_at_once(reason: str) -> None:
     """
-    Another host key in the middle of a run ends the command at once; the run continues there, and the hint says so.
+    Another host key in the middle of a run ends the command at once; the hint says that the run continues.
     """
     line = Line(None, lost(reason))
 
@@ -91,7 +91,7 @@ def test_an_error_that_no_retry_mends_is_raised_at_once(reason: str) -> None:
         session.do(work)
 
     assert reason == refused.value.reason
-    assert "the run goes on there; the same command attaches to it" in refused.value.hint
+    assert "the run continues on the remote host; repeat the command to attach to it" in refused.value.hint
 
 
 class Clock:

@@ -24,17 +24,17 @@ def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> 
     unknown = made.place.run("remote", "fetch", made.job().name[:-1], *ON, code=2)
     again = made.place.run("remote", "fetch", made.job().name, *ON, "--out", "copy")
 
-    assert "still under way" in early.err
+    assert "still running" in early.err
     assert f"exit {fetched.code}, not fetched" in listed.out
     assert fetched.document == made.verdict(fetched, f"runs/{made.job().name}")
-    assert "no run waits to be fetched" in nothing.err
+    assert "no finished run is left to fetch" in nothing.err
     assert f"did you mean '{made.job().name}'?" in unknown.err
     assert "run: copy" in again.out
 
 
 def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Until, ended: Ended) -> None:
     """
-    Cancel without a name ends no run of another owner: it says whose it is, and how to end it all the same.
+    Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway.
     """
     made = pair(REAL_TIME, soak=ENDLESS)
     process = made.place.start(*CERTIFY)
@@ -48,7 +48,7 @@ def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Unt
 
     assert f"gatekeeper remote cancel {made.job().name} --on mini" in unnamed.err
     assert running
-    assert "ended by itself" in named.out
+    assert "ended cleanly" in named.out
     assert "was cancelled by bob@desk" in done.err
 
 
@@ -56,7 +56,7 @@ def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     """
     Runs of other owners, and runs that were not downloaded, always stay; a dry run removes nothing.
     """
-    made = pair(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    made = pair()
     made.place.run(*CERTIFY, "--out", "run", code=0)
     newest = made.job()
     job = json.loads((newest / "job.json").read_text())
@@ -73,4 +73,4 @@ def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     assert 5 == before
     assert ["old", "older"] == dry["removed"]
     assert {newest.name, "theirs", "unfetched"} == {path.name for path in made.jobs.iterdir()}
-    assert "mini: removed 2 runs that came home from there; 1 run left of those" in done.out
+    assert "mini: removed 2 runs that were downloaded before; 1 run of those left" in done.out

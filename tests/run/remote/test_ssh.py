@@ -63,7 +63,7 @@ def test_a_damaged_file_never_appears(serve: Serve) -> None:
 
 def test_settings_for_a_terminal_do_not_disturb(serve: Serve) -> None:
     """
-    A host entry with a terminal, a command, forwardings that fail and little to say still gives a connection.
+    A host entry with a terminal, a command, forwardings that fail and a quiet log still gives a connection.
     """
     server = serve()
     server.prefer(
@@ -103,7 +103,7 @@ def test_a_shared_connection_is_shared(serve: Serve) -> None:
     server = serve()
     socket = server.root / "c"
     if len(str(socket)) > 90:
-        pytest.skip("the path of a socket would be too long here")
+        pytest.skip("the path of a socket would be too long")
     server.prefer("ControlMaster auto", f"ControlPath {socket}", "ControlPersist 60")
     with ExitStack() as stack:
         leave = ["ssh", "-F", str(server.config), "-O", "exit", "mini"]

@@ -40,7 +40,7 @@ def refusal(host: str = "mini", *, connect_timeout: float = 10.0) -> SshError:
 
 def test_refused(serve: Serve) -> None:
     """
-    A machine without an ssh server says so itself.
+    A machine without an ssh server refuses the connection.
     """
     serve().prefer(f"Port {free_port()}")
 
@@ -58,11 +58,11 @@ def test_an_unknown_name(serve: Serve) -> None:
 
 def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without any network the reason says so: ssh runs in a network namespace of its own.
+    Without any network the reason is `no_route`: ssh runs in a network namespace of its own.
     """
     alone = ["unshare", "--user", "--map-root-user", "--net"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no network namespace may be made here")
+        pytest.skip("cannot make a network namespace")
     server = serve()
     monkeypatch.setenv("GATEKEEPER_SSH", shlex.join([*alone, *shlex.split(server.words)]))
 
@@ -71,7 +71,7 @@ def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_machine_that_hangs(serve: Serve) -> None:
     """
-    A port that is open and says nothing is given up after the connect timeout.
+    A port that is open and silent is given up after the connect timeout.
     """
     server = serve()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -199,7 +199,7 @@ def on_a_terminal(argv: list[str]) -> str:
         if select.select([terminal], [], [], 1)[0]:
             try:
                 got = os.read(terminal, 4096)
-            except OSError:  # how Linux says that the last process on a terminal has gone
+            except OSError:  # on Linux: the last process on the terminal has ended
                 got = b""
             if not got:
                 break
@@ -236,7 +236,7 @@ def test_noise_from_login_files_is_read_over(serve: Serve, noise: str) -> None:
 
 def test_noise_without_end_is_given_up(serve: Serve) -> None:
     """
-    Login files that never stop are named as the trouble.
+    Login files that never stop are named as the cause.
     """
     serve("ForceCommand yes")
 
@@ -324,7 +324,7 @@ def test_any_login_shell_reads_the_command(shell: str) -> None:
 
 def test_what_login_files_complain_of_is_not_why_a_link_broke(serve: Serve) -> None:
     """
-    A login file that says "Permission denied" on its way does not turn a cut connection into a wrong key.
+    A login file that prints "Permission denied" does not turn a cut connection into a wrong key.
     """
     server = serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
 
@@ -338,7 +338,7 @@ def test_what_login_files_complain_of_is_not_why_a_link_broke(serve: Serve) -> N
 
 def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A remote process that hangs while the connection lives ends the connection, and says so.
+    A remote process that hangs while the connection lives ends the connection with the reason `silent`.
     """
     server = serve()
     monkeypatch.setattr(ssh_module, "SILENCE_S", 0.5)

@@ -92,7 +92,7 @@ def test_models_by_path_have_digests() -> None:
 
 def test_a_model_that_is_not_here_is_only_named(folder: Path) -> None:
     """
-    A remote run does not need the models here.
+    A remote run does not need local models.
     """
     document = slo(backend="mlx", target="mlx-community/none-8B", drafts=["../models/none"])
     del document["subject"]["script"]
@@ -104,9 +104,9 @@ def test_a_model_that_is_not_here_is_only_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "~/canaries.jsonl"])
-def test_a_whole_path_does_not_travel(folder: Path, name: str) -> None:
+def test_an_absolute_path_is_refused(folder: Path, name: str) -> None:
     """
-    A canary file by its whole path is exit 2 with its line: there would be another file, or none.
+    A canary file by its absolute path is exit 2 with its line: the remote host has another file there, or none.
     """
     document = slo()
     document["workload"][0]["canaries"] = name
@@ -118,7 +118,7 @@ def test_a_whole_path_does_not_travel(folder: Path, name: str) -> None:
         document["workload"][0]["canaries"] = str((folder / "canaries/easy.jsonl").resolve())
         path = written(folder, document)
 
-    with pytest.raises(InputError, match="is a whole path of this machine") as refused:
+    with pytest.raises(InputError, match="is an absolute local path") as refused:
         pack(path)
 
     assert "made.toml: line " in refused.value.message
@@ -136,7 +136,7 @@ def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
 
 @pytest.fixture
 def echo(pair: Make) -> Pair:
-    """The manual's worker with a target and a draft that lie beside the SLO here; the other machine has neither."""
+    """The manual's worker with a target and a draft next to the local SLO; the remote host has neither."""
     made = pair()
     path = made.place.path
     shutil.copy(ROOT / "tests/backends/example_worker.py", path / "my_worker.py")
@@ -164,8 +164,8 @@ def echo(pair: Make) -> Pair:
     return made
 
 
-def say_where(made: Pair, **models: str) -> None:
-    """Write into the hosts file where models lie over there."""
+def map_models(made: Pair, **models: str) -> None:
+    """Write the remote paths of models into the hosts file."""
     path = made.place.path / "soak/hosts.toml"
     document: dict[str, Any] = tomllib.loads(path.read_text())
     document["host"]["mini"]["models"] = {f"models/{name}": place for name, place in models.items()}
@@ -177,12 +177,12 @@ SWEEP = ("remote", "sweep", "slo.toml", *ON)
 
 def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> None:
     """
-    Exit 3 with each missing model and how it gets there; nothing is left behind.
+    Exit 3 with each missing model and how to upload it; nothing is left behind.
     """
     done = echo.place.run(*SWEEP, code=3)
 
-    assert "model models/target: it is not there" in done.err
-    assert "model models/draft: it is not there" in done.err
+    assert "model models/target: not on the remote host" in done.err
+    assert "model models/draft: not on the remote host" in done.err
     assert "--ship-models" in done.err
     assert [] == list(echo.jobs.iterdir())
     assert [] == echo.registry()
@@ -190,7 +190,7 @@ def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> 
 
 def test_models_are_shipped_once(echo: Pair) -> None:
     """
-    --ship-models copies each file by its digest; the next run finds them there and needs to send nothing.
+    --ship-models copies each file by its digest; the next run finds them on the remote host and uploads nothing.
     """
     first = echo.place.run(*SWEEP, "--ship-models", "--json", code=0)
     second = echo.place.run(*SWEEP, "--json", code=0)
@@ -199,51 +199,51 @@ def test_models_are_shipped_once(echo: Pair) -> None:
     weights = echo.place.path / "models/target/model.safetensors"
     assert 2 == len(shelves)
     assert weights.read_bytes() in [(one / "model.safetensors").read_bytes() for one in shelves]
-    assert "sending" in first.err
-    assert "sending" not in second.err
+    assert "uploading" in first.err
+    assert "uploading" not in second.err
     assert {"lines"} == set(first.document["workloads"])
     assert "draft" in json.dumps(second.document["workloads"]["lines"]["setting"])
 
 
 def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_path: Path) -> None:
     """
-    A laptop that cannot hold the models certifies them where they are; a later run says that one was exchanged.
+    A laptop that cannot hold the models certifies them where they are; a later run reports that one has changed.
     """
     for name in ("target", "draft"):
         shutil.move(echo.place.path / "models" / name, tmp_path / name)
-    say_where(echo, target=str(tmp_path / "target"), draft=str(tmp_path / "draft"))
+    map_models(echo, target=str(tmp_path / "target"), draft=str(tmp_path / "draft"))
 
     first = echo.place.run(*SWEEP, code=0)
     config = tmp_path / "draft/config.json"
     config.write_text(config.read_text() + "\n")
     second = echo.place.run(*SWEEP, code=0)
 
-    assert "not as in the run of" not in first.err
-    assert "model models/draft: it was " in second.err
+    assert "changed since the run of" not in first.err
+    assert "model models/draft: changed since the last run there" in second.err
     assert "drafts" in second.err
 
 
 def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -> None:
     """
-    The same name with other bytes over there is exit 3: the verdict would be about something else.
+    The same name with other remote bytes is exit 3: the verdict would be about another model.
     """
     shutil.copytree(echo.place.path / "models/draft", tmp_path / "draft")
     config = tmp_path / "draft/config.json"
     config.write_text(config.read_text() + "\n")
-    say_where(echo, target=str(echo.place.path / "models/target"), draft=str(tmp_path / "draft"))
+    map_models(echo, target=str(echo.place.path / "models/target"), draft=str(tmp_path / "draft"))
 
     done = echo.place.run(*SWEEP, code=3)
 
-    assert "model models/draft: it is another one there" in done.err
+    assert "model models/draft: the remote files (" in done.err
 
 
-def test_a_place_that_is_not_there_is_said(echo: Pair, tmp_path: Path) -> None:
+def test_a_mapped_model_that_is_missing_is_named(echo: Pair, tmp_path: Path) -> None:
     """
     A hosts file that names a missing folder is an error with that folder.
     """
-    say_where(echo, target=str(tmp_path / "none"), draft=str(tmp_path / "none"))
+    map_models(echo, target=str(tmp_path / "none"), draft=str(tmp_path / "none"))
 
     done = echo.place.run(*SWEEP)
 
     assert 3 == done.code
-    assert f"there is no {tmp_path / 'none'}" in done.err
+    assert f"no such file or folder: {tmp_path / 'none'}" in done.err

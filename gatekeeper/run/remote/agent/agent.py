@@ -1,6 +1,6 @@
 """The agent: answers requests on the remote host. It is sent through ssh's stdin and needs only a Python.
 
-It answers `hello` on any Python from 3.6 on, so that an old one is reported rather than met as a syntax error. All
+It answers `hello` on any Python from 3.6 on, so that an old one is reported and does not end in a syntax error. All
 input (paths, names, argument lists) arrives as JSON in frames of known length; it starts programs from argument lists,
 never through a shell. The same program, kept as a file, supervises a detached job: `PROGRAM supervise FOLDER`.
 """
@@ -25,7 +25,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 class Agent:
-    """Answers one client; its state lies in one folder."""
+    """Answers one client; all its state is in one folder."""
 
     def __init__(self, channel: Channel, program: bytes) -> None:
         self._channel, self._state = channel, State()
@@ -63,7 +63,7 @@ class Agent:
             method: Optional[Callable[..., Any]] = getattr(part, "do_" + verb, None)
             if method is not None:
                 return method
-        raise Refusal("verb", "the agent does not know how to " + repr(verb))
+        raise Refusal("verb", "unknown request " + repr(verb))
 
     def _send_error(self, kind: str, message: str, **more: Any) -> None:
         self._channel.send({"error": dict(more, kind=kind, message=message)})

@@ -28,7 +28,7 @@ import venv, ensurepip
 print("venv")
 """
 KEPT = 3
-"""Environments that stay: the current one, and what a return to the last versions would need."""
+"""Environments that are kept: the current one, and those of the two versions used before it."""
 WAIT_S = 0.5
 INSPECT = """
 import importlib.metadata, importlib.util
@@ -54,7 +54,7 @@ def pythons() -> "List[str]":
 
 
 def _is_stub(path: str) -> bool:
-    """Tell whether *path* is the placeholder of macOS, which opens a window that offers to install Python."""
+    """Return whether *path* is the placeholder of macOS, which opens a window that offers to install Python."""
     if path != "/usr/bin/python3" or sys.platform != "darwin":
         return False
     select = ["/usr/bin/xcode-select", "-p"]
@@ -115,7 +115,7 @@ class Environments:
         Each step inherits the lock: if this agent is killed, no other may build in the same folder meanwhile.
         """
         if self.python is None:
-            raise Refusal("python", "no Python here is new enough and makes environments")
+            raise Refusal("python", "no Python on this host is new enough and can create virtual environments")
         for what, argv in (
             ("python -m venv", [self.python, "-I", "-m", "venv", str(folder)]),
             (

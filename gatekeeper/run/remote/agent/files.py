@@ -64,7 +64,7 @@ def locked(path: Path, channel: Channel) -> "Iterator[int]":
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a living process holds the lock."""
+    """Return whether a living process holds the lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -173,7 +173,7 @@ class Files:
         """Send a file."""
         at = self._state.at(path)
         if not at.is_file():
-            raise Refusal("missing", "no file " + str(at))
+            raise Refusal("missing", "no such file: " + str(at))
         with at.open("rb") as source:
             for content in iter(lambda: source.read(CHUNK), b""):
                 yield {}, content
@@ -184,11 +184,11 @@ class Files:
         return {"sha256": sha256(at) if at.is_file() else None}
 
     def do_link(self, path: str, to: str) -> Header:
-        """Link *path* to what is here already: an absolute path, or one below the state folder."""
+        """Link *path* to what this host already has: an absolute path, or one below the state folder."""
         at, target = self._state.at(path), Path(os.path.expanduser(to))
         target = target if target.is_absolute() else self._state.at(to)
         if not target.exists():
-            raise Refusal("missing", "there is no " + str(target))
+            raise Refusal("missing", "no such file or folder: " + str(target))
         at.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(str(target), str(_part(at)))
         os.replace(str(_part(at)), str(at))

@@ -27,10 +27,10 @@ from gatekeeper.run.remote.agent.frames import CHUNK, HEARTBEAT_S, POLL_S, Chann
 from gatekeeper.run.remote.agent.processes import alive, boot_id, gatekeeper, job_environment, outputs, tree
 
 KILL_WAIT_S = 10.0
-"""How long a killed process may take to go: it gives back wired memory on the way."""
+"""How long a killed process may take to end: it has to release wired memory."""
 START_WAIT_S = 30.0
 ABANDONED_S = 86400.0
-"""Inputs that no start followed for a day never get one: the next try is another run."""
+"""Inputs whose run was not started within a day are removed: the next attempt is another run."""
 RESERVE = 1 << 16
 """Bytes kept so that the exit code of a job that fills the disk can be written."""
 
@@ -59,10 +59,10 @@ class Jobs:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(self._state.home / "jobs.lock", self._channel):
             if (folder / "job.json").exists() and not (again and self._job(folder)["state"] != "running"):
-                raise Refusal("exists", "the run " + run_id + " was started here already")
+                raise Refusal("exists", "the run " + run_id + " was already started on this host")
             for other in self._jobs():
                 if other["state"] == "running":
-                    message = "a run of {owner} is under way here since {started}: {run_id}".format(**other)
+                    message = "{owner} has been running {run_id} on this host since {started}".format(**other)
                     raise Refusal("busy", message, job=other)
             self._forget_abandoned(folder)
             for name in ("exit.json", "cancel.json", "pids.json", "fetched.json"):
@@ -83,7 +83,7 @@ class Jobs:
             with replacing(program) as file:
                 file.write(self._program)
         with (folder / "log").open("ab") as log, (folder / "supervisor.lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor inherits it: from here on the job counts as running
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor inherits it: from now on the job counts as running
             write(folder / "job.json", job)
             supervisor = subprocess.Popen(
                 [str(place / "bin" / "python"), "-I", str(program), "supervise", str(folder)],
@@ -94,11 +94,9 @@ class Jobs:
         while not pids.exists() and supervisor.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         if not pids.exists() and supervisor.poll() is not None:
-            (folder / "job.json").unlink()  # it never began: the same name may be used again
-            words = tail(folder / "log").strip() or "it said nothing"
-            raise Refusal(
-                "disk_full" if self._state.free() < CHUNK else "start", "the run could not be started: " + words
-            )
+            (folder / "job.json").unlink()  # it never started: the same name may be used again
+            output = tail(folder / "log").strip() or "it printed nothing"
+            raise Refusal("disk_full" if self._state.free() < CHUNK else "start", "cannot start the run: " + output)
 
     def _forget_abandoned(self, current: Path) -> None:
         for other in {path for path in current.parent.iterdir() if path.is_dir()} - {current}:
@@ -116,7 +114,7 @@ class Jobs:
         job, ended, cancelled = (read(folder / name) for name in ("job.json", "exit.json", "cancel.json"))
         running = is_locked(folder / "supervisor.lock") or is_locked(folder / "gatekeeper.lock")
         if not job:
-            raise Refusal("missing", "no run " + folder.name + " here")
+            raise Refusal("missing", "no run " + folder.name + " on this host")
         same_boot = job.get("boot_id") == boot_id()
         shut_down = ended.get("terminated") and not cancelled and not same_boot
         if ended and not shut_down:
@@ -162,14 +160,14 @@ class Jobs:
                 )
 
     def do_cancel(self, run_id: str, grace_s: float = 60.0, who: str = "") -> Items:
-        """End a job: terminate gatekeeper, which ends its servers, wait, then kill what is left; say which happened."""
+        """End a job: terminate gatekeeper, which ends its servers, then kill what is left; report how it ended."""
         folder = self._state.named("jobs", run_id)
         if self._job(folder)["state"] != "running":
             yield {"how": "ended", "job": self._job(folder)}, b""
             return
         root = int(read(folder / "pids.json").get("gatekeeper", 0))
         if not root:
-            raise Refusal("starting", "the run is just being started; try again")
+            raise Refusal("starting", "the run is only just starting")
         write(folder / "cancel.json", {"at": stamp(), "who": who})
         members = tree(root)
         with contextlib.suppress(ProcessLookupError):
@@ -193,7 +191,7 @@ class Jobs:
         folder = self._state.named("jobs", run_id)
         existed = folder.is_dir()
         if (folder / "job.json").is_file() and self._job(folder)["state"] == "running":
-            raise Refusal("busy", "the run " + run_id + " is under way")
+            raise Refusal("busy", "the run " + run_id + " is still running")
         if existed:
             shutil.rmtree(str(folder))
         return {"removed": existed}

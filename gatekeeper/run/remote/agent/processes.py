@@ -19,7 +19,7 @@ FOLDERS = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin")
 def boot_id() -> str:
     """Return what changes with every boot of this machine; empty where that cannot be read.
 
-    Read once: on macOS it costs a process, and a job that is being measured is asked for ten times a second.
+    Read once: on macOS it costs a process, and a running job is looked up ten times a second.
     """
     named = os.environ.get("GATEKEEPER_BOOT_ID_FILE")
     with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ def clean_environment() -> "Dict[str, str]":
 
 
 def job_environment(place: Path) -> "Dict[str, str]":
-    """Return the environment of a job: its PATH finds servers beside its Python, and what ssh's short PATH omits."""
+    """Return the environment of a job: its PATH finds servers next to its Python, and what ssh's short PATH omits."""
     path = [str(place / "bin"), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
     path += [os.path.expanduser(one) for one in (*FOLDERS, "/usr/sbin", "/sbin") if os.path.expanduser(one) not in path]
     return dict(clean_environment(), PATH=os.pathsep.join(path), PYTHONUNBUFFERED="1")
@@ -94,7 +94,7 @@ def gatekeeper(place: Path, argv: "List[str]") -> "List[str]":
 
 
 def outputs(child: "subprocess.Popen[bytes]", channel: Channel) -> "Iterator[Tuple[str, bytes]]":
-    """Yield what a child writes as it comes; empty content as a heartbeat while it writes nothing."""
+    """Yield what a child writes as it arrives; empty content as a heartbeat while it writes nothing."""
     pipes = {pipe: name for name, pipe in (("stdout", child.stdout), ("stderr", child.stderr)) if pipe is not None}
     sent = time.monotonic()
     while pipes:

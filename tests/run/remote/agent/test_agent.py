@@ -20,7 +20,7 @@ from tests.run.remote.conftest import Serve
 
 LARGE = os.urandom(4 << 20)
 OLD = """#!/bin/sh
-# A Python that says it is 3.9, as macOS has it, and is it for whatever it is given.
+# A Python that reports version 3.9, as on macOS, and runs every script as 3.9.
 [ "$1" = -I ] && shift
 [ "$1" = -c ] && shift
 code=$1

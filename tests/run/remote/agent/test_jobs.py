@@ -44,7 +44,7 @@ with open("progress.jsonl", "a") as out:
 while True:
     time.sleep(1)
 """
-"""Starts a server in a session of its own, as gatekeeper does, and runs until it is ended."""
+"""Starts a server in a new session, as gatekeeper does, and runs until it is ended."""
 SERVER = "import time; print('up', flush=True); time.sleep(1000)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SERVER}"
 
@@ -52,7 +52,7 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SERV
 def until(holds: Callable[[], Any], what: str) -> Any:
     end = time.monotonic() + MOST_S
     while not (found := holds()):
-        assert time.monotonic() < end, f"waited in vain until {what}"
+        assert time.monotonic() < end, f"not in time: {what}"
         time.sleep(0.02)
     return found
 
@@ -63,7 +63,7 @@ def start(connection: Connection, run_id: str, environment: Path, *argv: str, **
 
 
 def ended(connection: Connection, run_id: str) -> dict[str, Any]:
-    """Return what is said of a job after its end."""
+    """Return the description of a job after its end."""
     job: dict[str, Any] = list(connection.stream("follow", run_id=run_id))[-1]["job"]
     return job
 
@@ -84,7 +84,7 @@ def gone(pid: int) -> bool:
 
 
 def waiting(connection: Connection, tmp_path: Path, server_does: str, end: str = "graceful") -> int:
-    """Start a job that waits beside a server of its own; return the server's process id."""
+    """Start a job that waits and has a server; return the server's process id."""
     start(connection, "one", stand_in(tmp_path / "waits", WAIT), server_does, end)
     for item in connection.stream("follow", run_id="one"):
         if item["lines"]:
@@ -110,7 +110,7 @@ def test_a_job_runs_to_its_end_and_says_how(serve: Serve, environment: Path) -> 
 
 def test_a_job_that_never_began_is_reported_and_leaves_its_name_free(serve: Serve, tmp_path: Path) -> None:
     """
-    An environment that is broken is named with what it said; once it is mended, the same run begins.
+    A broken environment is reported with its output; once it is repaired, the same run starts.
     """
     serve()
     broken = stand_in(tmp_path / "broken", "")
@@ -130,7 +130,7 @@ def test_a_job_that_never_began_is_reported_and_leaves_its_name_free(serve: Serv
 
 def test_a_job_outlives_a_cut_connection_and_no_line_is_lost(serve: Serve, tmp_path: Path) -> None:
     """
-    Cut in the middle, a job goes on; followed again from where the first connection was, every line comes exactly once.
+    Cut in the middle, a job continues; followed again from where the first connection was, no line is lost or repeated.
     """
     server = serve()
     lines: list[int] = []
@@ -176,7 +176,7 @@ def test_a_second_run_is_refused(serve: Serve, tmp_path: Path) -> None:
 
 def test_cancel_terminates_first(serve: Serve, tmp_path: Path) -> None:
     """
-    The run is terminated, ends its server itself and exits with 130; nothing is killed, and that is said.
+    The run is terminated, ends its server itself and exits with 130; nothing is killed, and the response says so.
     """
     server = serve()
     with Connection("mini") as connection:
@@ -192,7 +192,7 @@ def test_cancel_terminates_first(serve: Serve, tmp_path: Path) -> None:
 
 def test_cancel_kills_what_does_not_end(serve: Serve, tmp_path: Path) -> None:
     """
-    What ignores that is killed after the grace, a server in a session of its own included, and that is said.
+    A process that ignores SIGTERM is killed after the grace, a server in its own session too; the response says so.
     """
     server = serve()
     with Connection("mini") as connection:
@@ -245,7 +245,7 @@ def test_a_killed_supervisor_is_found(serve: Serve, tmp_path: Path) -> None:
     with Connection("mini") as connection:
         until(lambda: gone(pids(server, "one")["supervisor"]), "its supervisor has gone")
         orphan = only_job(connection)
-        with pytest.raises(AgentError, match="under way"):
+        with pytest.raises(AgentError, match="has been running one"):
             start(connection, "two", tmp_path / "waits", SERVER, "graceful")
         last = list(connection.stream("cancel", run_id="one"))[-1]
         start(connection, "two", stand_in(tmp_path / "done", ""))
@@ -256,7 +256,7 @@ def test_a_killed_supervisor_is_found(serve: Serve, tmp_path: Path) -> None:
 
 def test_a_reboot_is_found(serve: Serve, tmp_path: Path) -> None:
     """
-    A run whose machine was started anew before it ended was rebooted; its lock is no hindrance for the next.
+    A run whose machine was restarted before it ended is `rebooted`; its lock does not block the next.
     """
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
@@ -309,7 +309,7 @@ def test_files_are_listed_fetched_and_removed(serve: Serve, tmp_path: Path) -> N
         files = list(connection.stream("files", run_id="one"))
         waiting_for = stand_in(tmp_path / "waits", WAIT)
         start(connection, "two", waiting_for, SERVER, "graceful")
-        with pytest.raises(AgentError, match="under way"):
+        with pytest.raises(AgentError, match="still running"):
             connection.request("remove", run_id="two")
         removed = connection.request("remove", run_id="one")
 

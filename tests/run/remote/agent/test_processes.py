@@ -13,7 +13,7 @@ from gatekeeper.run.remote.agent import processes
 
 def test_files_and_ps_see_the_same_process() -> None:
     """
-    Where there is no /proc, ps tells the parent and the session of a process just as well.
+    Without /proc, ps gives the parent and the session of a process just as well.
     """
     if not (Path("/proc/self/stat").exists() and os.access("/bin/ps", os.X_OK)):
         pytest.skip("this machine lacks one of the two")
