@@ -86,7 +86,7 @@ def test_a_passing_run_is_admitted(certified: Place) -> None:
 
 def test_the_first_line_is_the_answer(certified: Place) -> None:
     """
-    A person reads the reason first and then what to do next.
+    The first line is the reason, the second the next step.
     """
     shown = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
 
@@ -95,9 +95,9 @@ def test_the_first_line_is_the_answer(certified: Place) -> None:
     assert "  next: certify again: gatekeeper certify slo.toml" == second
 
 
-def test_a_broken_promise_is_refused(scripted: Scripted) -> None:
+def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
     """
-    The newest run that matches broke a promise: exit code 1, and the promise is named.
+    If the newest matching run failed an objective, the exit code is 1 and the reason names the workload.
     """
     place = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
@@ -110,7 +110,7 @@ def test_a_broken_promise_is_refused(scripted: Scripted) -> None:
 
 def test_the_newest_run_decides(certified: Place) -> None:
     """
-    A newer run of the same subject that was stopped is no proof, and the older one no longer is; it can be named.
+    A newer, unfinished run of the same subject is no proof, and hides the older one, which --run can still choose.
     """
     runs = certified.path / "runs"
     shutil.copytree(runs / "run-1", runs / "run-2")
@@ -125,7 +125,7 @@ def test_the_newest_run_decides(certified: Place) -> None:
 
 def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
     """
-    In a folder of runs only those of this SLO count; a stray folder is no run.
+    In a folder of runs only those of this SLO are considered; other folders are ignored.
     """
     runs = certified.path / "runs"
     (runs / "notes").mkdir()
@@ -169,7 +169,7 @@ def test_other_inputs_are_refused(certified: Place) -> None:
 
 def test_an_expired_run_is_refused(scripted: Scripted) -> None:
     """
-    A run counts for as long as its SLO says, and `--max-age` never makes it count longer.
+    A run is valid for as long as its SLO allows, and `--max-age` never extends that.
     """
     place = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
@@ -177,9 +177,9 @@ def test_an_expired_run_is_refused(scripted: Scripted) -> None:
     assert [(3, "expired")] * 2 == [admit(place)[:2], admit(place, "--max-age", "36500d")[:2]]
 
 
-def test_a_demo_counts_only_where_one_is_asked_for(scripted: Scripted) -> None:
+def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
     """
-    A soak under ten minutes is no certification; `--grade demo` accepts it, and its certificate says WARNED.
+    A soak shorter than 600 s is a demo; `--grade demo` admits it, and its certificate's result is WARNED.
     """
     place = scripted(**{**CERTIFIED, "soak": {"duration": "150 s"}})
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
@@ -191,7 +191,7 @@ def test_a_demo_counts_only_where_one_is_asked_for(scripted: Scripted) -> None:
 
 def test_another_host_is_refused(scripted: Scripted) -> None:
     """
-    The run's own host is held against the SLO's [host], even where the manifest was talked out of its doubts.
+    The run's host must match the SLO's [host], even if the doubts were removed from the manifest.
     """
     place = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
@@ -206,20 +206,20 @@ def test_another_host_is_refused(scripted: Scripted) -> None:
     (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
     rewrite_checksums(run)
 
-    talked = admit(place)
+    edited = admit(place)
 
-    assert [(3, "other_host")] * 2 == [honest[:2], talked[:2]]
-    assert "the SLO is for" in talked[2]["because"]
+    assert [(3, "other_host")] * 2 == [honest[:2], edited[:2]]
+    assert "the SLO is for" in edited[2]["because"]
 
 
 def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
     """
-    A run that ended unproven is no proof: code 3, and what was missing.
+    A run that ended unproven is refused: code 3, with what was missing.
     """
-    promise = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
+    objective = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
     one = [{"name": "easy", "canaries": "easy.jsonl"}]
-    # At 95 % one run in twenty would rightly be mistaken about a bound in the middle.
-    place = scripted(objective=[promise], workload=one, confidence=0.9999, **CERTIFIED)
+    # At 95 % one run in twenty would decide about a bound inside the interval.
+    place = scripted(objective=[objective], workload=one, confidence=0.9999, **CERTIFIED)
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
 
     code, reason, document = admit(place)

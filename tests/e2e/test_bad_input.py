@@ -1,4 +1,4 @@
-"""Bad input: a clear error that says file, line, key and what to do, and the right exit code."""
+"""Bad input: an error with file, line, key and the fix, and the right exit code."""
 
 import os
 import shutil
@@ -78,7 +78,7 @@ def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
 
 def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
     """
-    A run directory that cannot be made is gatekeeper's failure, code 4, and says which path.
+    A run directory that cannot be created is exit code 4, and the error names the path.
     """
     place = scripted()
     (place.path / "file").write_text("in the way")
@@ -114,7 +114,7 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], wanted: str) -> None:
     """
-    A mistyped command, file or option is exit code 2 and says what was meant.
+    A mistyped command, file or option is exit code 2 with a suggestion.
     """
     place = scripted()
 
@@ -183,7 +183,7 @@ def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
 )
 def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[str, tuple[str, ...]]) -> None:
     """
-    Where nobody can be told, a log on a full disk say, the exit code is 4: Python's own, 1, means a broken promise.
+    If stderr cannot be written, such as on a full disk, the exit code is 4: Python's own, 1, means a failed objective.
     """
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")

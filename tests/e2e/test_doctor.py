@@ -1,4 +1,4 @@
-"""`gatekeeper doctor`, `--version` and `completion`: what a person asks before and beside a run."""
+"""`gatekeeper doctor`, `--version` and `completion`."""
 
 import shutil
 import subprocess
@@ -41,7 +41,7 @@ def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
 
 def test_a_mac_without_tools_hears_how_to_get_them(bare: Place) -> None:
     """
-    Power is missing without macmon or sudo: the commands stand in the table, the objectives they serve beside them.
+    Without macmon or sudo, power is missing: the table lists the commands and the objectives that need them.
     """
     mac = Place(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "macos"})
 
@@ -65,10 +65,10 @@ def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
         [sys.executable, "-c", script], env=place.environment, capture_output=True, text=True, timeout=60, check=True
     )
 
-    told = [line.split(" ", 1) for line in ran.stdout.splitlines()]
-    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [one[0] for one in told[:-1]]
-    assert version("numpy") == dict(told[:-1])["numpy"]
-    assert ["0", "[]"] == told[-1]
+    lines = [line.split(" ", 1) for line in ran.stdout.splitlines()]
+    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [one[0] for one in lines[:-1]]
+    assert version("numpy") == dict(lines[:-1])["numpy"]
+    assert ["0", "[]"] == lines[-1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

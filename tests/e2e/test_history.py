@@ -1,4 +1,4 @@
-"""Stored runs over time, and two of them side by side."""
+"""Stored runs over time, and the comparison of two runs."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ ONE = {"workload": [{"name": "easy", "canaries": "easy.jsonl"}]}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Runs of one SLO: `first`, `again`, and `slower`, whose draft guesses worse; made once, copied by each test."""
+    """Runs of one SLO: `first`, `again`, and `slower` with lower acceptance; made once, copied by each test."""
     place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("history"))  # type: ignore[attr-defined]
     write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
     write(**ONE)
@@ -37,7 +37,7 @@ def place(made: Place, tmp_path: Path) -> Place:
     return Place(folder, made.environment)
 
 
-def said(document: dict[str, Any], metric: str) -> str:
+def result(document: dict[str, Any], metric: str) -> str:
     (workload,) = document["workloads"]
     (found,) = (one["says"] for one in workload["metrics"] if one["metric"] == metric)
     return str(found)
@@ -45,7 +45,7 @@ def said(document: dict[str, Any], metric: str) -> str:
 
 def test_history_groups_runs_by_slo(place: Place) -> None:
     """
-    Runs stand by SLO and in order of time, each with its ratio and acceptance, and the newest against the one before.
+    Runs are listed by SLO, oldest first, with ratio and acceptance, and the newest is compared with the previous one.
     """
     (slo,) = place.run("history", "--json", code=0).document["slos"]
 
@@ -58,7 +58,7 @@ def test_history_groups_runs_by_slo(place: Place) -> None:
 
 def test_history_hides_nothing(place: Place) -> None:
     """
-    A stopped run, a changed one and one that can not be read are all told, and none of them makes a trend.
+    An unfinished, a changed and an unreadable run are all listed, and none of them is part of a trend.
     """
     runs = place.path / "runs"
     (runs / "a-first" / CHECKSUMS).unlink()
@@ -80,19 +80,19 @@ def test_history_hides_nothing(place: Place) -> None:
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(place: Place) -> None:
     """
-    The same run again shows no difference; a draft that guesses worse is lower, and what else differs is named.
+    The same run again shows no difference; lower acceptance shows as lower, and other differences are named.
     """
     same = place.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
     worse = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
 
-    assert "no difference shown" == said(same, "throughput_ratio")
-    assert ["lower", "lower"] == [said(worse, "throughput_ratio"), said(worse, "acceptance_rate")]
+    assert "no difference shown" == result(same, "throughput_ratio")
+    assert ["lower", "lower"] == [result(worse, "throughput_ratio"), result(worse, "acceptance_rate")]
     assert ([], ["versions.script"]) == (same["differences"], worse["differences"])
 
 
 def test_compare_refuses_another_machine(place: Place) -> None:
     """
-    Another chip is another experiment: the difference is named, no figure is called different, and the code is 3.
+    Runs on different chips are not comparable: the difference is named, no metric is compared, and the code is 3.
     """
     manifest = place.path / "runs" / "c-slower" / "manifest.json"
     document = json.loads(manifest.read_text())
@@ -104,7 +104,7 @@ def test_compare_refuses_another_machine(place: Place) -> None:
     shown = place.run("compare", "runs/a-first", "runs/c-slower", code=3).out
 
     assert ["host.chip"] == done.document["not_comparable"]
-    assert "not compared" == said(done.document, "throughput_ratio")
+    assert "not compared" == result(done.document, "throughput_ratio")
     assert "not comparable: host.chip" in shown
 
 
@@ -137,7 +137,7 @@ def test_compare_looks_at_workloads_one_by_one(place: Place) -> None:
 
 def test_a_folder_that_is_not_there_is_code_2(place: Place) -> None:
     """
-    A folder of runs that does not exist, and a run that is none, are mistakes of the command line.
+    A missing folder of runs, and a folder that is not a run, are exit code 2.
     """
     assert "no folder nowhere" in place.run("history", "nowhere", code=2).err
     assert "manifest.json" in place.run("compare", "runs", "runs", code=2).err

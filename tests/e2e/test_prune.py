@@ -1,4 +1,4 @@
-"""A folder of runs is rotated: what may go goes whole, and the deploy gate answers as before."""
+"""Pruning a folder of runs: old runs are removed whole, and the deploy gate decides as before."""
 
 import fcntl
 import json
@@ -35,7 +35,7 @@ main()
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """One promoted run, `made/good`, and one of the same promises that breaks them, `made/bad`; made once."""
+    """A promoted run, `made/good`, and a failed one of the same objectives, `made/bad`; made once."""
     place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("prune"))  # type: ignore[attr-defined]
     write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
     workload = [{"name": "easy", "canaries": "easy.jsonl"}]
@@ -48,9 +48,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture
 def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
-    """Lay a run into the folder `all runs`, so many days old."""
+    """Copy a run into the folder `all runs`, with an age in days."""
 
-    def lay(name: str, age: float, kind: str = "good", *, valid: str | None = None) -> Path:
+    def copy(name: str, age: float, kind: str = "good", *, valid: str | None = None) -> Path:
         run = tmp_path / "all runs" / name
         shutil.copytree(made.path / "made" / kind, run)
         manifest = json.loads((run / "manifest.json").read_text())
@@ -63,7 +63,7 @@ def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
         RunDirectory(run).write_checksums()
         return run
 
-    return lay
+    return copy
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def here(runs: Place) -> list[str]:
     return sorted(path.name for path in (runs.path / "all runs").iterdir())
 
 
-def test_old_runs_go(runs: Place, night: Callable[..., Path]) -> None:
+def test_old_runs_are_removed(runs: Place, night: Callable[..., Path]) -> None:
     """
-    The newest stay, the rest is removed whole, and how much that was is said; a dry run says it and removes nothing.
+    The newest stay, the rest is removed whole, and the freed bytes are reported; a dry run removes nothing.
     """
     for age in (1, 2, 3, 4, 5):
         night(f"night {age}", age)
@@ -94,23 +94,23 @@ def test_old_runs_go(runs: Place, night: Callable[..., Path]) -> None:
     assert 3 == sum(line.startswith("would remove  all runs/") for line in tried.out.splitlines())
 
 
-def test_the_gate_answers_as_before(runs: Place, made: Place, night: Callable[..., Path]) -> None:
+def test_the_gate_decides_as_before(runs: Place, made: Place, night: Callable[..., Path]) -> None:
     """
-    The newest run broke its promises, so nothing may be deployed, and so it stays: the good one before it never
-    becomes the newest by a rotation.
+    The newest run failed, so nothing may be deployed, and it stays: pruning never makes the good run before it the
+    newest.
     """
     night("1 good", 30)
     night("2 good", 20)
     night("3 bad", 10, "bad")
     for age in (1, 2, 3):
         night(f"other {age}", age, valid="30 d")
-    asked = ("admit", str(made.path / "slo.toml"), "--runs", "all runs", "--grade", "demo", "--json")
-    before = runs.run(*asked).document
+    command = ("admit", str(made.path / "slo.toml"), "--runs", "all runs", "--grade", "demo", "--json")
+    before = runs.run(*command).document
 
     runs.run("prune", "all runs", "--keep", "1", code=0)
 
     assert ["2 good", "3 bad", "other 1"] == here(runs)
-    after = runs.run(*asked).document
+    after = runs.run(*command).document
     assert [before[key] for key in ("reason", "run", "exit_code")] == [
         after[key] for key in ("reason", "run", "exit_code")
     ]
@@ -141,9 +141,9 @@ def test_what_is_no_run_is_left_alone(runs: Place, night: Callable[..., Path]) -
     assert "notes.md" in left["night 4"]
 
 
-def test_the_ledger_forgets_what_went(runs: Place, night: Callable[..., Path]) -> None:
+def test_records_of_removed_runs_are_removed(runs: Place, night: Callable[..., Path]) -> None:
     """
-    The entry of a run that came home from another machine goes with it; one that is open, or of another run, stays.
+    The registry's record of a downloaded run is removed with it; one that is open, or of another run, stays.
     """
     night("new", 1)
     old = night("old", 9)
@@ -158,9 +158,9 @@ def test_the_ledger_forgets_what_went(runs: Place, night: Callable[..., Path]) -
     assert ["b.remote.json", "c.remote.json", "d.remote.json", "new"] == here(runs)
 
 
-def test_an_unfinished_run_goes_only_when_it_is_old(runs: Place, night: Callable[..., Path]) -> None:
+def test_an_unfinished_run_is_removed_only_when_it_is_old(runs: Place, night: Callable[..., Path]) -> None:
     """
-    Without --unfinished none goes; with it, those that are older go, and a strange file in one keeps it.
+    Without --unfinished none is removed; with it, older ones are, unless one holds a foreign file.
     """
     for age in (0.5, 3, 20, 30):
         run = night(f"night {age:g}", age)
@@ -182,7 +182,7 @@ def test_an_unfinished_run_goes_only_when_it_is_old(runs: Place, night: Callable
 
 def test_a_run_that_is_written_stays(runs: Place, night: Callable[..., Path]) -> None:
     """
-    Another gatekeeper holds its lock: somebody resumes or signs it just now.
+    A run whose lock another gatekeeper holds, to resume or to sign it, stays.
     """
     night("new", 1)
     old = night("old", 9)
@@ -195,9 +195,9 @@ def test_a_run_that_is_written_stays(runs: Place, night: Callable[..., Path]) ->
     assert ["all runs/old"] == [one["run"] for one in freed["removed"]]
 
 
-def test_a_rotation_that_was_killed_is_ended(runs: Place, night: Callable[..., Path]) -> None:
+def test_a_killed_removal_is_finished(runs: Place, night: Callable[..., Path]) -> None:
     """
-    Killed between two files it leaves no half run that a gate would trip over; the next one clears it away.
+    Killed between two files, prune leaves no half run that admit would read; the next prune finishes the removal.
     """
     night("new", 1)
     for number in range(3):
@@ -221,9 +221,9 @@ def test_a_rotation_that_was_killed_is_ended(runs: Place, night: Callable[..., P
     assert ["new"] == here(runs), done.out
 
 
-def test_what_can_not_be_removed_is_exit_code_4(runs: Place, night: Callable[..., Path]) -> None:
+def test_a_run_that_cannot_be_removed_is_exit_code_4(runs: Place, night: Callable[..., Path]) -> None:
     """
-    Something stands in the way: that run stays whole, the reason is said, the others go, and the exit code is 4.
+    A run that cannot be removed stays whole with its reason, the others are removed, and the exit code is 4.
     """
     night("new", 1)
     night("old", 9)
@@ -238,7 +238,7 @@ def test_what_can_not_be_removed_is_exit_code_4(runs: Place, night: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("prune", "all runs"), "--keep"),
         (("prune", "all runs", "--keep", "0"), "0"),
@@ -248,14 +248,14 @@ def test_what_can_not_be_removed_is_exit_code_4(runs: Place, night: Callable[...
     ],
 )
 def test_a_wrong_command_line_removes_nothing(
-    runs: Place, night: Callable[..., Path], words: tuple[str, ...], said: str
+    runs: Place, night: Callable[..., Path], words: tuple[str, ...], message: str
 ) -> None:
     """
-    Without a count, or with a word that is no duration, the exit code is 2.
+    Without a count, or with an invalid duration, the exit code is 2.
     """
     night("old", 900)
 
     done = runs.run(*words, code=2)
 
-    assert said in done.err
+    assert message in done.err
     assert ["old"] == here(runs)

@@ -31,7 +31,7 @@ def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
 
 def test_a_mistyped_policy_is_told_as_one(place: Place) -> None:
     """
-    The path that is wrong is named, not the run that would lie beside it, and what may have been meant.
+    The error names the wrong path, not its folder, and suggests the right one.
     """
     (place.path / "policy.toml").write_text("")
 
