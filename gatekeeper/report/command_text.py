@@ -229,6 +229,8 @@ def _of(one: Mapping[str, Any]) -> str:
 
 
 WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
+CHECKS = {"seals": "checksums", "papers": "certificate"}
+"""Words for the names of checks that the JSON document keeps for scripts."""
 
 
 def admission(document: Mapping[str, Any]) -> str:
@@ -237,7 +239,7 @@ def admission(document: Mapping[str, Any]) -> str:
     reason = f"{spaced(document['reason'])}: " if code == 3 else ""
     where = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
-    lines += [f"  {one['check']:<10} {one['detail']}" for one in document["checks"]]
+    lines += [f"  {CHECKS.get(one['check'], one['check']):<11} {one['detail']}" for one in document["checks"]]
     lines += [f"  skipped {one['run']}: {one['because']}" for one in document["passed_over"]]
     return "\n".join(lines) + "\n"
 

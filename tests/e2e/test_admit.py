@@ -90,7 +90,8 @@ def test_the_first_line_is_the_answer(certified: Place) -> None:
     """
     shown = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
 
-    first, second, *_ = shown.out.splitlines()
+    first, second, *checks = shown.out.splitlines()
+    assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
     assert first.startswith("scripted: refused: expired: it counted until 2026-01-08T00:1")
     assert "  next: certify again: gatekeeper certify slo.toml" == second
 
