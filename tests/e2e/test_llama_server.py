@@ -17,7 +17,7 @@ FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 
 
 def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: Any) -> None:
-    """Write the shipped smoke SLO for llama-server, with the little pair as GGUF beside it."""
+    """Write the shipped smoke SLO for llama-server, with the little pair as GGUF next to it."""
     write_gguf.main([str(place.path), "little-target", "little-draft", "little-draft-alien"])
     slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
     slo["subject"] = {
@@ -55,7 +55,7 @@ def test_the_real_server_is_soaked(place: Place) -> None:
         pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
     smoke(place, program, args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
-    # Whether it is faster is the machine's affair, and on a busy one certify would choose plain decoding.
+    # It may be slower on a busy machine, where certify would choose plain decoding.
     place.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
 
     verdict = place.run("judge", "run", "--json").document
@@ -69,7 +69,7 @@ def test_the_real_server_is_soaked(place: Place) -> None:
 
 def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> None:
     """
-    A GGUF target stands in the manifest with its checksum and what its header says, the program with its version.
+    The manifest holds the checksum and the header's facts of a GGUF target, and the program's version.
     """
     smoke(place, fake)
 
@@ -91,9 +91,9 @@ def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> N
         ({"args": ["--spec-synth-len", "3"]}, "invents acceptance"),
     ],
 )
-def test_what_can_not_be_certified_is_refused(place: Place, fake: str, changes: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_certified_is_refused(place: Place, fake: str, changes: dict[str, Any], says: str) -> None:
     """
-    A cut file, a strange or missing draft, acceptance counted by nobody, and an invented one: exit code 2, no run.
+    A truncated file, a foreign or missing draft, uncounted and invented acceptance: exit code 2, no run.
     """
     smoke(place, fake, **changes)
     whole = (place.path / "little-target.gguf").read_bytes()

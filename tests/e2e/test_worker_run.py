@@ -1,4 +1,4 @@
-"""Whole runs on a program that only speaks the worker protocol: the manual's example, and one that breaks down."""
+"""Whole runs on a program with the worker protocol: the manual's example, and ones that fail."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
 
 
 def echoing(place: Place, **subject: Any) -> Place:
-    """Write an SLO for the example worker, beside a copy of it; *subject* changes its [subject]."""
+    """Write an SLO for the example worker, next to a copy of it; *subject* changes its [subject]."""
     shutil.copy(EXAMPLE, place.path / "my_worker.py")
     canaries = [json.loads(line) for line in canary_lines("line", 8).splitlines()]
     for canary in canaries:
@@ -46,7 +46,7 @@ def echoing(place: Place, **subject: Any) -> Place:
 
 def test_the_example_is_certified(place: Place) -> None:
     """
-    The manual's thirty lines are promoted: their times, tokens and rounds are enough for every promise.
+    The manual's example is promoted: its times, tokens and rounds are enough for every objective.
     """
     echoing(place)
 
@@ -62,9 +62,9 @@ def test_the_example_is_certified(place: Place) -> None:
     assert "file my_worker.py" in manifest
 
 
-def test_a_worker_that_lies_is_never_promoted(place: Place) -> None:
+def test_a_worker_with_impossible_times_is_never_promoted(place: Place) -> None:
     """
-    Times that cannot be are faults of the answers, and a run of them proves nothing.
+    Impossible times are faults of the answers, and a run of them proves nothing.
     """
     echoing(place)
     worker = place.path / "my_worker.py"
@@ -89,7 +89,7 @@ def test_a_program_that_is_no_worker_is_said_first(place: Place, command: list[s
 
 def test_what_a_worker_does_not_see_is_said_first(place: Place) -> None:
     """
-    A promise about rounds with a worker that shows none is refused before the first token.
+    An objective about rounds with a worker that shows none is an error before the first token.
     """
     echoing(place)
     worker = place.path / "my_worker.py"

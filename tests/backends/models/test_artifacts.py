@@ -188,7 +188,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_paths_are_relative_to_the_slo() -> None:
     """
-    A folder beside the SLO file goes before the cache.
+    A folder next to the SLO file is preferred to the cache.
     """
     assert (MODELS / "little-target").resolve() == artifacts.find("../models/little-target", MODELS.parent / "slos")
 
@@ -298,7 +298,7 @@ def test_without_a_token_map_the_sizes_must_agree(known: str | None) -> None:
 )
 def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, warned: bool) -> None:
     """
-    An unquantised draft beside a quantised target was made for other weights: a finding, not a refusal.
+    An unquantised draft with a quantised target was made for other weights: a finding, not an error.
     """
     seen = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
 

@@ -254,7 +254,7 @@ def test_quantisation_is_what_most_bytes_are_of(weights: dict[str, int], tier: s
 )
 def test_the_cache_shape_is_read_from_the_header(tmp_path: Path, keys: dict[str, int], shape: tuple[Any, ...]) -> None:
     """
-    Layers, heads and their size; windows make it an upper bound, and what is not said gives no shape at all.
+    Layers, heads and their size; windows make it an upper bound, and a missing key gives no shape.
     """
     found = gguf.cache_shape(gguf.read_header(written(tmp_path / "m.gguf", **keys), "m"))
 

@@ -112,7 +112,7 @@ def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, 
 
 def test_lm_studio_may_serve_what_lies_in_the_hub_cache(home: Path) -> None:
     """
-    Where LM Studio's folder lacks a hub id, the hub cache is asked before it is called missing.
+    A hub id that LM Studio's folder lacks is looked up in the hub cache.
     """
     snapshot = laid_out.hub(home, "org/name", MODELS / "little-draft")
 

@@ -31,8 +31,8 @@ def prompt(name: str = "chat-1", **more: Any) -> Canary:
 
 def give(script: dict[str, Any], *requests: tuple[Canary, Any], **sampling: Any) -> list[Answer]:
     backend = ScriptedBackend(Script.model_validate(script))
-    subject = backend.start(DRAFTING)
-    return [subject.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in requests]
+    system = backend.start(DRAFTING)
+    return [system.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in requests]
 
 
 def speed(answer: Answer) -> float:
@@ -87,10 +87,10 @@ def test_ten_minutes_pass_in_no_time() -> None:
     assert isinstance(backend.clock, VirtualClock)
     instants: list[int] = []
     backend.clock.every(10**9, lambda: instants.append(backend.clock.now_ns()))
-    subject = backend.start(PLAIN)
+    system = backend.start(PLAIN)
     began = time.monotonic()
     for _ in range(60):
-        subject.answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
+        system.answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
 
     assert not backend.realtime
     assert math.isclose(600, backend.clock.now_ns() / 1e9)
@@ -135,10 +135,9 @@ def test_acceptance_is_what_was_decreed() -> None:
     backend = ScriptedBackend(Script.model_validate(script))
 
     def share(which: Any, prefix: str) -> float:
-        subject = backend.start(which)
+        system = backend.start(which)
         rounds = [
-            subject.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, SamplingParameters())).rounds
-            for n in range(200)
+            system.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, SamplingParameters())).rounds for n in range(200)
         ]
         return sum(one.accepted_by_position[0] for one in rounds if one) / sum(
             one.tried_by_position[0] for one in rounds if one
@@ -216,7 +215,7 @@ def test_counters_can_lie() -> None:
 
 def test_faults_strike_where_they_are_told() -> None:
     """
-    Each kind of fault comes at its answer, says what it is, and ends the subject only where it would.
+    Each kind of fault comes at its answer, names its kind, and ends the system only where it would.
     """
     faults = ["garble", "truncate", "short", "hang"]
     script = {"faults": [{"answer": number, "fault": fault} for number, fault in enumerate(faults, start=2)]}
@@ -260,11 +259,9 @@ def test_concurrent_streams_share_virtual_time() -> None:
     """
     backend = ScriptedBackend(Script.model_validate({"batching": {"plain": 0.5}, "prefill": 0}))
     four = setting(draft=None, concurrency=4)
-    subject = backend.start(four)
+    system = backend.start(four)
     with ThreadPoolExecutor(4) as pool:
-        answers = list(
-            pool.map(lambda _: subject.answer(DecodeRequest(prompt(), four, SamplingParameters())), range(8))
-        )
+        answers = list(pool.map(lambda _: system.answer(DecodeRequest(prompt(), four, SamplingParameters())), range(8)))
 
     alone = 64 * 0.02
     assert {round(alone * 2.5, 6)} == {round(seconds(one), 6) for one in answers}

@@ -26,7 +26,7 @@ def load_draft(name: str) -> Any:
 
 
 class Hook:
-    """Wraps a layer of the target to read its states, and stays until somebody takes it away."""
+    """Wraps a layer of the target to read its states, and stays until it is removed."""
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer

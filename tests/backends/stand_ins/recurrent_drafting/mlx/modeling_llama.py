@@ -16,7 +16,7 @@ class Model:
         self.dtype = dtype
 
     def greedy(self, prompt: Any, limit: int) -> list[int]:
-        """Return the target's own tokens, as many as are asked for, a stop token or not."""
+        """Return the target's own tokens, as many as requested, a stop token or not."""
         own = generation.generate_step(prompt, self.inner, max_tokens=limit)
         return [int(token) for token, _ in own]
 
