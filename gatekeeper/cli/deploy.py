@@ -11,6 +11,11 @@ import click
 from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
 
+AFTER_INTERRUPT = {
+    "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
+}
+"""What to do after Ctrl-C, by command."""
+
 
 @click.command()
 @SLO

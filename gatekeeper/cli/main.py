@@ -14,19 +14,6 @@ from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.options import CommandGroup, LazyCommand
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 
-KEPT = "all measurements are kept"
-CERTIFY = "gatekeeper certify SLO.toml --resume --out RUN_DIR"
-AFTER_INTERRUPT = {
-    "certify": f"{KEPT}; to continue: {CERTIFY}",
-    "sweep": f"{KEPT}; to continue to a verdict: {CERTIFY}",
-    "soak": f"{KEPT}; to continue this soak: {CERTIFY}",
-    "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl",
-    "remote": "a started run continues on the remote host: the same command attaches to it, "
-    "gatekeeper remote cancel stops it",
-    "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
-}
-"""What to do after Ctrl-C, by command; the other commands keep nothing."""
-
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
@@ -52,6 +39,13 @@ def gatekeeper() -> None:
     """  # noqa: D301 (click reads the \b)
 
 
+AFTER_INTERRUPT = {
+    **run_commands.AFTER_INTERRUPT,
+    **deploy.AFTER_INTERRUPT,
+    "remote": "a started run continues on the remote host: the same command attaches to it, "
+    "gatekeeper remote cancel stops it",
+}
+"""What to do after Ctrl-C, by command."""
 REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from gatekeeper.core.interfaces import Observer
     from gatekeeper.run.certify import Finished
 
+KEPT = "all measurements are kept"
+CERTIFY = "gatekeeper certify SLO.toml --resume --out RUN_DIR"
+AFTER_INTERRUPT = {
+    "certify": f"{KEPT}; to continue: {CERTIFY}",
+    "sweep": f"{KEPT}; to continue to a verdict: {CERTIFY}",
+    "soak": f"{KEPT}; to continue this soak: {CERTIFY}",
+    "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
+}
+"""What to do after Ctrl-C, by command; the other commands here keep nothing."""
+
 
 @contextmanager
 def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":

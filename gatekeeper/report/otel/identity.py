@@ -22,7 +22,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
-from gatekeeper.report.otel import names
+from gatekeeper.report.otel import metric_names
 
 Known = str | bool | int | float | Sequence[str]
 Value = Known | None
@@ -49,7 +49,7 @@ class RunIdentity:
     @property
     def in_process(self) -> bool:
         """Tell whether the model runs in the process that records its tokens."""
-        return self.manifest.backend in names.IN_PROCESS
+        return self.manifest.backend in metric_names.IN_PROCESS
 
     @cached_property
     def model(self) -> dict[str, Value]:
@@ -58,8 +58,8 @@ class RunIdentity:
         server = urlsplit(subject.url) if subject.url is not None else None
         ports = {"http": 80, "https": 443}
         return {
-            "gen_ai.operation.name": names.OPERATION,
-            "gen_ai.provider.name": names.PROVIDERS.get(self.manifest.backend, self.manifest.backend),
+            "gen_ai.operation.name": metric_names.OPERATION,
+            "gen_ai.provider.name": metric_names.PROVIDERS.get(self.manifest.backend, self.manifest.backend),
             "gen_ai.request.model": subject.served_model_name or subject.target,
             "server.address": server.hostname if server is not None else None,
             "server.port": (server.port or ports.get(server.scheme)) if server is not None else None,
@@ -118,7 +118,7 @@ def speculation(one: Generation, backend: str) -> dict[str, Value]:
     """
     counted, claims = one.answer.rounds, one.answer.claims
     if counted is not None:
-        token_by_token = backend in names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
+        token_by_token = backend in metric_names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
         # Verification stops at the first rejection, so a round with one adds exactly one to tried minus accepted.
         judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
         return {

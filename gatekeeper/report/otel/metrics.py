@@ -21,7 +21,7 @@ from gatekeeper.report.otel.identity import (
     speculation,
     wall_ns,
 )
-from gatekeeper.report.otel.names import (
+from gatekeeper.report.otel.metric_names import (
     SPECULATION,
     Counter,
     Histogram,

@@ -255,9 +255,13 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
     made = deployed(tmp_path, server)
     server.status = 500
     process = start(made, "--quiet")
-    until(lambda: (tmp_path / "watch.jsonl").exists() and '"change"' in (tmp_path / "watch.jsonl").read_text())
+    assert process.stderr is not None
+    err = ""
+    while "down to" not in err:  # the change stands in the log before it is printed
+        err += process.stderr.readline()
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, rest = process.communicate(timeout=60)
+    err += rest
 
     assert ("", True, False, False) == (out, *(word in err for word in ("down to", "watching", "\x1b")))
 

@@ -11,7 +11,7 @@ from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.report.otel import metrics
 from gatekeeper.report.otel.identity import error_type, shift_ns, speculation, wall_ns
-from gatekeeper.report.otel.names import Histogram
+from gatekeeper.report.otel.metric_names import Histogram
 
 DRAFTING = setting(draft="d", num_draft_tokens=4)
 

@@ -1,4 +1,4 @@
-"""All names and buckets of the telemetry, in one place, because the GenAI conventions still change."""
+"""The names, units and buckets of exported metrics, in one place, because the GenAI conventions still change."""
 
 from dataclasses import dataclass
 from typing import Literal
