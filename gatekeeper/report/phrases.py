@@ -136,8 +136,8 @@ def account(choice: Mapping[str, Any]) -> list[str]:
     chosen = {knob: value for knob, value in choice.get("setting", {}).items() if value is not None}
     mine = [one for one in explained if chosen and chosen.items() <= one["setting"].items()]
     about = (mine or sorted(explained, key=lambda one: -(one["ratio"] or 0.0)))[:1]
-    label = "why" if mine else "best draft setting"
-    lines = [f"{label}: {describe_setting(one['setting'])}: {one['model']['because']}" for one in about]
+    label = "why" if mine else "".join(f"best draft setting, {describe_setting(one['setting'])}" for one in about)
+    lines = [f"{label}: {one['model']['because']}" for one in about]
     if effects := choice.get("effects"):
         lines.append("knobs: " + "; ".join(_effect(one) for one in effects))
     if turned := choice.get("concurrency"):

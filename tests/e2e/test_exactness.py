@@ -76,7 +76,7 @@ def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> No
 
 def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
     """
-    Where nobody can read the target's logits, partings are unexplained and the check says why.
+    Where the target's logits cannot be read, divergences are unexplained and the check states why.
     """
     sight = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
     place = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
@@ -217,7 +217,7 @@ def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
 
 def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     """
-    Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no answer is asked twice.
+    Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no request is sent twice.
     """
     place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
     place.run("certify", "slo.toml", "--out", "run", code=0)

@@ -32,7 +32,7 @@ def home(place: Place) -> Place:
 
 @pytest.fixture
 def with_llama_server(home: Place) -> Place:
-    """The same with a llama-server on PATH; a fake one, of which only the version is asked."""
+    """The same with a llama-server on PATH; a fake one, of which only the version is used."""
     folder = home.path / "bin"
     folder.mkdir()
     fake = ROOT / "tests" / "backends" / "fake_llama_server.py"
@@ -88,7 +88,7 @@ def test_nothing_is_overwritten_without_force(home: Place) -> None:
 def test_without_a_pair_it_says_what_to_fetch(home: Place) -> None:
     """
     The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code
-    is 3: a promise about it can not be kept or broken here yet.
+    is 3: no objective can be checked on this machine yet.
     """
     done = home.run("init", code=3)
 

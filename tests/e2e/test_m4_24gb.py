@@ -1,7 +1,7 @@
-"""The shipped promise for a Mac mini M4 can be kept, and each of its bounds can be broken.
+"""The shipped SLO for a Mac mini M4 can be met, and each of its bounds can be missed.
 
 The subject is scripted and the host's tools are small scripts that print what those of a Mac print: nothing here ran on
-a Mac. The promises are the shipped file's own; what is replaced is who answers, and the desktop load beside it.
+a Mac. The objectives are those of the shipped file; only the backend and the desktop load are replaced.
 """
 
 import json
@@ -98,7 +98,7 @@ def placed(place: Place, slo: Mapping[str, Any], truth: Mapping[str, Any], **bro
 def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -> dict[str, Any]:
     """The shipped file with a scripted subject.
 
-    *only* keeps one workload with the promises made for it. Then the ladder has its last rung alone, so that the error
+    *only* keeps one workload with its objectives. Then the ladder has its last step alone, so that the error
     is not split and *first* canaries suffice, and the sweep and the soak are short.
     """
     subject = {**SHIPPED["subject"], "backend": "scripted", "script": "truth.json"}
@@ -116,9 +116,9 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     }
 
 
-def test_the_shipped_promise_can_be_kept(place: Place) -> None:
+def test_the_shipped_slo_can_be_met(place: Place) -> None:
     """
-    A subject and a host that keep every bound of slos/m4-24gb.toml end in code 0, each promise checked and passed.
+    A server and a host that meet every bound of slos/m4-24gb.toml end in code 0, and each objective has passed.
     """
     run = placed(place, shipped(), {})
 
@@ -127,8 +127,8 @@ def test_the_shipped_promise_can_be_kept(place: Place) -> None:
     verdict = run.verdict()
     checked = {(one["metric"], one["bound"]) for part in verdict["workloads"] for one in part["checks"]}
     checked |= {(one["metric"], one["bound"]) for one in verdict["host_checks"]}
-    promised = {(one["metric"], "at_least" if "at_least" in one else "at_most") for one in SHIPPED["objective"]}
-    assert promised <= checked
+    objectives = {(one["metric"], "at_least" if "at_least" in one else "at_most") for one in SHIPPED["objective"]}
+    assert objectives <= checked
     assert {"promoted"} == {one["outcome"] for one in verdict["workloads"]}
     assert ("promoted", "certification") == (verdict["outcome"], verdict["grade"])
 
@@ -151,22 +151,22 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "token_agreement": ("json", {"agreement": 0.9}),
     "error_rate": ("chat", {"faults": [{"every": 20, "arm": "candidate", "fault": "truncate"}]}),
 }
-"""What breaks each promise about a workload, and on which."""
+"""For each objective on workloads, which workload misses it and why."""
 
 
-@pytest.mark.parametrize("promise", list(BROKEN))
-def test_each_broken_bound_grades_its_workload_back(place: Place, promise: str) -> None:
+@pytest.mark.parametrize("objective", list(BROKEN))
+def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str) -> None:
     """
-    A subject that breaks one promise ends in plain decoding because of it: code 1 where speculation was required.
+    A server that misses one objective ends in plain decoding for it: code 1 where speculation was required.
     """
-    only, truth = BROKEN[promise]
+    only, truth = BROKEN[objective]
     run = placed(place, shipped(only=only), truth)
 
     ran = run.run("certify", "slo.toml", "--out", "run")
 
     verdict = run.verdict()
     required = {"json": True, "code": True}.get(only, False)
-    metric = promise.split(maxsplit=1)[0]
+    metric = objective.split(maxsplit=1)[0]
     # A wrong answer has other tokens than a right one, and the scripted one is short.
     beside = {"token_agreement", "truncation_rate"} if metric.endswith("pass_delta") else set()
     (step,) = verdict["transitions"]
@@ -198,7 +198,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[:-1]]
 
 
-def test_a_host_that_breaks_its_promise_fails_the_run(place: Place) -> None:
+def test_a_host_that_misses_an_objective_fails_the_run(place: Place) -> None:
     """
     Tools that show 9 GB of headroom send every workload down to plain decoding, and then the run fails: code 1.
     """
@@ -223,7 +223,7 @@ HOST: dict[str, Callable[[int, Sample], None]] = {
     "swap_growth": lambda at, value: add(value["swap_used"], 2e6 * at),
     "throttle_time": lambda at, value: value["thermal_level"].update(value=2.0) if at == 20 else None,
 }
-"""What each promise about the host is broken by, sample by sample of the soak."""
+"""For each objective on the host, the values that miss it, sample by sample of the soak."""
 
 
 def add(reading: dict[str, Any], more: float) -> None:
@@ -239,7 +239,7 @@ def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
     run.run("certify", "slo.toml", "--out", "run", code=0)
     path = run.path / "run" / "host.jsonl"
     whole = path.read_text().splitlines()
-    (run.path / "run" / "SHA256SUMS").unlink()  # a sealed run would only say that it was touched
+    (run.path / "run" / "SHA256SUMS").unlink()  # with it, the run would only be reported as changed
 
     seen = {}
     for metric, change in HOST.items():
@@ -255,8 +255,8 @@ def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
 
 def test_every_shipped_bound_is_broken_above() -> None:
     """
-    No promise of the shipped file is left out of these tests.
+    These tests cover every objective of the shipped file.
     """
-    promised = {one["metric"] for one in SHIPPED["objective"]}
+    objectives = {one["metric"] for one in SHIPPED["objective"]}
 
-    assert promised == {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}
+    assert objectives == {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}

@@ -116,7 +116,7 @@ def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> No
 
 def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
     """
-    Where the arms can not share a process the answer is the same, with the arms in blocks.
+    Where the arms cannot share a process the result is the same, with the arms in blocks.
     """
     found = probed(scripted({**QUICK, "shares_process": False}), "--seconds", "60")["workloads"]
 

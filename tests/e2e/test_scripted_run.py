@@ -107,10 +107,10 @@ def test_a_required_workload_that_is_graded_back_blocks(scripted: Scripted) -> N
 
 def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
     """
-    Where even plain decoding breaks a promise there is nothing to grade back to.
+    Where even plain decoding misses an objective there is nothing to grade back to.
     """
-    promise = {"metric": "ttft", "at_most": "1 ms", "why": "nobody waits"}
-    place = scripted(objective=[promise])
+    objective = {"metric": "ttft", "at_most": "1 ms", "why": "no wait"}
+    place = scripted(objective=[objective])
 
     place.run("certify", "slo.toml", "--out", "run", code=1)
 
@@ -119,7 +119,7 @@ def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
 
 def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> None:
     """
-    A draft that breaks a promise only under the soak steps to a shorter one, then a lighter one, each soaked anew.
+    A draft that misses an objective only in the soak steps to a shorter one, then a lighter one, each soaked anew.
     """
     # Acceptance decays in the first minutes; the light draft is made of better stuff.
     truth = {
@@ -127,21 +127,23 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
         "canaries": {},
         "ratio": 1.6,
     }
-    promises = [{"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}]
-    place = scripted(truth, objective=promises, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    objectives = [
+        {"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}
+    ]
+    place = scripted(truth, objective=objectives, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
     verdict = place.verdict()
-    rungs = [step["because"].split(":")[0] for step in verdict["transitions"]]
-    assert (rungs[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter-draft", "light")
-    assert len(rungs) + 1 == len(list((place.path / "run").glob("soak-*.jsonl")))
+    steps = [step["because"].split(":")[0] for step in verdict["transitions"]]
+    assert (steps[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter-draft", "light")
+    assert len(steps) + 1 == len(list((place.path / "run").glob("soak-*.jsonl")))
     assert all(step["at"] for step in verdict["transitions"])
 
 
 def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
     """
-    A promise made for another host proves nothing here: exit code 3, no policy, said before the first token.
+    An SLO for another host proves nothing here: exit code 3, no policy, reported before the first token.
     """
     place = scripted(host={"chip": "Apple M9 Ultra", "memory_gb": 9999})
 
@@ -152,9 +154,9 @@ def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
     assert ran.err.index("Apple M9 Ultra") < ran.err.index("soak-1")
 
 
-def test_faults_break_the_implicit_promise(scripted: Scripted) -> None:
+def test_faults_fail_the_implicit_objective(scripted: Scripted) -> None:
     """
-    A draft whose answers fail now and then is not promoted, although nobody wrote an error rate down.
+    A draft whose answers fail now and then is not promoted, although the SLO has no objective on errors.
     """
     truth = {"faults": [{"every": 10, "arm": "candidate", "fault": "truncate"}]}
     place = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
@@ -299,7 +301,7 @@ def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
 @pytest.mark.parametrize("load", ['idle = "40 s"', 'idle = "52 s"', 'arrival = "open"\nrate = "0.02 /s"'])
 def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: str) -> None:
     """
-    However long the pause after an answer, answers are asked until one ends after the promised duration.
+    However long the pause after an answer, requests are sent until one ends after the whole duration.
     """
     place = scripted(
         soak={"duration": "600 s", "profile": "slow.toml", "sentinel_share": 0.5},
@@ -314,7 +316,7 @@ def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: s
 
 def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
     """
-    `judge --slo` asks the same measurements a stricter promise; nothing is measured again.
+    `judge --slo` judges the same measurements by a stricter objective; nothing is measured again.
     """
     place = scripted()
     place.run("certify", "slo.toml", "--out", "run", code=0)
@@ -344,7 +346,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
     refused = place.run("certify", "beyond.toml", "--out", "other", code=2)
     judged = place.run("judge", "run", "--slo", "beyond.toml", "--json", code=3).document
 
-    # 3 rungs: ln(0.05 / 3) / ln(0.999)
+    # 3 steps: ln(0.05 / 3) / ln(0.999)
     assert "needs 4093 canaries that all keep it" in refused.err
     (check,) = (one for one in judged["workloads"][0]["checks"] if one["metric"] == "error_rate")
     assert ("unproven", 12, 0.0, 0.0) == tuple(check[key] for key in ("outcome", "n", "lo", "center"))
@@ -356,8 +358,8 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
     A condition set as the sweep's default holds in the soak too, in both arms.
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4, "temperature": 0.3}}
-    promise = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
-    place = scripted(sweep=sweep, objective=[promise])
+    objective = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
+    place = scripted(sweep=sweep, objective=[objective])
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 

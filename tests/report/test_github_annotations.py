@@ -1,4 +1,4 @@
-"""What GitHub shows beside the lines of an SLO file."""
+"""GitHub's annotations on the lines of an SLO file."""
 
 import re
 from dataclasses import replace
@@ -61,16 +61,16 @@ def shown(made: Verdict) -> list[tuple[str, int]]:
     return [(one.group(1), int(one.group(2))) for one in found if one is not None]
 
 
-def test_each_broken_promise_stands_at_its_line() -> None:
+def test_each_failed_check_has_the_line_of_its_objective() -> None:
     """
-    Fails come first, then what is unproven, then findings; an implicit promise stands with its workload.
+    Fails come first, then what is unproven, then findings; an implicit objective has its workload's line.
     """
     assert [("error", 5), ("error", 17), ("error", 13), ("warning", 1)] == shown(verdict())
 
 
-def test_a_kept_promise_says_nothing() -> None:
+def test_a_passed_check_has_no_annotation() -> None:
     """
-    Nothing is said of what is as promised.
+    A run that passes has no annotations.
     """
     whole = replace(verdict("promoted"), host_checks=(), findings=())
     kept = replace(whole, workloads=(replace(whole.workloads[0], checks=CHECKS[:1]),))
@@ -86,7 +86,7 @@ def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
     assert ("error", 5) == shown(verdict("graded_back"))[0]
 
 
-def test_an_outcome_that_no_promise_explains_is_said() -> None:
+def test_an_outcome_without_an_open_check_is_an_error() -> None:
     """
     A workload that is unproven although no check is open ends the job, so it is an error at its line; where the whole
     run is incomplete, that is said once.

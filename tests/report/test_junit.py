@@ -64,7 +64,7 @@ def test_the_outcome_of_a_workload_is_a_case(outcome: str, tags: list[str], *, r
 
 def test_the_host_and_missing_evidence_have_a_suite() -> None:
     """
-    Host promises are cases of their own, and records that do not suffice are an error.
+    Checks of the host are cases of their own, and missing evidence is an error.
     """
     root = read(
         workload("promoted"), host=(check(Outcome.FAIL, "memory_headroom"),), incomplete="the run is not finished"
@@ -77,7 +77,7 @@ def test_the_host_and_missing_evidence_have_a_suite() -> None:
 
 def test_names_are_unique() -> None:
     """
-    Two promises on one metric are two cases: CI systems drop doubles.
+    Two checks of one metric are two cases with different names: CI systems drop duplicates.
     """
     root = read(workload("promoted", check(Outcome.PASS), check(Outcome.PASS), check(Outcome.PASS)))
 

@@ -1,4 +1,4 @@
-"""The promises as OpenSLO v1 objects, checked against what its specification demands."""
+"""The checks as OpenSLO v1 objects, compared with the requirements of its specification."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 def test_the_export_is_as_it_was() -> None:
     """
-    One object a promise: compared with a stored file.
+    One object for each check: compared with a stored file.
     """
     like_golden("openslo.yaml", openslo.render(PAGE))
 

@@ -61,7 +61,7 @@ def test_a_line_nobody_understands_is_no_event(line: str) -> None:
 
 def test_a_disk_that_takes_no_more_ends_the_view_alone() -> None:
     """
-    Where the lines can not be written, the run goes on without them.
+    Where the lines cannot be written, the run continues without them.
     """
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")

@@ -1,4 +1,4 @@
-"""What is told while a run goes on, from its events alone."""
+"""The progress of a run, from its events alone."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -150,7 +150,7 @@ def test_the_first_answers_foretell_nothing() -> None:
 
 def test_a_soak_past_its_shortest_duration_says_how_long_it_may_last() -> None:
     """
-    After 60 s of at least 60 s the end is a matter of counts: no time is foretold, the longest one is told.
+    After 60 s of at least 60 s counts decide the end: no remaining time is shown, but the longest one.
     """
     soaking = event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0)
 
@@ -189,7 +189,7 @@ def test_figures_are_those_of_the_arm_they_stand_under() -> None:
 
 def test_a_fault_is_counted() -> None:
     """
-    What the subject did wrong is told while it runs, not only at the end.
+    Faults are counted while the run continues, not only at the end.
     """
     assert 1 == told(begin(), event(1, "answer", generation=generation(fault="timeout"))).faults
 
@@ -213,14 +213,14 @@ def test_a_fault_is_counted() -> None:
 )
 def test_room_and_pressure_are_never_left_out(values: Mapping[str, Reading], expected: tuple[Gauge, ...]) -> None:
     """
-    What nobody can tell is told to be absent or denied; it does not look like a quiet host.
+    A value that cannot be read is shown as absent or denied, not as a quiet host.
     """
     assert expected == told(begin(), event(1, "sample", values=values)).host
 
 
 def test_an_event_of_a_later_gatekeeper_is_passed_over() -> None:
     """
-    A kind nobody here knows changes nothing but the clock.
+    An event of an unknown kind only advances the clock.
     """
     assert told(*swept(10)) == told(*swept(10), event(20, "comet", tail=1))
 

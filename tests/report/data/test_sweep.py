@@ -59,7 +59,7 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
 
 def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
     """
-    The baseline has no ratio; the null arm beside it has, and it is 1.
+    The baseline has no ratio; the null arm has one, and it is 1.
     """
     case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
@@ -108,7 +108,7 @@ def test_rows_are_thinned_evenly() -> None:
 )
 def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, ...]]) -> None:
     """
-    In either design a setting is told by what differs from the default, so that one knob can be looked at alone.
+    In either design a setting has the list of knobs that differ from the default, to filter by one knob.
     """
     swept = {
         "repeats": 1,

@@ -84,7 +84,7 @@ def test_incidents_lie_where_they_happened() -> None:
 
 def test_a_transition_ends_the_soak_it_came_from() -> None:
     """
-    A step down is marked at the end of the soak that broke the promise, with its reason.
+    A step down is marked at the end of the soak whose check failed, with its reason.
     """
     last = max(one.at for one in whole_case().soaks["soak-1"].records)
 

@@ -122,7 +122,7 @@ def test_a_knob_shows_its_own_settings(tab: Tab, mixed: Path) -> None:
 
 def test_a_dot_tells_its_answer(tab: Tab, mixed: Path) -> None:
     """
-    A pointer that rests on a dot is told the canary, the setting and the figures; Escape takes it away.
+    Hovering over a dot shows the canary, the setting and the figures; Escape hides them.
     """
     tab.open(mixed)
     where = tab.run(CENTRE % "[data-setting=default] .dot")
@@ -164,7 +164,7 @@ def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
 @pytest.mark.parametrize("width", [1200, 390])
 def test_no_label_lies_on_another(tab: Tab, mixed: Path, width: int) -> None:
     """
-    Beside every plot, labels stand apart.
+    The labels at the side of every plot do not overlap.
     """
     tab.open(mixed, width=width)
 

@@ -1,4 +1,4 @@
-"""What a collector is told of a whole run: every record once, nothing that was said, never while it is measured."""
+"""What a collector gets of a whole run: every record once, no prompt or answer, and nothing while it is measured."""
 
 import json
 import shutil
@@ -193,7 +193,7 @@ def test_nothing_is_sent_while_a_stage_is_open(told: Told) -> None:
 
 def test_sending_again_sends_the_same(told: Told) -> None:
     """
-    `gatekeeper export` sends the very same spans and sums over gRPC, so a collector that keeps ids has no twins.
+    `gatekeeper export` sends the very same spans and sums over gRPC, so a collector that keeps ids has no duplicates.
     """
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
@@ -265,7 +265,7 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
 
 def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    verdict.json has the same bytes whether a collector listens or nobody asked for one.
+    verdict.json has the same bytes with a collector and without one.
     """
     facts = host.conditions()  # two runs on a living machine differ in more than their collectors
     monkeypatch.setattr(host, "conditions", lambda: facts)

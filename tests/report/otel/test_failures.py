@@ -17,8 +17,8 @@ from tests.builders.tls import self_signed
 from tests.report.otel.conftest import Lay, Told, within
 
 
-def nobody() -> str:
-    """Return an address nobody listens at."""
+def dead_endpoint() -> str:
+    """Return an address without a listener."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -27,9 +27,9 @@ def nobody() -> str:
 @pytest.mark.whole
 def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
     """
-    Nobody listens: the run ends as it would, the events and the last line say what was not delivered.
+    Without a listener the run ends as usual; the events and the last line state what was not delivered.
     """
-    place = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": nobody()})
+    place = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": dead_endpoint()})
 
     done = place.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
 
@@ -105,7 +105,7 @@ def test_certificates_are_verified(
 
 def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Should a later exporter open its channel where nobody listens, its word for success is not taken.
+    If a later exporter opens its channel elsewhere, its success is not believed.
     """
     found = [spans.transition({}, 1, told.manifest_sha256)]
     stock = OTLPExporterMixin._initialize_channel_and_stub
@@ -122,7 +122,7 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
     """
     Over either protocol a connection that is refused ends the export at once, with an error that names the address.
     """
-    url = nobody()
+    url = dead_endpoint()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
     done = within(told.place, **variables).run("export", "run", code=4)
@@ -148,7 +148,7 @@ def test_an_answer_that_never_comes_ends_with_its_time(
 
 def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
     """
-    headers_env names a variable that is not set: the run goes on, says so at once, and sends nothing.
+    headers_env names a variable that is not set: the run reports it at once, continues, and sends nothing.
     """
     with over_http() as receiver:
         place = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})

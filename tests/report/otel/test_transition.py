@@ -52,7 +52,7 @@ def test_nobody_is_told_unless_asked() -> None:
 )
 def test_what_was_not_delivered_is_told(manner: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A collector that refuses or hangs is asked once, and its reason comes back.
+    A collector that refuses or hangs gets one request, and its reason is returned.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
     with over_http(manner) as receiver:
