@@ -108,9 +108,9 @@ def decided(logs: Sequence[float], counts: Sequence[int], errors: Sequence[float
     held = None
     for count, error in zip(counts, errors, strict=True):
         held = sequential.intersected(held, sequential.interval(logs[:count], error))
-        if (word := sequential.decide(held, BOUND)) != "go on":
+        if (word := sequential.decide(held, BOUND)) != "continue":
             return word, count
-    return "go on", counts[-1]
+    return "continue", counts[-1]
 
 
 def drawn(condition: Condition, truth: float, runs: int, seed: int) -> list[list[float]]:

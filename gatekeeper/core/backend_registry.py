@@ -26,7 +26,7 @@ ADAPTERS = {
     "redrafter": "gatekeeper.backends.workers.redrafter",
     "zlab-dflash": "gatekeeper.backends.workers.zlab_dflash",
 }
-"""The worker program of ours around a third-party Python package."""
+"""The module of each of our worker programs, which wraps a third-party Python package."""
 
 OPENERS = {
     "mlx": ("gatekeeper.backends.worker_backend", "open_mlx"),

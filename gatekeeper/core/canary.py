@@ -15,7 +15,7 @@ Tier = Literal["short", "medium", "long"]
 
 
 class ToolCall(BaseModel):
-    """An expected call: exact name; each argument a value or a list of allowed values, "" in it meaning optional."""
+    """An expected call: the exact name; for each argument a value or a list of allowed values, where "" is optional."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,7 +24,7 @@ class ToolCall(BaseModel):
 
 
 class Expect(BaseModel):
-    """What an answer has to be to pass; exactly one of the fields is set."""
+    """What an answer must be to pass; exactly one of the fields is set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class Expect(BaseModel):
     @model_validator(mode="after")
     def _one_way(self) -> "Expect":
         if len(self.model_fields_set) != 1:
-            raise ValueError("needs exactly one of: equals, regex, json_schema, tool_call, tool_calls")
+            raise ValueError("set exactly one of: equals, regex, json_schema, tool_call, tool_calls")
         return self
 
     @property
@@ -70,7 +70,7 @@ class Expect(BaseModel):
 
 @lru_cache(maxsize=256)
 def _check_schema(schema: str) -> None:
-    """Raise SchemaError where *schema* is not one. Cached: a check is slow, and canaries often share a schema."""
+    """Raise SchemaError if *schema* is not a JSON schema. Cached: a check is slow, and canaries share schemas."""
     jsonschema.Draft202012Validator.check_schema(json.loads(schema))
 
 
@@ -96,7 +96,7 @@ class Canary(BaseModel):
         return messages
 
 
-def _complaints(error: ValidationError) -> str:
+def _problems(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(str(part) for part in one['loc']) or 'line'}: {one['msg'].removeprefix('Value error, ')}"
         for one in error.errors()
@@ -104,7 +104,7 @@ def _complaints(error: ValidationError) -> str:
 
 
 def parse(text: str, name: str) -> tuple[Canary, ...]:
-    """Read a canary file's *text*; raise InputError with *name*, the line and what is wrong with it."""
+    """Read a canary file's *text*; raise InputError with *name*, the line and the problem."""
     return tuple(_lines(text, name))
 
 
@@ -118,15 +118,15 @@ def _lines(text: str, name: str) -> Iterator[Canary]:
         try:
             canary = Canary.model_validate(json.loads(line))
         except json.JSONDecodeError as error:
-            hint = "each line holds one whole JSON object; was the file cut off?"
+            hint = "each line must hold one complete JSON object; was the file cut off?"
             raise InputError(f"{where}: not JSON: {error.msg} at column {error.colno}", hint=hint) from error
         except ValidationError as error:
-            hint = "a canary has: id, messages, and optionally max_tokens, tools, expect, tier, category"
-            raise InputError(f"{where}: {_complaints(error)}", hint=hint) from error
+            hint = "a canary has id and messages, and optionally max_tokens, tools, expect, tier, category"
+            raise InputError(f"{where}: {_problems(error)}", hint=hint) from error
         if canary.id in seen:
-            hint = "ids name records; give each canary its own"
-            raise InputError(f"{where}: id '{canary.id}' already stands in line {seen[canary.id]}", hint=hint)
+            hint = "give each canary an id of its own: records name canaries by it"
+            raise InputError(f"{where}: id '{canary.id}' is already used in line {seen[canary.id]}", hint=hint)
         seen[canary.id] = number
         yield canary
     if not seen:
-        raise InputError(f"{name}: holds no canary", hint="write one JSON object a line: id, messages, expect")
+        raise InputError(f"{name}: no canaries", hint="write one JSON object per line: id, messages, expect")

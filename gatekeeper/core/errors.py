@@ -1,4 +1,4 @@
-"""Exit codes, and the errors that end a command: what gatekeeper, its user or this host got wrong."""
+"""Exit codes, and the errors that end a command: faults of gatekeeper, of its input or of this host."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -7,17 +7,17 @@ from gatekeeper.core.reasons import Reason
 
 
 class ExitCode(IntEnum):
-    """What a command ends with. What the system under test does wrong is no error, but a record that is judged."""
+    """What a command ends with. A fault of the system under test is not an error: it is recorded and judged."""
 
     OK = 0
-    """Promoted, admitted, or simply done."""
+    """Promoted, admitted, or done."""
     OBJECTIVE_FAILED = 1
     BAD_INPUT = 2
-    """A command line, an SLO, a canary or a model folder is wrong, or an objective that no run could prove."""
+    """The command line, an SLO, a canary or a model folder is wrong, or no run could prove an objective."""
     UNPROVEN = 3
-    """Evidence is missing, or this host lacks or denies what it takes."""
+    """Evidence is missing, or this host cannot provide it."""
     INTERNAL_ERROR = 4
-    """gatekeeper failed: a bug, a full disk."""
+    """gatekeeper failed, for instance by a bug or on a full disk."""
     INTERRUPTED = 130
 
 
@@ -69,7 +69,7 @@ class NoProofError(GatekeeperError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
-    from difflib import get_close_matches  # noqa: PLC0415 (most commands name nothing wrong)
+    from difflib import get_close_matches  # noqa: PLC0415 (most commands need no hint)
 
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)

@@ -12,7 +12,7 @@ from gatekeeper.core.records import Answer, Event, Setting
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How tokens are sampled. A seed is sent only where it changes nothing but the draw."""
+    """How tokens are sampled. A seed is sent only where it affects nothing but the sampling."""
 
     temperature: float = 0.0
     top_p: float | None = None
@@ -40,20 +40,20 @@ class DecodeRequest:
 
 
 class RunningSystem(Protocol):
-    """A running worker or server; whoever starts it closes it.
+    """A running worker or server; the caller that starts it closes it.
 
-    `answer` may be called from several threads at once where the backend's `streams` allows it, never raises for
-    what the system does, and always returns.
+    `answer` always returns and raises nothing for a fault of the system. It may be called from as many threads at once
+    as the backend's `streams` allows.
     """
 
     def answer(self, request: DecodeRequest) -> Answer:
-        """Answer one request; what goes wrong in the system is the answer's `fault`."""
+        """Answer one request; a fault of the system is the answer's `fault`."""
 
     def pids(self) -> tuple[int, ...]:
-        """Return the root processes of the system, whose trees are measured."""
+        """Return the root processes of the system; their process trees are measured."""
 
     def alive(self) -> bool:
-        """Tell whether it can still answer."""
+        """Return whether it can still answer."""
 
     def close(self) -> None:
         """End it gracefully and wait; safe to call twice."""
@@ -74,38 +74,38 @@ class ReadsLogits(Protocol):
 
 
 class Backend(Protocol):
-    """A kind of system. It starts systems and tells what can be seen of them."""
+    """A kind of system: starts systems, and knows what can be measured of them."""
 
     name: str
     clock: Clock
     sight: Sight
-    """A forecast from the kind of backend alone; before a run it is checked with requests."""
+    """Expected of this kind of backend; checked with requests before a run."""
     shares_process: bool
     """One process serves both arms, at no cost to plain decoding."""
     streams: int
-    """How many answers may be under way at once."""
+    """How many requests may be in flight at once."""
     knobs: frozenset[str]
-    """The knobs it takes."""
+    """The knobs it has."""
     restart_knobs: tuple[str, ...]
-    """Another value of these needs another process; `residence` names it."""
+    """Knobs whose change needs another process; `residence` names it."""
     realtime: bool
     """False: time is virtual, so the host is sampled on the virtual clock."""
     caches: bool
     """It has a prompt cache that is off unless a system is started with it."""
     uncached: bool
-    """Its systems have no prompt cache, or one that is switched off; False: only their answers can tell."""
+    """Its systems have no prompt cache, or it is switched off; False: only their answers can show it."""
     draft_hint: str
-    """What to check where it decodes plainly although a draft is set."""
+    """What to check if it decodes plainly although a draft is set."""
 
     def residence(self, setting: Setting) -> str:
-        """Name the process that can answer *setting*; another name means a restart."""
+        """Name the process that can answer *setting*; a different name means a restart."""
 
     def start(self, setting: Setting, *, cache: bool = False) -> RunningSystem:
         """Start a system that can answer *setting* (and plain, where the process is shared).
 
         *cache* leaves the prompt cache on, as deployed; only for a backend that `caches`.
 
-        Raise GatekeeperError only for what is ours or the user's: a missing program, a model that is not there.
+        Raise GatekeeperError only for faults of gatekeeper or of the input, such as a missing program or model.
         """
 
     def versions(self) -> Mapping[str, str]:

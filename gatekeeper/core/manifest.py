@@ -1,4 +1,4 @@
-"""manifest.json: everything a verdict depends on, frozen before the first token."""
+"""manifest.json: everything a verdict depends on, recorded before the first token."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ class Manifest(_Frozen):
     shares_process: bool
     streams: int
     restart_knobs: tuple[str, ...]
-    """Another value of these needs another process."""
+    """Knobs whose change needs another process."""
     sight: tuple[str, ...]
     target: Model | None
     drafts: tuple[Model, ...] = ()
@@ -107,9 +107,9 @@ COMPARED_PARTS = ("slo", "backend", "target", "drafts", "sampling", "canaries", 
 
 
 def differences(mine: Manifest, other: Manifest) -> list[str]:
-    """Name the parts in which two runs differ and which make them not comparable.
+    """Name the parts in which two runs differ, so that they are not comparable.
 
-    Models are compared by digest and files by checksum, whatever they are called.
+    Models are compared by digest and files by checksum, never by name.
     """
     before, after = _parts(mine), _parts(other)
     found = []

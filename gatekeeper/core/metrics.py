@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any
 
-from gatekeeper.core.units import percent
+from gatekeeper.core.units import percent, show, show_range
 
 
 class Sight(Flag):
-    """What a backend lets us see; an objective that needs more is refused before the run."""
+    """What can be measured of a backend; an objective that needs more is refused before the run."""
 
     NOTHING = 0
     ARRIVALS = auto()
@@ -22,13 +22,13 @@ class Sight(Flag):
     CLAIMED_ROUNDS = auto()
     """Drafted and accepted, as the server claims."""
     MEMORY = auto()
-    """The subject's processes are ours to measure."""
+    """The memory of the processes can be measured."""
     PLAIN = auto()
-    """Plain decoding can be had beside speculation."""
+    """The backend can decode plainly as well as with a draft."""
     LOGITS = auto()
     """The target's logits can be read, in a pass that is not timed."""
     COLD = auto()
-    """Prompts meet no prompt cache, or each answer tells how much of its prompt was cached."""
+    """There is no prompt cache, or each answer reports how many of its prompt's tokens were cached."""
 
 
 class Per(Enum):
@@ -67,7 +67,7 @@ class Metric:
     """The smallest value it can take; a bound below it is a mistake."""
     maximum: float | None = None
     speed_ratio: bool = False
-    """The candidate's speed over plain decoding's: void where plain decoding is unstable or drifts."""
+    """The candidate's speed over plain decoding's: unproven where plain decoding is unstable or drifts."""
     relative: bool = False
     """A share of plain decoding's value: printed in percent, and two of them are subtracted."""
     pass_rate: PassRate | None = None
@@ -77,7 +77,7 @@ class Metric:
     from_rounds: bool = False
     """It is counted from verify rounds: it has a meaning only while speculating."""
     counted: bool = False
-    """Counted, not estimated, within a frozen set or this run: lo = center = hi."""
+    """Counted, not estimated, on a frozen set or in this run: lo = center = hi."""
     population: bool = True
     """Canaries carry it and stand for other prompts, so it can be bounded for those as well."""
     samples: tuple[str, ...] = ()
@@ -85,12 +85,12 @@ class Metric:
 
     @property
     def host(self) -> bool:
-        """Tell whether it belongs to the run rather than to a workload."""
+        """Return whether it belongs to the run rather than to a workload."""
         return self.per is Per.HOST
 
     @property
     def against_plain(self) -> bool:
-        """Tell whether it compares the candidate with plain decoding: then it applies to speculating settings only."""
+        """Return whether it compares the candidate with plain decoding, so that it applies to speculation only."""
         return self.per is Per.PAIR
 
     @property
@@ -98,8 +98,18 @@ class Metric:
         """Return `speculating` for what has no meaning in plain decoding, else `always`."""
         return "speculating" if self.against_plain or self.from_rounds else "always"
 
+    def show(self, value: float) -> str:
+        """Print a value of it for a person: 1.31x for a ratio of speeds, +14 % for a relative change, 42 ms."""
+        if self.speed_ratio:
+            return f"{show(value, self.unit)}x"
+        return percent(value, "+.3g") if self.relative else show(value, self.unit)
+
+    def show_range(self, lo: float, hi: float) -> str:
+        """Print an interval of its values; a counted one is a single value."""
+        return self.show(lo) if lo == hi else show_range(self.show(lo), self.show(hi))
+
     def reject_impossible(self, bound: str, threshold: float) -> None:
-        """Raise ValueError for a bound that lies where no value of this metric can."""
+        """Raise ValueError for a bound out of the range of this metric."""
         if self.minimum is not None and threshold < self.minimum:
             raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.minimum:g}")
         if self.maximum is not None and threshold > self.maximum:
@@ -118,14 +128,14 @@ def _speed_ratio(name: str, needs: Sight, description: str) -> Metric:
 
 
 def _median(name: str, unit: str, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
-    said = f"{description}; median over answers"
-    return Metric(name, unit, higher, Per.ANSWER, needs, said, base=name, quantile=0.5, minimum=0.0, **more)
+    whole = f"{description}; median over answers"
+    return Metric(name, unit, higher, Per.ANSWER, needs, whole, base=name, quantile=0.5, minimum=0.0, **more)
 
 
 def _latency(base: str, quantile: float, needs: Sight, description: str) -> Metric:
     share = percent(quantile)
-    name, said = f"{base}_p{share.removesuffix('%')}", f"{share} quantile {description}"
-    return Metric(name, "s", False, Per.ANSWER, needs, said, base=base, quantile=quantile, minimum=0.0)
+    name, whole = f"{base}_p{share.removesuffix(' %')}", f"{share} quantile {description}"
+    return Metric(name, "s", False, Per.ANSWER, needs, whole, base=base, quantile=quantile, minimum=0.0)
 
 
 def _itl(quantile: float) -> Metric:
@@ -174,9 +184,7 @@ ALL: tuple[Metric, ...] = (
         _WHOLE,
         "output tokens over (end - sent), candidate over plain, paired per canary; geometric mean",
     ),
-    _speed_ratio(
-        "system_throughput_ratio", _WHOLE, "tokens over wall time at the promised concurrency, candidate over plain"
-    ),
+    _speed_ratio("system_throughput_ratio", _WHOLE, "tokens over wall time at soak.concurrency, candidate over plain"),
     _median("decode_throughput", "tok/s", _SPEED, "tokens after the first arrival over the time since it"),
     _median("prefill_throughput", "tok/s", _SPEED | Sight.COLD, "prompt tokens over the time to first token"),
     _median("ttft", "s", _TIMES | Sight.COLD, "time from the request to its first non-empty content", higher=False),
@@ -191,7 +199,11 @@ ALL: tuple[Metric, ...] = (
     ),
     _median("acceptance_rate", "1", Sight.ROUNDS, "accepted over drafted tokens", from_rounds=True, maximum=1.0),
     _median(
-        "acceptance_length", "tok", Sight.ROUNDS, "tokens per verify round, the target's own included", from_rounds=True
+        "acceptance_length",
+        "tok",
+        Sight.ROUNDS,
+        "tokens per verify round, including the target's own",
+        from_rounds=True,
     ),
     _share(
         "acceptance_window_min",
@@ -204,7 +216,7 @@ ALL: tuple[Metric, ...] = (
     _itl(0.50),
     _itl(0.95),
     _itl(0.99),
-    _latency("round_gap", 0.95, _TIMES, "of the gaps between bursts, as a reader sees them"),
+    _latency("round_gap", 0.95, _TIMES, "of the gaps between bursts, which a person who reads along sees"),
     _latency("stall", 0.95, _TIMES, "over answers of each answer's longest gap"),
     _latency("tpot", 0.95, _SPEED, "over answers of the mean time per output token after the first"),
     _pass_delta(
@@ -221,15 +233,15 @@ ALL: tuple[Metric, ...] = (
         "token_agreement",
         Per.PAIR,
         _PAIRED_TEXT,
-        "share of canaries whose greedy tokens equal plain decoding's, or part at a near-tie of its logits",
+        "share of canaries whose greedy tokens equal plain decoding's, or diverge at a near-tie of its logits",
         every_canary=True,
     ),
     _share(
         "warm_cache_agreement",
         Per.PAIR,
         _PAIRED_TEXT,
-        "share of canaries whose greedy answers, repeated and in a later turn, equal plain decoding's "
-        "with the prompt cache on, as deployed",
+        "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, as deployed, "
+        "when they are repeated and in a later turn",
     ),
     _share(
         "first_tokens_p_value",
@@ -243,7 +255,7 @@ ALL: tuple[Metric, ...] = (
         "speculation_engaged",
         Per.ANSWER,
         Sight.NOTHING,
-        "share of the candidate's answers in which the draft was seen to propose tokens",
+        "share of the candidate's answers in which the draft proposed tokens",
         from_rounds=True,
     ),
     _share(
@@ -257,7 +269,7 @@ ALL: tuple[Metric, ...] = (
         "memory_headroom",
         "B",
         "memory_headroom",
-        "lowest 10 s median of the memory to be had without swapping",
+        "lowest 10 s median of the memory that is available without swapping",
         higher=True,
     ),
     _host(
@@ -271,13 +283,18 @@ ALL: tuple[Metric, ...] = (
     ),
     _host("swapin_bytes", "B", "swapin_bytes", "bytes swapped in during the soak"),
     _host("swapout_bytes", "B", "swapout_bytes", "bytes swapped out during the soak"),
-    _host("swap_growth", "B", "swap_used", "how much swap grew over the soak; 0 if it ever fell"),
-    _host("footprint_peak", "B", "subject_footprint", "largest memory footprint of the subject's process tree"),
+    _host("swap_growth", "B", "swap_used", "growth of swap over the soak; 0 if it ever fell"),
+    _host(
+        "footprint_peak",
+        "B",
+        "subject_footprint",
+        "largest memory footprint of the process tree of the system under test",
+    ),
     _host(
         "footprint_growth",
         "B/s",
         "subject_footprint",
-        "slope of the subject's footprint over the soak (Theil-Sen)",
+        "slope of that footprint over the soak (Theil-Sen)",
         minimum=None,
     ),
     _host("fan_variation", "rpm", "fan_speed", "range of the fan speed over the soak; informational unless named"),

@@ -24,7 +24,7 @@ PASS_RATE = Metric(
     minimum=0.0,
     maximum=1.0,
 )
-"""Watched after the promotion alone: an SLO compares with plain decoding, which production may not have."""
+"""Only watched after the promotion: an SLO compares with plain decoding, which production may not have."""
 
 WATCHED: dict[str, Metric] = {
     name: BY_NAME[name]
@@ -69,28 +69,30 @@ class MeasuredRoute(InputTable):
 
 
 class LadderStep(ChosenKnobs):
-    """One step of the ladder below the certified setting."""
+    """One step of the fallback ladder, below the certified setting."""
 
     rung: Step
 
 
 class Route(InputTable):
-    """What one workload may do."""
+    """What the policy says for one workload."""
 
     workload: str = Field(min_length=1)
     speculation: bool
     because: str = ""
     setting: ChosenKnobs = ChosenKnobs()
     warm_up: bool = False
-    ladder: tuple[LadderStep, ...] = Field(default=(), description="rungs below the setting; plain decoding ends them")
+    ladder: tuple[LadderStep, ...] = Field(
+        default=(), description="steps below the setting; plain decoding follows the last one"
+    )
     measured: MeasuredRoute = MeasuredRoute()
 
     @model_validator(mode="after")
     def _drafts(self) -> "Route":
         if self.speculation and self.setting.draft is None:
-            raise ValueError(f"route '{self.workload}' speculates without a draft\ngive setting.draft")
+            raise ValueError(f"route '{self.workload}' has speculation = true and no draft\nset setting.draft")
         if any(lower.draft is None for lower in self.ladder):
-            raise ValueError("a rung without a draft is plain decoding, which ends every ladder anyway\nleave it out")
+            raise ValueError("a ladder step without a draft is plain decoding, which ends every ladder\nremove it")
         return self
 
     @property
@@ -102,15 +104,17 @@ class Route(InputTable):
 
 
 class Guard(MetricBound):
-    """One bound to watch while a route speculates: violated for so long, the route goes one step down."""
+    """One bound to watch while a route speculates; violated for longer than `for`, the route goes one step down."""
 
     METRICS: ClassVar[Mapping[str, Metric]] = WATCHED
-    UNKNOWN: ClassVar[str] = "no guard can watch"
+    UNKNOWN: ClassVar[str] = "guards cannot watch the metric"
 
-    for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be seen crossed")
-    over: Seconds | None = Field(default=None, gt=0, description="the stretch that is judged; default [watch] window")
+    for_: Seconds = Field(
+        alias="for", ge=0, description="how long the bound must be violated before the route goes one step down"
+    )
+    over: Seconds | None = Field(default=None, gt=0, description="the time span that is judged; default [watch] window")
     missing_for: Seconds | None = Field(
-        default=None, gt=0, description="how long evidence may be missing; default [watch] missing_for"
+        default=None, gt=0, description="how long data may be missing; default [watch] missing_for"
     )
     why: str = ""
 
@@ -118,31 +122,34 @@ class Guard(MetricBound):
     def _possible(self) -> "Guard":
         if self.bound != ("at_least" if self.of.higher_is_better else "at_most"):
             wrong, right = self.bound, "at_most" if self.bound == "at_least" else "at_least"
-            raise ValueError(f"{wrong} guards nothing: {self.metric} is better the other way\nwrite {right}")
+            better = "higher" if self.of.higher_is_better else "lower"
+            raise ValueError(f"{self.metric} is better when {better}, so {wrong} is no guard\nwrite {right}")
         self.check_possible("host")
         return self
 
     @property
     def name(self) -> str:
-        """Return what tells the guard from the others of its workload."""
+        """Return a name that is unique among the guards of a workload."""
         return f"{self.metric} {self.bound} {self.threshold:g}"
 
 
 class Watch(InputTable):
     """How often `gatekeeper watch` measures, and how slowly it turns speculation on again."""
 
-    interval: Seconds = Field(default=60.0, gt=0, description="from look to look")
+    interval: Seconds = Field(default=60.0, gt=0, description="time between two measurements")
     duty: float = Field(default=0.02, gt=0, le=0.5, description="largest share of the time spent on canaries")
-    canaries: int = Field(default=4, ge=1, description="canaries a look may ask of one workload, at most")
-    window: Seconds = Field(default=86400.0, gt=0, description="older answers are forgotten")
-    missing_for: Seconds = Field(default=3600.0, gt=0, description="without evidence for longer, speculation is off")
-    quiet_for: Seconds = Field(default=3600.0, gt=0, description="quiet time before a rung up; doubled by each relapse")
-    quiet_most: Seconds = Field(default=86400.0, gt=0, description="the doubling ends here")
+    canaries: int = Field(default=4, ge=1, description="canaries sent per measurement and workload, at most")
+    window: Seconds = Field(default=86400.0, gt=0, description="older answers are not judged")
+    missing_for: Seconds = Field(default=3600.0, gt=0, description="without data for longer, speculation is turned off")
+    quiet_for: Seconds = Field(
+        default=3600.0, gt=0, description="time without violations before one step up; doubled after each relapse"
+    )
+    quiet_most: Seconds = Field(default=86400.0, gt=0, description="longest quiet_for after doubling")
     false_alarms: float = Field(
         default=0.05, gt=0, lt=0.5, description="chance of a wrong step down per route over the policy's life"
     )
     slack: float = Field(
-        default=0.15, ge=0, lt=1, description="slower by so much is no evidence where no plain decoding is at hand"
+        default=0.15, ge=0, lt=1, description="a slowdown up to this share is ignored where there is no plain decoding"
     )
     on_change: tuple[tuple[str, ...], ...] = Field(default=(), description="commands to run when a route changes")
 
@@ -150,7 +157,9 @@ class Watch(InputTable):
     @classmethod
     def _not_empty(cls, commands: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
         if any(not command or not command[0] for command in commands):
-            raise ValueError('each command is a list that begins with a program\nwrite [["/path/to/program", "word"]]')
+            raise ValueError(
+                'each command must be a list that starts with a program\nwrite [["/path/to/program", "word"]]'
+            )
         return commands
 
     @model_validator(mode="after")
@@ -158,12 +167,12 @@ class Watch(InputTable):
         if self.quiet_most < self.quiet_for:
             raise ValueError("quiet_most is shorter than quiet_for")
         if self.missing_for < self.interval:
-            raise ValueError("missing_for is shorter than interval: every look would find its evidence missing")
+            raise ValueError("missing_for is shorter than interval: every measurement would find its data missing")
         return self
 
 
 class Default(InputTable):
-    """What holds for a workload without a route."""
+    """What applies to a workload without a route."""
 
     speculation: Literal[False] = False
 
@@ -197,14 +206,14 @@ class Policy(InputTable):
     def route_of(self, workload: str) -> Route:
         """Return the route of *workload*; a workload without one decodes plainly."""
         found = next((route for route in self.route if route.workload == workload), None)
-        return found or Route(workload=workload, speculation=False, because="it has no route")
+        return found or Route(workload=workload, speculation=False, because="no route in policy.toml")
 
     def guards_of(self, workload: str) -> tuple[Guard, ...]:
         """Return the guards of *workload*, and those of the host."""
         return tuple(guard for guard in self.guard if guard.applies_to(workload))
 
     def expired(self, now: datetime) -> bool:
-        """Tell whether the policy has expired."""
+        """Return whether the policy has expired."""
         return now >= self.expires
 
     @property
@@ -219,5 +228,5 @@ def _setting_of(knobs: ChosenKnobs) -> Setting:
 
 
 def parse(text: str, name: str) -> Policy:
-    """Read a policy's *text*; raise InputError with *name*, line, key and what is allowed."""
+    """Read a policy's *text*; raise InputError with *name*, line, key and the allowed values."""
     return parse_toml(text, name, Policy)

@@ -19,7 +19,7 @@ class Arrival(NamedTuple):
     at_ns: int
     """Monotonic nanoseconds, read where the piece arrived."""
     tokens: int | None = None
-    """None: this backend cannot count them. Never 0 for unknown."""
+    """None: this backend cannot count them; unknown is never 0."""
     drafted: bool | None = None
     """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
@@ -36,14 +36,14 @@ class Rounds:
     accepted: int
     """Proposed tokens that were kept."""
     tried_by_position: tuple[int, ...] = ()
-    """How often position i of a round was reached and judged."""
+    """How often position i of a round was reached and verified."""
     accepted_by_position: tuple[int, ...] = ()
     """How often position i of a round was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a server claims of itself: kept beside what we measured, never mixed into it."""
+    """What a server reports about itself: recorded next to our own counts, never mixed with them."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -65,14 +65,14 @@ TIMEOUT = "timeout"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one request. All times are monotonic nanoseconds of this machine."""
+    """The response to one request. All times are monotonic nanoseconds of this machine."""
 
     sent_ns: int
     ended_ns: int
     arrivals: tuple[Arrival, ...] = ()
     text: str = ""
     reasoning: str = ""
-    """Reasoning before the text, where a server keeps the two apart; it counts as arriving, and is not graded."""
+    """Reasoning before the text, if a server separates the two; its arrivals count, and it is not graded."""
     tool_calls: tuple[dict[str, Any], ...] = ()
     """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
     finish: str | None = None
@@ -80,7 +80,7 @@ class Answer:
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     rounds: Rounds | None = None
-    """Counted by us, next to the tokens; None where only the server could count, or nothing was drafted."""
+    """Counted by us; None where only the server could count, or nothing was drafted."""
     claims: Claims = Claims()
     memory_active: int | None = None
     """Bytes the allocator held at the end of the answer; None where it does not report them."""
@@ -95,15 +95,15 @@ class Role(StrEnum):
     WARMUP = "warmup"
     MEASURED = "measured"
     SENTINEL = "sentinel"
-    """A baseline request: plain decoding, interleaved in a soak and paired with a speculative request."""
+    """A baseline request: plain decoding during a soak, paired with a speculative request."""
     BLOCK = "block"
     """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
     CLOSING = "closing"
-    """A quality canary, requested again when the soak is over."""
+    """A quality canary, requested again after the soak."""
     WARM = "warm"
     """Requested after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
     DRAW = "draw"
-    """The first tokens of a short prompt, sampled once of many times after the soak."""
+    """The first tokens of a short prompt, one of many samples after the soak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +123,32 @@ class Generation:
     repeat: int
     """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
     pair: str
-    """Answers of both arms that share it were requested next to each other and may be compared."""
+    """Answers of both arms with the same pair were requested next to each other and may be compared."""
     concurrency: int
     answer: Answer
     segment: int = 0
-    """Which uninterrupted stretch of the run: a resumed run begins a new one."""
+    """Which uninterrupted part of the run: a resumed run begins a new one."""
     at: str = ""
     """Wall time when the answer ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Where a candidate's greedy tokens first parted from plain decoding's, and how sure the target was there."""
+    """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
 
     workload: str
     canary: str
     position: int
-    """How many tokens both had given."""
+    """How many tokens both arms share."""
     shared: tuple[int, ...]
     """Those tokens."""
     plain_id: int
     """The token plain decoding gave next."""
     candidate_id: int
     gap: float | None
-    """The target's best logit there less its second; None: not known."""
+    """The target's best logit there minus its second; None: unknown."""
     fault: str | None = None
-    """Why it is not known."""
+    """Why it is unknown."""
     segment: int = 0
     at: str = ""
 
@@ -177,7 +177,7 @@ class HostSample:
     """The soak this sample belongs to, or the stage it was taken in."""
     segment: int = 0
     took_ns: int = 0
-    """What taking the sample cost."""
+    """How long taking the sample took."""
     late_ns: int = 0
     """How long after its deadline it was taken."""
 
@@ -199,7 +199,7 @@ Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 
 @dataclass(frozen=True, slots=True)
 class StoredRecords(Generic[Kind]):
-    """The content of a record file; `trouble` says why it cannot be trusted, if so."""
+    """The content of a record file; `trouble` is what is wrong with the file, None where nothing is."""
 
     records: tuple[Kind, ...] = ()
     trouble: str | None = None

@@ -14,7 +14,7 @@ from gatekeeper.core.units import UNITS_OF, ByteRate, Bytes, EventRate, Quantity
 from gatekeeper.core.units import parse as parse_quantity
 
 CERTIFICATION_S = 600.0
-"""A shorter soak is a demo (contract)."""
+"""Seconds; a shorter soak is a demo."""
 CONFIDENCE = 0.95
 """Of each one-sided bound, where an SLO file names no other."""
 
@@ -24,15 +24,15 @@ Bound = Literal["at_least", "at_most"]
 CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
 """Knobs the sweep chooses a value for."""
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
-"""Knobs swept in both arms and reported, never chosen."""
+"""Knobs that are swept in both arms and reported, never chosen."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
-"""Knobs that are the draft's length, for the step `shrink-draft`."""
+"""Knobs that set the draft length, for the step `shrink-draft`."""
 TIER_PREFIX = "tier:"
-"""Begins a name of the mix that stands for every workload of a tier."""
+"""Prefix of a name in the mix that stands for every workload of a tier."""
 
 
 class Host(InputTable):
-    """What the promise was made for; another host makes the verdict unproven."""
+    """The host that the SLO is for; on another host the verdict is unproven."""
 
     chip: str | None = Field(default=None, description="as the system names it, e.g. Apple M4")
     memory_gb: float | None = Field(default=None, gt=0)
@@ -49,24 +49,26 @@ class Sampling(InputTable):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int = 7
     max_tokens: int = Field(default=256, ge=1)
-    thinking: bool | None = Field(default=None, description="think aloud first; unset: as the model's template does")
+    thinking: bool | None = Field(
+        default=None, description="reason before the answer; unset: the default of the model's template"
+    )
     distribution_check: bool = Field(
-        default=False, description="above temperature 0: compare the distribution of the arms' first tokens"
+        default=False, description="above temperature 0: test whether both arms sample the first tokens alike"
     )
 
 
 class Workload(InputTable):
-    """One class of prompts; it gets its own verdict."""
+    """One class of prompts, with a verdict of its own."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     tier: Tier = "short"
     canaries: str = Field(min_length=1, description="a canary file, relative to this file")
-    first: int | None = Field(default=None, ge=1, description="use only the first so many canaries of the file")
+    first: int | None = Field(default=None, ge=1, description="use only the first N canaries of the file")
     speculation: Literal["required", "optional"] = "required"
 
 
 class ChosenKnobs(InputTable):
-    """One value of each knob the sweep chooses; without a draft it is plain decoding."""
+    """One value of each knob that the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
     num_draft_tokens: int | None = Field(default=None, ge=1)
@@ -86,16 +88,16 @@ class Knobs(ChosenKnobs):
 
 
 class Sweep(InputTable):
-    """Which knobs are moved, and how far."""
+    """Which knobs are swept, over which values."""
 
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1)
     max_runs: int = Field(default=200, ge=1)
     budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
     stop: Literal["early", "never"] = Field(
-        default="early", description="early: a setting is asked no further once the answers decide"
+        default="early", description="early: stop testing a setting once its answers decide"
     )
-    warmups: int = Field(default=1, ge=0, description="labelled answers before each block")
+    warmups: int = Field(default=1, ge=0, description="unmeasured answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
     block_size: tuple[int, ...] = ()
@@ -122,17 +124,17 @@ class Sweep(InputTable):
     @classmethod
     def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if 0 in values:
-            raise ValueError("0 is not a setting: plain decoding is always measured beside the sweep")
+            raise ValueError("must be greater than 0; plain decoding is always measured as well")
         return values
 
     def values(self, knob: str) -> tuple[Any, ...]:
-        """Return the values of *knob* to sweep; empty where it is not moved."""
+        """Return the values of *knob* to sweep; empty if it is not swept."""
         values: tuple[Any, ...] = getattr(self, knob)
         return values
 
 
 class Soak(InputTable):
-    """How long, how, and beside what the choice is proven."""
+    """How long and under which load the choice is proven."""
 
     duration: Seconds = Field(default=600.0, gt=0)
     max_duration: Seconds = Field(default=3600.0, gt=0)
@@ -157,7 +159,7 @@ class Soak(InputTable):
 
 
 class Fallback(InputTable):
-    """Where a workload steps when a promise breaks."""
+    """The fallback ladder: the steps a workload goes down when an objective fails."""
 
     ladder: tuple[Step, ...] = ("shrink-draft", "lighter-draft", "autoregressive")
 
@@ -165,20 +167,20 @@ class Fallback(InputTable):
     @classmethod
     def _each_once(cls, ladder: tuple[Step, ...]) -> tuple[Step, ...]:
         if len(set(ladder)) != len(ladder):
-            raise ValueError("each rung once")
+            raise ValueError("a step is listed twice")
         if "autoregressive" in ladder and ladder[-1] != "autoregressive":
-            raise ValueError("autoregressive is the last rung: below plain decoding there is nothing")
+            raise ValueError("autoregressive must be the last step: nothing follows plain decoding")
         return ladder
 
 
 class Promote(InputTable):
-    """How long a certificate holds."""
+    """How long a certificate is valid."""
 
     valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
 
 
 class Telemetry(InputTable):
-    """Where OpenTelemetry data goes, and how much of it."""
+    """Where OpenTelemetry data is sent, and how much of it."""
 
     endpoint: str | None = Field(
         default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
@@ -193,7 +195,7 @@ class Telemetry(InputTable):
     @model_validator(mode="after")
     def _somewhere(self) -> "Telemetry":
         if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
-            raise ValueError("protocol and headers_env belong to an endpoint, which is missing")
+            raise ValueError("protocol and headers_env need an endpoint\nset endpoint, or remove them")
         return self
 
 
@@ -225,14 +227,14 @@ class MetricBound(InputTable):
     def _one_bound(self) -> Self:
         if (self.at_least is None) == (self.at_most is None):
             kind = type(self).__name__.lower()
-            raise ValueError(f"{kind} on '{self.metric}' needs exactly one of: at_least, at_most")
+            raise ValueError(f"{kind} on '{self.metric}': set exactly one of at_least, at_most")
         return self
 
     def check_possible(self, owner: str) -> None:
-        """Raise ValueError for a bound that the metric cannot reach, and for workloads of a metric of the *owner*."""
+        """Raise ValueError for a bound out of the metric's range, and for workloads on a metric of the *owner*."""
         self.of.reject_impossible(self.bound, self.threshold)
         if self.of.host and self.workloads:
-            raise ValueError(f"{self.metric} belongs to the {owner}\nleave out `workloads`")
+            raise ValueError(f"{self.metric} is measured for the whole {owner}, not per workload\nremove `workloads`")
 
     @property
     def of(self) -> Metric:
@@ -241,7 +243,7 @@ class MetricBound(InputTable):
 
     @property
     def bound(self) -> Bound:
-        """Return on which side the bound is."""
+        """Return `at_least` or `at_most`."""
         return "at_least" if self.at_least is not None else "at_most"
 
     @property
@@ -251,12 +253,12 @@ class MetricBound(InputTable):
         return float(value) if value is not None else 0.0
 
     def applies_to(self, workload: str) -> bool:
-        """Tell whether it applies to *workload*; without names it applies to all."""
+        """Return whether it applies to *workload*; without names it applies to all."""
         return not self.workloads or workload in self.workloads
 
 
 class Objective(MetricBound):
-    """One promise: a metric, one bound, and why it was made."""
+    """One objective: a metric, one bound, and the reason for it."""
 
     when: Literal["speculating", "always"] | None = None
     scope: Literal["frozen", "population"] = "frozen"
@@ -267,9 +269,9 @@ class Objective(MetricBound):
     def _possible(self) -> "Objective":
         self.check_possible("run")
         if self.scope == "population" and not self.of.population:
-            raise ValueError(f"{self.metric} is a fact of this run and has no population\nleave out `scope`")
+            raise ValueError(f"{self.metric} describes this run, not a population of prompts\nremove `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
-            raise ValueError(f"{self.metric} has no meaning in plain decoding\nleave out `when`")
+            raise ValueError(f"{self.metric} is not defined for plain decoding\nremove `when`")
         return self
 
     @property
@@ -311,7 +313,7 @@ class Slo(InputTable):
             for name in objective.workloads:
                 if name not in names:
                     raise ValueError(
-                        f"objective[{number}].workloads: no workload '{name}'\n{did_you_mean(name, names)}"
+                        f"objective[{number}].workloads: unknown workload '{name}'\n{did_you_mean(name, names)}"
                     )
         for draft in (*self.sweep.draft, *([self.sweep.default.draft] if self.sweep.default.draft else [])):
             if draft not in self.subject.drafts:
@@ -321,7 +323,7 @@ class Slo(InputTable):
         return self
 
     def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
-        """Return the objectives that apply to *workload* in this state, without those on the host."""
+        """Return the objectives that apply to *workload* while it speculates or not, without those on the host."""
         return tuple(
             objective
             for objective in self.objective
@@ -337,11 +339,11 @@ class Slo(InputTable):
 
 
 class Background(InputTable):
-    """A reproducible desktop load beside the soak."""
+    """A reproducible desktop load during the soak."""
 
-    memory: Bytes = Field(default=0.0, ge=0, description="memory held and touched")
-    cpu: float = Field(default=0.0, ge=0, description="cores kept busy; 0.5 is half of one")
-    disk_read: ByteRate = Field(default=0.0, ge=0, description="read from disk")
+    memory: Bytes = Field(default=0.0, ge=0, description="memory to allocate and touch")
+    cpu: float = Field(default=0.0, ge=0, description="cores to keep busy; 0.5 is half a core")
+    disk_read: ByteRate = Field(default=0.0, ge=0, description="rate of reads from disk")
 
 
 class Profile(InputTable):
@@ -351,7 +353,7 @@ class Profile(InputTable):
     name: str
     why: str = ""
     mix: dict[str, float] = Field(
-        default={"*": 1.0}, description="weight per workload, or per tier:NAME; * is every other"
+        default={"*": 1.0}, description="weight per workload or per tier:NAME; * stands for all others"
     )
     arrival: Literal["closed", "open"] = "closed"
     rate: EventRate | None = Field(default=None, gt=0, description="requests per second of an open profile")
@@ -361,9 +363,9 @@ class Profile(InputTable):
     @model_validator(mode="after")
     def _open_has_rate(self) -> "Profile":
         if (self.arrival == "open") != (self.rate is not None):
-            raise ValueError('a rate belongs to arrival = "open", and only to it, e.g. rate = "0.5 /s"')
+            raise ValueError('set rate together with arrival = "open", and only then, e.g. rate = "0.5 /s"')
         if not self.mix or any(weight < 0 for weight in self.mix.values()) or not any(self.mix.values()):
-            raise ValueError("mix needs at least one positive weight and no negative one")
+            raise ValueError("mix needs at least one positive weight and no negative weights")
         return self
 
     def weight(self, workload: str, tier: str) -> float:
@@ -377,5 +379,5 @@ class Profile(InputTable):
 
 
 def parse(text: str, name: str) -> Slo:
-    """Read an SLO file's *text*; raise InputError with *name*, line, key and what is allowed."""
+    """Read an SLO file's *text*; raise InputError with *name*, line, key and the allowed values."""
     return parse_toml(text, name, Slo)

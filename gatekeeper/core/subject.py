@@ -1,4 +1,4 @@
-"""The `[subject]` table of an SLO: the models that are certified, what serves them, and how it is reached."""
+"""The `[subject]` table of an SLO: the system under test, its models, its server and how to reach it."""
 
 from typing import Literal
 
@@ -10,13 +10,13 @@ from gatekeeper.core.units import Seconds
 
 
 class InputTable(BaseModel):
-    """A table that people write: nothing unknown, nothing infinite, nothing changed later."""
+    """A table that people write: unknown keys and infinite values are errors, and it is frozen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 class KnobPlace(InputTable):
-    """Where a generic server takes a knob: pieces of its command line (a restart) or a request field."""
+    """How a generic server takes a knob: as command-line arguments (a restart) or as a request field."""
 
     argv: tuple[str, ...] | None = None
     field: str | None = None
@@ -24,35 +24,41 @@ class KnobPlace(InputTable):
     @model_validator(mode="after")
     def _one_place(self) -> "KnobPlace":
         if (self.argv is None) == (self.field is None):
-            raise ValueError("give exactly one of: argv, field")
+            raise ValueError("set exactly one of: argv, field")
         return self
 
 
 class Subject(InputTable):
-    """What is certified: a target, its drafts, and what serves them."""
+    """The system under test: a target, its drafts, and the server or library that runs them."""
 
     backend: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*backend_names()]))
     target: str = Field(min_length=1, description="a hub id in the local cache, or a path relative to this file")
-    drafts: tuple[str, ...] = Field(default=(), description="heaviest first; later ones are the lighter tier")
+    drafts: tuple[str, ...] = Field(
+        default=(), description="heaviest first; later ones are the lighter drafts of the fallback ladder"
+    )
     prompt_cache: Literal["off", "as-deployed"] = "off"
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
-    url: str | None = Field(default=None, description="attach to a running server")
+    url: str | None = Field(default=None, description="address of a running server to attach to")
     plain_url: str | None = None
     served_model_name: str | None = Field(default=None, description="the target's name in requests")
     program: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="the program to start where it is not the one on PATH; flags stay ours"
+        default=None,
+        min_length=1,
+        description="the program to start instead of the one on PATH; gatekeeper adds the flags",
     )
     command: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="start a server: {target} {draft} {port} and knobs such as {window}"
+        default=None,
+        min_length=1,
+        description="command that starts a server; may hold {target} {draft} {port} and knobs such as {window}",
     )
     plain_command: tuple[str, ...] | None = Field(default=None, min_length=1)
     draft_method: str | None = Field(
-        default=None, description="how the server drafts, in its own word: draft-mtp, dflash, ngram, eagle3 ..."
+        default=None, description="the server's name for how it drafts: draft-mtp, dflash, ngram, eagle3 ..."
     )
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
-    script: str | None = Field(default=None, description="the truth of a scripted subject")
+    script: str | None = Field(default=None, description="the script of the scripted backend")
     knobs: dict[str, KnobPlace] = {}
-    timeout: Seconds = Field(default=120.0, gt=0, description="longest silence inside an answer")
+    timeout: Seconds = Field(default=120.0, gt=0, description="longest gap inside an answer")
     start_timeout: Seconds = Field(default=180.0, gt=0, description="longest wait until a server is healthy")
 
     @field_validator("backend", mode="before")
@@ -70,11 +76,11 @@ class Subject(InputTable):
             raise ValueError('the scripted backend needs script = "truth.json"')
         started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
         if self.url is not None and started:
-            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nkeep one of the two")
+            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nremove one of the two")
         if self.program is not None and self.command is not None:
             raise ValueError(
-                "program replaces the first word of our command line, command the whole\nkeep one of the two"
+                "program replaces the first word of the start command, command all of it\nremove one of the two"
             )
         if self.plain_url is not None and self.url is None:
-            raise ValueError("plain_url is the plain twin of url, which is missing")
+            raise ValueError("plain_url is the plain counterpart of url, which is missing\nset url")
         return self

@@ -1,4 +1,4 @@
-"""Reading a TOML file that people write; errors name its line and key, and what is allowed there."""
+"""Reading a TOML file that people write; errors name the line, the key and the allowed values."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ _HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\]?\s*(?:#.*)?$"
 
 
 def parse(text: str, name: str, model: type[Model]) -> Model:
-    """Return *text* as a *model*; raise InputError naming the file, line, key, what is allowed and the nearest word."""
+    """Return *text* as a *model*; raise InputError with the file, line, key, allowed values and the nearest word."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -56,7 +56,7 @@ def key_path(path: Path) -> str:
 def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys allowed at *path* of *model*."""
     here: object = model
-    named = False  # the next part is a name that a person chose: the key of a table of tables
+    named = False  # the next part is a free name: the key of a table of tables
     for part in path:
         if named:
             named = False
@@ -84,7 +84,7 @@ def _model_in(annotation: object) -> object:
 
 
 def line_of(text: str, path: Path) -> int:
-    """Return the line where *path* is written, or that of its nearest written parent; 1 if none is."""
+    """Return the line of *path*, or of its nearest parent in the file; 1 if there is none."""
     counts: dict[tuple[str, ...], int] = {}
     table: list[str | int] = []
     best, depth = 1, 0

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-# Decimal and binary prefixes are both written by people; neither is guessed from the other.
+# People write both decimal and binary prefixes; neither is guessed from the other.
 BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
     "KiB": 2.0**10,
     "MiB": 2.0**20,
@@ -27,13 +27,13 @@ UNITS_OF: dict[str, dict[str, float]] = {
     "W": {"W": 1.0, "mW": 1e-3},
     **{unit: {unit: 1.0} for unit in ("tok", "tok/s", "J", "rpm")},
 }
-"""The units that a bound may have, by the base unit of its metric: "10 s" of memory is a mistake."""
+"""The units that a bound may have, by the base unit of its metric: "10 s" of memory is an error."""
 
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*$")
 
 
 def parse(written: object, units: dict[str, float]) -> float:
-    """Return *written* in SI base units; a bare number already is. Raise ValueError naming what is allowed."""
+    """Return *written* in SI base units, which a bare number already is; raise ValueError with the allowed units."""
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected a number or a quantity such as '1 {next(iter(units))}', got {written!r}")
     if not isinstance(written, str):
@@ -41,7 +41,7 @@ def parse(written: object, units: dict[str, float]) -> float:
     match = _QUANTITY.match(written)
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
-        raise ValueError(f"cannot read {written!r}; write a number with one of: {', '.join(units)}")
+        raise ValueError(f"cannot read {written!r}; write a number with one of these units: {', '.join(units)}")
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{written!r} is not a finite quantity")
@@ -63,7 +63,7 @@ Quantity = Annotated[float, *_quantity(SECONDS | BYTES | BYTE_RATES | EVENT_RATE
 
 
 def show_seconds(seconds: float) -> str:
-    """Print a duration with the unit a person would use: 4.2 ms, 12 s, 10 min, 2.5 h."""
+    """Print a duration in the unit that fits: 4.2 ms, 12 s, 10 min, 2.5 h."""
     size = abs(seconds)
     for unit, below in (("ms", 1.0), ("s", 120.0), ("min", 7200.0), ("h", 172800.0), ("d", math.inf)):
         if size < below:
@@ -85,7 +85,7 @@ def sold_gigabytes(count: float) -> float:
 
 
 def show_memory(count: float) -> str:
-    """Print a machine's memory like every other size, and the size it is sold by where that is a whole number."""
+    """Print a machine's memory in decimal units, with the size it is sold as where that is a whole number."""
     sold = sold_gigabytes(count)
     return show_bytes(count) + (f" (sold as {sold:.0f} GB)" if sold >= 1 and sold.is_integer() else "")
 
@@ -101,6 +101,17 @@ def show(value: float, unit: str) -> str:
     return _digits(value) if unit == "1" else f"{_digits(value)} {unit}"
 
 
+def show_range(lo: str, hi: str) -> str:
+    """Print the bounds of an interval, the unit once where both have the same: 111 to 189 tok/s, 1.66x to 3.65x."""
+    number, _, unit = lo.partition(" ")
+    return f"{number} to {hi}" if unit == hi.partition(" ")[2] else f"{lo} to {hi}"
+
+
+def show_ratio(center: float, lo: float, hi: float) -> str:
+    """Print a ratio of speeds with its interval: 1.31x (1.22x to 1.38x)."""
+    return f"{center:.2f}x ({show_range(f'{lo:.2f}x', f'{hi:.2f}x')})"
+
+
 def show_span(center: float, lo: float | None, hi: float | None, unit: str) -> str:
     """Print a value with its bounds, the unit once where all three have the same: 157 [111, 189] tok/s."""
     shown = ["?" if value is None else show(value, unit) for value in (center, lo, hi)]
@@ -111,10 +122,10 @@ def show_span(center: float, lo: float | None, hi: float | None, unit: str) -> s
 
 
 def _digits(value: float) -> str:
-    """Print three digits, or all before the point; people are not shown exponents for 1000."""
+    """Print three significant digits, or all before the point, without exponents."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
-def percent(share: float) -> str:
-    """Print a share in percent with all its digits: 95%, 99.9%."""
-    return f"{100 * share:g}%"
+def percent(share: float, digits: str = "g") -> str:
+    """Print a share in percent, with all its digits or in another format: 95 %, 99.9 %."""
+    return f"{100 * share:{digits}} %"

@@ -1,4 +1,4 @@
-"""What a run concludes: outcomes, estimates, checks and the verdict."""
+"""Results of judging a run: outcomes, estimates, checks and the verdict."""
 
 import math
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class Outcome(IntEnum):
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the outcome of a whole: its worst part; nothing at all proves nothing."""
+    """Return the worst of several outcomes; unproven if there are none."""
     return max(outcomes, default=Outcome.UNPROVEN)
 
 
@@ -34,7 +34,7 @@ def rounded(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with one-sided bounds; `notes` travel with the number."""
+    """A value with one-sided bounds; `notes` are shown with it."""
 
     center: float
     lo: float
@@ -56,7 +56,7 @@ def fact(value: float, n: int, *notes: str) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No estimate, and why: absence is never good news."""
+    """No estimate, and the reason."""
 
     because: str
     n: int = 0
@@ -105,7 +105,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
-    """What a workload ends in, and the checks that prove it."""
+    """The outcome of a workload, and the checks that prove it."""
 
     name: str
     outcome: str
@@ -135,7 +135,7 @@ class WorkloadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A step down the ladder, with its time and reason."""
+    """A step down the fallback ladder, with its time and reason."""
 
     at: str
     workload: str
@@ -156,7 +156,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a reader must know: what was seen, about what, and what to do."""
+    """A problem a reader must know: what was seen, where, and what to do."""
 
     kind: str
     about: str
@@ -182,9 +182,9 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     transitions: tuple[Transition, ...] = ()
     incomplete: str | None = None
-    """Why the records do not suffice, if they do not; then nothing may end in code 0."""
+    """Why the records do not suffice, if they do not; then the exit code is never 0."""
     routing: dict[str, Any] = field(default_factory=dict)
-    """What a route per workload wins against one setting for all."""
+    """What one route per workload gains over one setting for all."""
 
     @property
     def outcome(self) -> str:

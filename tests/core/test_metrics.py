@@ -63,8 +63,11 @@ def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     few = complaints(written, {"easy": canaries(400)}, kind, {})[0]
     seen = check(promise, estimate("itl_p99.9", evidence(spread(5000, lambda _: steady(0.05)))))
 
-    assert ("itl_p99.9", "99.9% quantile of") == (row.name, row.description[:17])
-    assert "a bound on the 99.9% quantile at 95% confidence, split over 2 rungs, needs 3688 distinct" in few.message
-    assert "or promise itl_p99, which needs 368" in few.hint
-    assert "for 99.9% of the tokens" in latency_complaints(written)[0].message
-    assert (Outcome.PASS, "50 ms is at most 100 ms") == (seen.outcome, seen.because)
+    assert ("itl_p99.9", "99.9 % quantile of") == (row.name, row.description[:18])
+    assert (
+        "a bound on the 99.9 % quantile at 95 % confidence (split over 2 ladder steps) needs 3688 distinct"
+        in few.message
+    )
+    assert "or use itl_p99, which needs 368" in few.hint
+    assert "for 99.9 % of the tokens" in latency_complaints(written)[0].message
+    assert (Outcome.PASS, "50 ms, at most 100 ms allowed") == (seen.outcome, seen.because)

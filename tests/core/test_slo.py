@@ -87,7 +87,7 @@ WRONG = {
     "unknown key": ('why = "it must pay"', 'wy = "x"\nwhy = "it must pay"', "objective[1].wy: unknown key", "'why'"),
     "unknown table": ("[soak]", "[soaks]", "soaks: unknown key", "'soak'"),
     "unknown metric": ('"itl_p95"', '"itl_p955"', "unknown metric 'itl_p955'", "'itl_p95'"),
-    "unknown workload": ('["tools"]', '["tool"]', "no workload 'tool'", "'tools'"),
+    "unknown workload": ('["tools"]', '["tool"]', "unknown workload 'tool'", "'tools'"),
     "unknown backend": ('"scripted"', '"scriptd"', "unknown backend 'scriptd'", "'scripted'"),
     "unknown draft": ("num_draft_tokens = [2, 4]", 'draft = ["heavi"]', "'heavi' is not one", "'heavy'"),
     "missing key": ('why = "it must pay"\n', "", "objective[1].why: missing", "why"),
@@ -95,11 +95,11 @@ WRONG = {
     "wrong type": ("[2, 4]", '["two"]', "sweep.num_draft_tokens", ""),
     "duplicate value": ("[2, 4]", "[2, 2]", "listed twice", ""),
     "negative value": ("[2, 4]", "[-2, 4]", "-2 is negative", ""),
-    "zero length": ("[2, 4]", "[0, 4]", "0 is not a setting", ""),
+    "zero length": ("[2, 4]", "[0, 4]", "must be greater than 0", ""),
     "negative bound": ("at_least = 1.16", "at_least = -1.16", "never below 0", ""),
     "impossible bound": ("at_least = 1.16", "at_least = nan", "finite", ""),
-    "two bounds": ("at_least = 1.16", "at_least = 1.16\nat_most = 2", "exactly one of: at_least, at_most", ""),
-    "no bound": ("at_least = 1.16\n", "", "exactly one of: at_least, at_most", ""),
+    "two bounds": ("at_least = 1.16", "at_least = 1.16\nat_most = 2", "exactly one of at_least, at_most", ""),
+    "no bound": ("at_least = 1.16\n", "", "exactly one of at_least, at_most", ""),
     "wrong unit": ('"45 ms"', '"45 GB"', "cannot read '45 GB'", ""),
     "unknown unit": ('"45 ms"', '"45 msec"', "cannot read '45 msec'", ""),
     "empty why": ('why = "it must pay"', 'why = ""', "objective[1].why", ""),
@@ -108,15 +108,20 @@ WRONG = {
     "zero duration": ('"600 s"', "0", "soak.duration", ""),
     "short maximum": ('"600 s"', '"600 s"\nmax_duration = "60 s"', "max_duration is shorter", ""),
     "another schema": ("schema = 1", "schema = 2", "schema", ""),
-    "a rung twice": ("[soak]", '[fallback]\nladder = ["shrink-draft", "shrink-draft"]\n[soak]', "each rung once", ""),
+    "a rung twice": (
+        "[soak]",
+        '[fallback]\nladder = ["shrink-draft", "shrink-draft"]\n[soak]',
+        "a step is listed twice",
+        "",
+    ),
     "plain not last": (
         "[soak]",
         '[fallback]\nladder = ["autoregressive", "shrink-draft"]\n[soak]',
-        "autoregressive is the last rung",
+        "autoregressive must be the last step",
         "",
     ),
     "certain": ('name = "made"', 'name = "made"\nconfidence = 1.0', "confidence", ""),
-    "meaningless when": ("at_least = 1.16", 'at_least = 1.16\nwhen = "always"', "no meaning in plain", "leave out"),
+    "meaningless when": ("at_least = 1.16", 'at_least = 1.16\nwhen = "always"', "not defined for plain", "remove"),
     "a path as name": ('name = "made"', 'name = "../made"', "name", ""),
 }
 
@@ -146,8 +151,8 @@ def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
     error = refused('metric = "throughput_ratio"\nat_least = 1.16', promise)
 
     assert 2 == error.exit_code
-    assert f"{metric.name} is a fact of this run and has no population" in error.message
-    assert "leave out `scope`" == error.hint
+    assert f"{metric.name} describes this run, not a population of prompts" in error.message
+    assert "remove `scope`" == error.hint
     assert slo.parse(
         GOOD.replace('metric = "throughput_ratio"\nat_least = 1.16', promise.replace("population", "frozen"), 1),
         "m4.toml",
@@ -269,7 +274,7 @@ def test_host_promises_take_no_workloads() -> None:
     """
     error = refused('metric = "itl_p95"\nat_most = "45 ms"', 'metric = "memory_headroom"\nat_least = "1 GB"')
 
-    assert "belongs to the run" in error.message
+    assert "for the whole run" in error.message
 
 
 def test_the_shipped_slos_are_read() -> None:

@@ -99,7 +99,7 @@ def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> No
     code, reason, because = decide(place)
 
     assert (3, "other_artifacts") == (code, reason)
-    assert "'little' is not what was certified: model.safetensors" in because
+    assert "'little' is not the certified model: model.safetensors" in because
 
 
 def test_a_missing_model_is_no_proof(place: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_summary_explains_the_choice(scripted: Scripted) -> None:
     gain = place.verdict()["routing"]["gain"]
     assert "break-even" in text
     assert "% slower than 4 (" in text
-    assert "routing wins over the best single setting" in text
+    assert "routing is faster than the best single setting" in text
     assert gain["lo"] > 1
 
 
@@ -67,7 +67,7 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
     text = place.run("report", "run", "--format", "text").out
     assert [[1, 8]] == turned["turns"]
     assert [1, 8] == [one["concurrency"] for one in turned["by_concurrency"]]
-    assert "concurrency: speculation wins at 1, plain decoding wins at 8" in text
+    assert "concurrency: speculation is faster at concurrency 1, plain decoding is faster at 8" in text
 
 
 def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:

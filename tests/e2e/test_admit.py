@@ -92,7 +92,7 @@ def test_the_first_line_is_the_answer(certified: Place) -> None:
 
     first, second, *checks = shown.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
-    assert first.startswith("scripted: refused: expired: it counted until 2026-01-08T00:1")
+    assert first.startswith("scripted: refused: expired: expired at 2026-01-08T00:1")
     assert "  next: certify again: gatekeeper certify slo.toml" == second
 
 
@@ -443,7 +443,7 @@ def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
         ((), "--run RUN_DIR or --runs DIR"),
         (("--run", "runs/run-1", "--runs", "runs"), "--run RUN_DIR or --runs DIR"),
         (("--run", "nowhere"), "is not a run directory"),
-        (("--runs", "nowhere"), "no folder"),
+        (("--runs", "nowhere"), "is not a folder"),
         (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
         (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
         (("--run", "runs/run-1", "--signed-by", "nowhere"), "no allowed-signers file nowhere"),

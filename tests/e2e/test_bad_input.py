@@ -72,7 +72,7 @@ def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
 
     refused = place.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "distinct canaries; there are 12" in refused.err
+    assert "distinct canaries; the workload has 12" in refused.err
     assert not (place.path / "run").exists()
 
 

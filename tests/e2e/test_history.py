@@ -139,5 +139,5 @@ def test_a_folder_that_is_not_there_is_code_2(place: Place) -> None:
     """
     A missing folder of runs, and a folder that is not a run, are exit code 2.
     """
-    assert "no folder nowhere" in place.run("history", "nowhere", code=2).err
+    assert "nowhere is not a folder" in place.run("history", "nowhere", code=2).err
     assert "manifest.json" in place.run("compare", "runs", "runs", code=2).err

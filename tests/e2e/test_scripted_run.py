@@ -136,7 +136,7 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
 
     verdict = place.verdict()
     steps = [step["because"].split(":")[0] for step in verdict["transitions"]]
-    assert (steps[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter-draft", "light")
+    assert (steps[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter draft", "light")
     assert len(steps) + 1 == len(list((place.path / "run").glob("soak-*.jsonl")))
     assert all(step["at"] for step in verdict["transitions"])
 
@@ -347,7 +347,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
     judged = place.run("judge", "run", "--slo", "beyond.toml", "--json", code=3).document
 
     # 3 steps: ln(0.05 / 3) / ln(0.999)
-    assert "needs 4093 canaries that all keep it" in refused.err
+    assert "add canaries, to 4093" in refused.err
     (check,) = (one for one in judged["workloads"][0]["checks"] if one["metric"] == "error_rate")
     assert ("unproven", 12, 0.0, 0.0) == tuple(check[key] for key in ("outcome", "n", "lo", "center"))
     assert 0.25 < check["hi"] < 0.35

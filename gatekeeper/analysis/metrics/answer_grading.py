@@ -12,7 +12,7 @@ from gatekeeper.core.records import Answer
 
 
 def grade(canary: Canary, answer: Answer) -> bool | None:
-    """Tell whether *answer* is what the canary expects; None where it expects nothing. A faulty answer is wrong."""
+    """Return whether *answer* is what the canary expects; None where it expects nothing. A faulty answer is wrong."""
     expect = canary.expect
     if expect is None or answer.fault is not None:
         return None if expect is None else False
@@ -30,7 +30,7 @@ def _valid(text: str, schema: dict[str, Any]) -> bool:
     try:
         document = json.loads(text, parse_constant=_no_constant)
         return bool(jsonschema.Draft202012Validator(schema).is_valid(document))
-    except (ValueError, RecursionError):  # a model stuck on an opening bracket is wrong, not a crash of ours
+    except (ValueError, RecursionError):  # endless opening brackets are a wrong answer, not an error
         return False
 
 
@@ -39,7 +39,7 @@ def _no_constant(name: str) -> None:
 
 
 def _calls_match(expected: Sequence[ToolCall], calls: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether the calls are the expected ones in any order; each expected call is used once."""
+    """Return whether the calls are the expected ones, in any order; each expected call is used once."""
     if len(expected) != len(calls):
         return False
     if not expected:

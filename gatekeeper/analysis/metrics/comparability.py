@@ -11,20 +11,20 @@ from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.verdict import Finding
 
 OUTLIER_FACTOR = 2.0
-"""A plain answer this many times faster or slower than its canary's median is an outlier: schedulers do less."""
+"""A plain answer this many times faster or slower than its canary's median is an outlier; scheduling changes less."""
 OUTLIER_SHARE = 0.25
-"""With a larger share of outliers the arm is too variable to compare with; fewer are tails, which intervals carry."""
+"""With a larger share of outliers the arm is too variable to compare with; fewer only widen the intervals."""
 MODE_RATIO = 1.2
-"""Two modes closer together than this factor are noise for the interval to carry."""
+"""Two modes closer together than this factor only widen the intervals."""
 MIN_ASHMAN_D = 4.0
 """Ashman's D of the two halves (Ashman, Bird & Zepf 1994): a normal cut in two has 2.7, an even spread 3.5."""
 OUTLIER_CANARIES = 3
-"""So many canaries must have an outlier: one stalled answer is a stall, not an arm."""
+"""At least so many canaries must have an outlier: one stalled answer does not make an arm unstable."""
 BIMODAL_ANSWERS, BIMODAL_REPEATS = 90, 4
 """Two modes are looked for in so many answers, so many to each canary: a normal arm is then taken for bimodal in under
 1 % of simulated runs at up to 20 % noise. With 12 answers, two to a canary, it was every third at 15 %."""
 MIN_ANSWERS = 8
-"""Fewer answers say nothing about the shape of an arm, or about counters."""
+"""Fewer answers show neither the distribution of an arm nor wrong counters."""
 _RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
 
 
@@ -32,21 +32,21 @@ def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding
     """Return a finding if the speed of the plain arm is too variable to compare with."""
     if (detail := instability(plain)) is None:
         return ()
-    advice = "find what else runs on this machine, or what the server does in between, then measure again"
+    advice = "find out what else runs on this machine, or what the server does between answers, then measure again"
     return (Finding("unstable_arm", about, detail, advice, voids=_RATIOS),)
 
 
 def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
-    """Return a finding if answers of a pair differ in length; no ratio counts such pairs."""
+    """Return a finding if answers of a pair differ in length; ratios leave such pairs out."""
     different = [pair for pair in paired.pairs if not similar_lengths(pair, greedy=paired.greedy)]
     if not different:
         return ()
     mine, plain = (one.answer.output_tokens for one in different[0])
     detail = (
         f"{len(different)} of {len(paired.pairs)} pairs differ in length, e.g. {different[0][0].canary}: {mine} tokens "
-        f"against {plain} of plain decoding; they carry no speed"
+        f"and {plain} with plain decoding; their speeds are not compared"
     )
-    return (Finding("length_mismatch", about, detail, "look for truncation or early stops"),)
+    return (Finding("length_mismatch", about, detail, "check for truncated answers or early stops"),)
 
 
 def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
@@ -55,7 +55,7 @@ def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
 
 
 def instability(plain: Iterable[Generation]) -> str | None:
-    """Say why plain decoding is too variable or bimodal to compare with, if answers to the same canary are."""
+    """Return why plain decoding is too variable or bimodal to compare with; None where it is not."""
     measured = (one for one in successful(plain) if one.role is not Role.WARMUP)
     rates = per_canary(measured, decode_or_answer_rate).values()
     groups = [[math.log(rate) for rate in repeats] for repeats in rates if len(repeats) > 1]
@@ -63,19 +63,19 @@ def instability(plain: Iterable[Generation]) -> str | None:
     if n < MIN_ANSWERS:
         return None
     widest = max(groups, key=lambda seen: max(seen) - min(seen))
-    example = f"the same canary read {math.exp(min(widest)):.4g} and {math.exp(max(widest)):.4g} tok/s"
+    example = f"one canary ran at {math.exp(min(widest)):.4g} and at {math.exp(max(widest)):.4g} tok/s"
     outliers = [sum(abs(value - median(seen)) > math.log(OUTLIER_FACTOR) for value in seen) for seen in groups]
     if (far := sum(outliers)) > OUTLIER_SHARE * n and sum(map(bool, outliers)) >= OUTLIER_CANARIES:
-        off = f"{far} of {n} plain answers are off their canary's median by more than {OUTLIER_FACTOR:g} times"
+        off = f"{far} of {n} plain answers differ from their canary's median speed by a factor above {OUTLIER_FACTOR:g}"
         return f"{off}; {example}"
     often = [value - max(seen) for seen in groups if len(seen) >= BIMODAL_REPEATS for value in seen]
     if len(often) >= BIMODAL_ANSWERS and _bimodal(often):
-        return f"plain answers fall into two heaps; {example}"
+        return f"plain answers have two distinct speeds (bimodal); {example}"
     return None
 
 
 def _bimodal(values: Sequence[float]) -> bool:
-    """Tell whether the best split in two (Otsu 1979) gives two clean modes, each of OUTLIER_SHARE of the values."""
+    """Return whether the best split in two (Otsu 1979) gives two clean modes, each of OUTLIER_SHARE of the values."""
     ordered = sorted(values)
     n = len(ordered)
     least = math.ceil(OUTLIER_SHARE * n)

@@ -1,4 +1,4 @@
-"""Estimates of the workload metrics from recorded answers. The answer is the unit; tokens never are."""
+"""Estimates of the workload metrics from recorded answers. The independent unit is the answer, never the token."""
 
 import math
 from collections import defaultdict
@@ -36,18 +36,18 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 CUT_SHORT = 0.5
 """A greedy answer under half of plain decoding's length, on the same canary, was cut short."""
 BURSTY_LENGTH = 16
-"""Shorter answers have too few bursts to tell drafting from a hiccup."""
+"""Shorter answers have too few bursts to tell drafting from a stall."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
-"""So many of a drafting arm's answers must come in bursts, and no more of plain decoding's may."""
+"""At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
 COMPLETE = frozenset({"stop", "tool_calls"})
-"""How an answer ends that is not cut short."""
+"""Finish reasons of an answer that is not cut short."""
 
 
 def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
-    """Return the estimate of one workload metric; Missing, and why, where the records do not give it."""
+    """Return the estimate of one workload metric; Missing with the reason where the records do not give it."""
     metric = BY_NAME[name]
     if not paired.answers:
-        return Missing("nothing was recorded")
+        return Missing("no answers were recorded")
     if metric.speed_ratio and (moved := excessive_drift(paired)) is not None:
         return Missing(moved, len(paired.pairs))
     if metric.quantile is not None:
@@ -63,7 +63,7 @@ def _speed_ratio(read: Callable[[Answer], float | None], paired: PairedAnswers) 
 
 
 def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
-    """Compare tokens over busy time: with every stream always busy, that is wall time times the streams."""
+    """Compare tokens over busy time, which is wall time times the streams because every stream is always busy."""
     sums: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([0, 0], [0, 0]))
     lost = 0
     for pair in paired.pairs:
@@ -84,7 +84,7 @@ def _over_canaries(
 ) -> Estimate | Missing:
     values = per_canary(successful(paired.answers), read)
     if not values:
-        return Missing("no answer shows it")
+        return Missing("no answer has a value for it")
     return intervals.quantile([median(seen) for seen in values.values()], quantile, paired.level)
 
 
@@ -110,7 +110,7 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
             if not per_token:
                 clusters[one.canary].append((gap, 1))
             elif tokens is None:
-                return Missing("this backend does not count the tokens of a chunk")
+                return Missing("this backend does not report the tokens of a chunk")
             elif tokens:
                 clusters[one.canary].append((gap / tokens, tokens))
     return intervals.pooled_quantile(clusters, quantile, paired.level)
@@ -125,8 +125,8 @@ def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:
 def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     wanted = _expecting(paired, kind)
     if not wanted:
-        return Missing("no canary of this workload expects anything of this kind")
-    # A plain answer that failed is no evidence that plain decoding is wrong; a candidate's is wrong.
+        return Missing("no canary of this workload has an expectation of this kind")
+    # A failed plain answer is not counted as wrong; a candidate's is.
     marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
     if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys())) is not None:
         return missing
@@ -138,7 +138,7 @@ def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
 
 
 def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
-    """Return the share of right answers, canary by canary, to those that expect something of a *kind*; None for all."""
+    """Return the mean pass rate of the canaries with an expectation of a *kind*; of any kind where it is None."""
     wanted = _expecting(paired, kind)
     marks = [seen for name, seen in _marks(paired, paired.answers).items() if name in wanted]
     if not marks:
@@ -170,7 +170,7 @@ def _unanswered(wanted: Collection[str], answered: Collection[str]) -> Missing |
 
 def _agreement(paired: PairedAnswers) -> Estimate | Missing:
     if not paired.greedy:
-        return Missing("tokens can be compared one by one at temperature 0 only")
+        return Missing("tokens can only be compared at temperature 0")
     compared = exactness.compare(paired.answers, paired.plain, paired.ties)
     if (missing := _unanswered(paired.canaries, compared.agree)) is not None:
         return missing
@@ -196,28 +196,28 @@ def _error_rate(paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _engaged(paired: PairedAnswers) -> Estimate | Missing:
-    """Count answers in which a draft proposed; an answer of one token leaves nothing to draft."""
+    """Return the share of answers with drafted tokens; an answer of one token leaves nothing to draft."""
     whole = successful(paired.answers)
     long_enough = [one for one in whole if (one.answer.output_tokens or 0) > 1]
     if all(_proposed(one.answer) is None for one in long_enough):
         return _seen_in_bursts(paired)
     failed = {one.canary for one in paired.answers} - {one.canary for one in whole}
     if failed and not paired.frozen:  # such a canary could be either
-        return Missing(f"every answer of {len(failed)} canaries failed", len(long_enough))
+        return Missing(f"all answers of {len(failed)} canaries failed", len(long_enough))
     proposed = per_canary(long_enough, lambda answer: _proposed(answer) is True)
     return _share_of_answers(proposed, paired, "had an answer with drafted tokens")
 
 
 def _proposed(answer: Answer) -> bool | None:
-    """Tell by our counters, else by the server's, whether a draft proposed; None where neither counts."""
+    """Return whether a draft proposed tokens, by our counters or else the server's; None where neither counts."""
     drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
     return None if drafted is None else drafted > 0
 
 
 def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
-    """Show without any counter that a draft was used: its answers come in bursts, and plain decoding's do not.
+    """Show without counters that a draft was used: its answers come in bursts, and plain decoding's do not.
 
-    How often it proposed stays unknown: either the draft was used at all, or that is not shown.
+    That shows whether the draft was used at all, not how often.
     """
     together = paired.burst_gap
     mine, plain = (
@@ -230,9 +230,9 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
     )
     counts = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
     if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
-        return Missing(f"nothing shows whether the draft was used: no counters, and {counts}")
+        return Missing(f"cannot determine whether the draft was used: no counters, {counts}")
     if not paired.frozen:
-        return Missing("without counters nothing shows in which answers the draft was used", len(mine))
+        return Missing("cannot determine in which answers the draft was used: no counters", len(mine))
     return fact(1.0, len(mine), f"without counters: {counts}")
 
 
@@ -259,14 +259,14 @@ def _cut_short(mine: Answer, baseline: Answer, *, greedy: bool) -> bool:
 
 
 def _share_of_canaries(holds: Mapping[str, bool], paired: PairedAnswers, *notes: str) -> Estimate | Missing:
-    """Return the share of canaries of which something *holds*: counted, or bounded for all prompts like them."""
+    """Return the share of canaries for which something *holds*: counted, or bounded for all prompts like them."""
     if paired.frozen:
         return fact(fmean(holds.values()), len(holds), *notes)
     return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, paired.level), *notes)
 
 
 def _share_of_answers(marks: Mapping[str, Sequence[bool]], paired: PairedAnswers, what: str) -> Estimate | Missing:
-    """Return the share of answers marked: counted, or bounded for all prompts like them; *what* says what a mark is."""
+    """Return the share of marked answers: counted, or bounded for all prompts like them; *what* describes a mark."""
     if paired.frozen:
         count = sum(map(len, marks.values()))
         return fact(sum(map(sum, marks.values())) / count, count)
@@ -289,7 +289,7 @@ _QUANTILES: dict[str, Callable[[PairedAnswers, float], Estimate | Missing]] = {
     "itl": partial(_pooled_gaps, per_token=True),
     "round_gap": partial(_pooled_gaps, per_token=False),
 }
-"""By the base of a metric: how any quantile of it is estimated."""
+"""By the base of a metric: the function that estimates any of its quantiles."""
 _OTHERS: dict[str, Callable[[PairedAnswers], Estimate | Missing]] = {
     "throughput_ratio": lambda paired: _speed_ratio(partial(decode_rate, together_s=paired.burst_gap), paired),
     "answer_throughput_ratio": partial(_speed_ratio, answer_rate),

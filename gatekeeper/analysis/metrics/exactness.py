@@ -1,4 +1,4 @@
-"""Agreement of greedy answers with plain decoding's, token by token, and what excuses a divergence."""
+"""Agreement of greedy answers with plain decoding's, token by token, and which divergences are near-ties."""
 
 import json
 from collections import defaultdict
@@ -9,7 +9,7 @@ from gatekeeper.core.records import Answer, Generation, Tie
 from gatekeeper.core.verdict import Missing
 
 TIE_TOLERANCE = 0.125
-"""The largest gap between the target's two best logits at which either token is a right one.
+"""The largest gap between the target's two best logits at which either token is correct.
 
 One unit in the last place of a bfloat16 logit from 16 to 32, where the best logits of chat models lie. A round verifies
 several tokens in one pass and plain decoding one token a pass; their sums are rounded in another order, so logits that
@@ -18,13 +18,13 @@ lie closer than one unit can swap. The other token is then at most e^0.125 = 1.1
 
 
 def same_output(mine: Answer, other: Answer) -> bool:
-    """Tell whether two answers are the same tokens; the same reasoning, text and calls where no tokens are shown."""
-    (ids, said), (other_ids, other_said) = _output(mine), _output(other)
-    return ids == other_ids if ids and other_ids else said == other_said
+    """Return whether two answers have the same tokens; the same reasoning, text and calls where tokens are unknown."""
+    (ids, content), (other_ids, other_content) = _output(mine), _output(other)
+    return ids == other_ids if ids and other_ids else content == other_content
 
 
 def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[object, ...]]:
-    """Return the tokens of an answer, none where one of them is not known; and its reasoning, text and calls."""
+    """Return the tokens of an answer, none where one is unknown; and its reasoning, text and calls."""
     calls = tuple(json.dumps(call.get("function", call), sort_keys=True) for call in answer.tool_calls)
     return _ids(answer), (answer.reasoning, answer.text, calls)
 
@@ -36,7 +36,7 @@ def _ids(answer: Answer) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first token at which a candidate's answer is not plain decoding's."""
+    """The first token at which a candidate's answer differs from plain decoding's."""
 
     canary: str
     shared: tuple[int, ...]
@@ -44,13 +44,13 @@ class Divergence:
     candidate_id: int
 
     def matches(self, tie: Tie) -> bool:
-        """Tell whether *tie* was read at this very place."""
+        """Return whether *tie* was read at this position."""
         mine = (self.canary, len(self.shared), self.shared, self.plain_id, self.candidate_id)
         return mine == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
 
 
 def first_divergence(canary: str, mine: Answer, baseline: Answer) -> Divergence | None:
-    """Return where two answers diverge; None where no tokens are shown or one answer only ends before the other."""
+    """Return where two answers diverge; None where tokens are unknown or one answer only ends earlier."""
     candidate, plain = _ids(mine), _ids(baseline)
     for position, (ours, theirs) in enumerate(zip(candidate, plain, strict=False)):
         if ours != theirs:
@@ -87,23 +87,23 @@ class Comparison:
 
     agree: dict[str, bool] = field(default_factory=dict)
     excused: dict[str, float] = field(default_factory=dict)
-    """The widest gap between logits that excuses a canary's divergences."""
+    """The largest gap between logits at a canary's divergences, all of which are near-ties."""
     unexplained: dict[str, str] = field(default_factory=dict)
     """Why a canary does not agree."""
 
     def notes(self) -> tuple[str, ...]:
-        """Say what was excused and what was not, and at which tolerance."""
-        said = []
+        """Describe the divergences that are near-ties, at which tolerance, and those that are not."""
+        notes = []
         if self.excused:
             widest = max(self.excused.values())
-            said.append(
-                f"{len(self.excused)} part at a near-tie of the target's logits "
+            notes.append(
+                f"{len(self.excused)} diverge only at a near-tie of the target's logits "
                 f"(gap at most {widest:.3g}, tolerance {TIE_TOLERANCE:g})"
             )
         if self.unexplained:
             canary, why = next(iter(self.unexplained.items()))
-            said.append(f"{len(self.unexplained)} part without an explanation, the first is {canary}: {why}")
-        return tuple(said)
+            notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {why}")
+        return tuple(notes)
 
 
 def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie]) -> Comparison:
@@ -125,27 +125,30 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Se
 
 
 def _explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | None, str]:
-    """Return the gap that excuses a divergence, or None and why nothing does."""
+    """Return the gap of a divergence at a near-tie, or None and why it is not one."""
     if where is None:
-        return None, "the texts differ, or one ends early, where no token shows a choice"
+        return None, "the texts differ or one ends early, and there are no tokens to compare"
     place = f"at token {len(where.shared) + 1}"
     tie = next((tie for tie in ties if where.matches(tie)), None)
     if tie is None:
         return None, f"{place} the target's logits were not read"
     if tie.gap is None:
-        return None, f"{place} nobody can tell how near the target's logits lie: {tie.fault or 'no reason given'}"
+        return None, f"{place} the gap between the target's logits is unknown: {tie.fault or 'no reason given'}"
     if not 0 <= tie.gap <= TIE_TOLERANCE:
-        return None, f"{place} the target prefers its own token by {tie.gap:.3g}, more than {TIE_TOLERANCE:g}"
+        return (
+            None,
+            f"{place} the target prefers its own token by {tie.gap:.3g}, {TIE_TOLERANCE:g} allowed",
+        )
     return tie.gap, ""
 
 
 def warm_cache_agreement(
     records: Sequence[Generation], canaries: Collection[str]
 ) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
-    """Tell of each canary whether its answers with the cache on, repeated and later, are plain decoding's; and notes.
+    """Return by canary whether its repeated and later answers with the cache on equal plain decoding's; and notes.
 
     A record's pair names the canary that opened the conversation; a prompt of several turns has an id of its own. An
-    answer that fails with the cache on differs.
+    answer that fails with the cache on counts as different.
     """
     plain: dict[str, Answer] = {one.canary: one.answer for one in records if one.arm == "plain"}
     seen: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
@@ -157,15 +160,17 @@ def warm_cache_agreement(
     whole = {name for name, turns in seen.items() if len(turns["single"]) > 1 and turns["later"]}
     if not seen or len(whole) < len(seen):
         lacking = len(seen) - len(whole)
-        return Missing(f"{lacking} of {len(seen)} canaries were not repeated and continued in both arms", len(whole))
+        return Missing(
+            f"{lacking} of {len(seen)} canaries lack repeated answers or a second turn in one of the arms", len(whole)
+        )
     agree = {name: all(all(same) for same in turns.values()) for name, turns in seen.items()}
     return agree, _differing(seen)
 
 
 def _differing(seen: Mapping[str, Mapping[str, Sequence[bool]]]) -> tuple[str, ...]:
-    said = []
+    parts = []
     for turn, words in (("single", "repeated answers"), ("later", "second turns")):
         same = [one for turns in seen.values() for one in turns[turn]]
         if not all(same):
-            said.append(f"{same.count(False)} of {len(same)} {words} are not plain decoding's")
-    return (" and ".join(said) + " once the prompt cache is on",) if said else ()
+            parts.append(f"{same.count(False)} of {len(same)} {words}")
+    return (f"with the prompt cache on, {' and '.join(parts)} differ from plain decoding's",) if parts else ()

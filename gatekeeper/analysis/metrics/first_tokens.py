@@ -1,4 +1,4 @@
-"""First tokens, sampled many times in both arms: whether they can come from one distribution."""
+"""First tokens, sampled many times in both arms: a test whether both have the same distribution."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 PROMPTS = 3
-"""Frozen prompts a workload: its shortest, because a sample pays for the whole prompt."""
+"""Prompts per workload: its shortest, because every sample reads the whole prompt."""
 SAMPLES = 120
-"""Samples per arm and prompt: enough to see the commonest start move by 30 points wherever it stood."""
+"""Samples per arm and prompt: enough to see the share of the commonest first token change by 30 points."""
 TOKENS = 3
-"""First tokens that are compared: later ones condition on so many starts that each is seen once."""
+"""First tokens that are compared: later ones follow so many different starts that each is seen once."""
 FALSE_ALARM = 0.001
-"""A lossless draft is refused this often per workload and ladder step: ten workloads on three steps stay under 3 %."""
+"""A lossless draft fails with this chance per workload and ladder step: ten workloads on three steps stay under 3 %."""
 POWER = 0.9
 SHUFFLES = 4999
 """The smallest p-value is 1 in 5000, a fifth of the allowed false alarms."""
@@ -31,13 +32,13 @@ FirstTokens = tuple[Hashable, ...]
 
 def shortest_prompts(canaries: Sequence[Canary]) -> list[Canary]:
     """Return the canaries with the shortest prompts, by the letters of their messages."""
-    return sorted(canaries, key=lambda one: (sum(len(str(said.get("content"))) for said in one.messages), one.id))[
+    return sorted(canaries, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))[
         :PROMPTS
     ]
 
 
 def first_tokens_of(answer: Answer) -> FirstTokens:
-    """Return the first tokens of an answer, one entry a position; all it says where no tokens are shown."""
+    """Return the first tokens of an answer, one entry per position; its whole text where tokens are unknown."""
     ids = [arrival.token_id for arrival in answer.arrivals]
     if ids and None not in ids:
         return (*ids[:TOKENS], *("end",) * (TOKENS - len(ids)))
@@ -81,7 +82,7 @@ def p_value(pairs: Sequence[tuple[Sequence[FirstTokens], Sequence[FirstTokens]]]
 
 
 def detectable_change(share: float, samples: int) -> float:
-    """Return by how much a start of this *share* must move to be seen with the stated power, in one prompt.
+    """Return by how much a first token of this *share* must change to be detected with POWER, in one prompt.
 
     Source: the normal approximation for two proportions (Fleiss 1981, 3.2), two-sided at the allowed false alarms.
     """
@@ -99,7 +100,7 @@ def distribution_test(records: Sequence[Generation], prompts: int, seed: int) ->
     wanted = min(PROMPTS, prompts)
     fewest = min((len(samples) for arm in arms.values() for samples in arm.values()), default=0)
     if len(arms) < wanted or not wanted or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
-        return Missing(f"{fewest} of {SAMPLES} draws of a prompt came back in one of the arms", fewest)
+        return Missing(f"only {fewest} of {SAMPLES} samples of a prompt succeeded in one of the arms", fewest)
     pairs = [(arms[name]["candidate"], arms[name]["plain"]) for name in sorted(arms)]
     return fact(p_value(pairs, seed), len(records), _power([plain for _, plain in pairs], fewest))
 
@@ -109,6 +110,6 @@ def _power(plain: Sequence[Sequence[FirstTokens]], samples: int) -> str:
     share = max(common, key=lambda one: one * (1 - one))
     moved = detectable_change(share, samples)
     return (
-        f"p-value of {len(plain)} prompts, {samples} draws an arm; a start that plain decoding draws with {share:.0%} "
-        f"must move by {moved:.0%} to be seen with {POWER:.0%} power"
+        f"p-value of {len(plain)} prompts, {samples} samples per arm; for a first token with a share of "
+        f"{percent(share, '.0f')} a change of {percent(moved, '.0f')} is detected with {percent(POWER, '.0f')} power"
     )

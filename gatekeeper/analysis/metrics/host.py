@@ -17,17 +17,17 @@ from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 CRITICAL = 4.0
-"""The pressure level that the host itself calls critical."""
+"""The pressure level that the system calls critical."""
 
 HEADROOM_WINDOW = 10.0
-"""Seconds of one median of headroom: a dip shorter than half of it is not a floor."""
+"""Seconds of one median of headroom: a dip shorter than half of it does not count."""
 
 TOOL_DIFFERENCE = 0.15
-"""How far two tools may differ about the share of memory in use before one of them is wrong about the page size."""
+"""Two tools that differ more about the share of memory in use disagree about the page size."""
 
 
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
-    """Return every host metric of one soak in which the subject put out *tokens*, None where that is not known."""
+    """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
     found = {name: estimate(name, host) for name in _READ} | {
         "throttle_time": throttle_time(host),
         "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
@@ -37,14 +37,14 @@ def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int)
 
 
 def estimate(name: str, host: HostSamples) -> Estimate | Missing:
-    """Return a metric that is read off one sampled value, over whatever stretch of time the samples are of."""
+    """Return a metric that needs one sampled value, over the time of the samples."""
     if name == "memory_headroom" and (contradicted := memory_contradiction(host)):
         return Missing(contradicted)
     return _READ[name](host.series(BY_NAME[name].samples[0]))
 
 
 def memory_contradiction(host: HostSamples) -> str:
-    """Say that vm_stat and memory_pressure disagree about the memory in use, as under a wrong page size; else empty."""
+    """Describe vm_stat and memory_pressure disagreeing about the memory in use; empty where they agree."""
     gaps = []
     for sample in host.samples:
         names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
@@ -53,22 +53,22 @@ def memory_contradiction(host: HostSamples) -> str:
             gaps.append(abs(share - (1 - (wired + compressed) / total)))
     if not gaps or sorted(gaps)[len(gaps) // 2] <= TOOL_DIFFERENCE:
         return ""
-    return "vm_stat and memory_pressure disagree about the memory in use: a wrong page size, or Rosetta"
+    return "vm_stat and memory_pressure disagree about the memory in use (wrong page size, or Rosetta)"
 
 
 def _headroom(headroom: Series) -> Estimate | Missing:
-    """Lowest median of ten seconds, over all segments."""
+    """Return the lowest median of ten seconds, over all segments."""
     lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
     return headroom.uncovered() or fact(min(lows), headroom.seen)
 
 
 def _pressure(level: Series) -> Estimate | Missing:
-    """Longest continuous run of critical pressure in seconds."""
+    """Return the longest continuous time of critical pressure in seconds."""
     return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
 
 
 def _swap_growth(swap: Series) -> Estimate | Missing:
-    """Sum of last minus first of each segment if swap never fell, else 0: swap that falls again is not a leak."""
+    """Return the sum of last minus first of each segment; 0 if swap ever fell, because then it is not a leak."""
     fell = not swap.uncovered() and decrease(swap)
     return fact(0.0, swap.seen, "swap fell at least once") if fell else increase(swap)
 
@@ -78,12 +78,12 @@ def _peak(footprint: Series) -> Estimate | Missing:
 
 
 def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
-    """Theil-Sen slope over the last segment, a resumed subject being a new process."""
+    """Return the Theil-Sen slope over the last segment, because a resumed run has a new process."""
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
     found = slope([point.at for point in last], [point.value for point in last], level=level, seed=seed)
-    return found or Missing(f"{footprint.name}: {len(last)} readings are too few for a slope", len(last))
+    return found or Missing(f"{footprint.name}: too few readings for a slope: {len(last)}", len(last))
 
 
 def _range(fan: Series) -> Estimate | Missing:
@@ -92,7 +92,7 @@ def _range(fan: Series) -> Estimate | Missing:
 
 
 def _power(power: Series) -> Estimate | Missing:
-    """Mean over time: each reading counts for as long as it stands."""
+    """Return the mean over time: each reading counts for the seconds until the next one."""
     if missing := power.uncovered():
         return missing
     seconds = sum(point.lasts for point in power.points)
@@ -103,7 +103,7 @@ def _energy(power: Series, tokens: int | None) -> Estimate | Missing:
     if missing := power.uncovered():
         return missing
     if not tokens:
-        return Missing("the subject's output tokens are not known" if tokens is None else "no token was put out")
+        return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
     return fact(_joules(power) / tokens, power.seen)
 
 

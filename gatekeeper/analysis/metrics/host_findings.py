@@ -1,4 +1,4 @@
-"""Findings about the host: what its samples and its state before and after a soak tell a reader."""
+"""Findings about the host, from its samples and its state before and after a soak."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,25 +11,25 @@ from gatekeeper.analysis.metrics.host import HEADROOM_WINDOW, memory_contradicti
 from gatekeeper.analysis.metrics.host_series import HostSamples, by_segment, decrease, medians, moved
 from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, THROTTLED, contradictions
 from gatekeeper.analysis.stats.trend import slope
-from gatekeeper.core.units import show
+from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Finding
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
 
 SLEEP_GAP = 2.0
-"""Seconds by which the time of day may leave the monotonic clock between two samples before the host has slept."""
+"""Seconds by which the time of day may differ from the monotonic clock between two samples; more means sleep."""
 
 REBOOT_SHIFT = 60.0
-"""Seconds by which the boot time may move without a restart: it is computed anew when the time of day is set."""
+"""Seconds by which the boot time may change without a restart: the system derives it from the time of day."""
 
 BUSY_CORES = 0.25
-"""Cores that the system's own batch jobs may take on average before they are reported."""
+"""Cores that background jobs of the system may use on average before they are reported."""
 
 DISQUALIFYING = frozenset(
     {"host_slept", "power_lost", "power_mode_changed", "virtual_mac", "host_restarted", "memory_contradiction"}
 )
-"""Kinds of finding that leave a soak unproven, whatever was measured."""
+"""Kinds of findings that make a soak unproven, whatever was measured."""
 
 Conditions = Sequence[Mapping[str, Any]]
 """The host's facts before and after the soak, as `gatekeeper.host.conditions` gives them."""
@@ -38,9 +38,9 @@ Conditions = Sequence[Mapping[str, Any]]
 def findings(
     host: HostSamples, *, level: float, seed: int, conditions: Conditions = (), horizon: float = math.inf
 ) -> list[Finding]:
-    """Return what a reader must know; the kinds in DISQUALIFYING leave the soak unproven.
+    """Return the findings; the kinds in DISQUALIFYING make the soak unproven.
 
-    Memory that lasts longer than *horizon* seconds at its present growth is not reported.
+    Memory growth is reported only if it would use up the headroom within *horizon* seconds.
     """
     found = (
         *_machine(conditions),
@@ -58,16 +58,16 @@ def _machine(conditions: Conditions) -> Iterator[Finding]:
     for facts in conditions:
         mac = facts.get("platform") == "macos"
         if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
-            advice = "certify on the machine itself"
-            yield Finding("virtual_mac", "host", "a virtual Mac shows the telemetry of no machine", advice)
+            detail = "this is a virtual Mac, whose sensors do not show a real machine"
+            yield Finding("virtual_mac", "host", detail, "certify on the physical machine")
         elif facts.get("virtual"):
-            detail = "a virtual machine: other guests share its processor, and sensors are missing"
+            detail = "this is a virtual machine: other guests share its processor, and sensors are missing"
             yield Finding("virtual_machine", "host", detail)
         if facts.get("translated"):
-            detail = "gatekeeper runs under Rosetta, which mistranslates page sizes and speeds"
+            detail = "gatekeeper runs under Rosetta, which reports wrong page sizes and speeds"
             yield Finding("translated", "host", detail, "install a native Python")
     if any(_restarted(before, after) for before, after in pairwise(conditions)):
-        detail = "the host was restarted or updated between two looks at it"
+        detail = "the host was restarted or updated during the soak"
         yield Finding("host_restarted", "host", detail, "run the soak again")
 
 
@@ -91,17 +91,17 @@ def _slept(host: HostSamples) -> Iterator[Finding]:
     for before, after in (pair for part in by_segment(host.samples).values() for pair in pairwise(part)):
         then, now = _instant(before.at), _instant(after.at)
         if then is None or now is None:
-            continue  # a sample without a time of day has nothing to compare
+            continue  # a sample without a time of day cannot be compared
         ahead = (now - then).total_seconds() - (after.at_ns - before.at_ns) / 1e9
         if ahead > SLEEP_GAP:
-            detail = f"between {before.at} and {after.at} the time of day ran {ahead:.0f} s ahead: the host slept"
-            yield Finding("host_slept", "host", detail, "keep the lid open, and run the soak again")
+            detail = f"the host slept for {ahead:.0f} s between {before.at} and {after.at}"
+            yield Finding("host_slept", "host", detail, "keep the lid open and prevent sleep, then run the soak again")
         elif ahead < -SLEEP_GAP:
             yield Finding("clock_set", "host", f"the time of day was set back by {-ahead:.0f} s at {after.at}")
 
 
 def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
-    """Return a text value as it was before, during and after; unknowns are left out, repeats too."""
+    """Return the successive values of a text before, during and after the soak, without unknowns and repeats."""
     samples = (sample for part in by_segment(host.samples).values() for sample in part)
     readings = (sample.values.get(name) for sample in samples)
     known = [
@@ -120,15 +120,15 @@ def _power_supply(host: HostSamples, conditions: Conditions) -> Iterator[Finding
     supplies = _texts(host, conditions, "power_source")
     if "battery" in supplies and "ac" in supplies:
         detail = f"the power source changed: {', then '.join(supplies)}"
-        yield Finding("power_lost", "host", detail, "plug in, and run the soak again")
+        yield Finding("power_lost", "host", detail, "connect the charger, then run the soak again")
     elif "battery" in supplies:
-        yield Finding("on_battery", "host", "the host ran on battery", 'write power = "any", or plug in')
+        yield Finding("on_battery", "host", "the host ran on battery", 'connect the charger, or set power = "any"')
     modes = _texts(host, conditions, "power_mode")
     if len(modes) > 1:
         detail = f"the power mode changed: {', then '.join(modes)}"
-        yield Finding("power_mode_changed", "host", detail, "run the soak again in one mode")
+        yield Finding("power_mode_changed", "host", detail, "keep one power mode and run the soak again")
     if "low" in modes or "low-power" in modes:
-        yield Finding("low_power_mode", "host", "low-power mode was on: speeds are those of that mode")
+        yield Finding("low_power_mode", "host", "low-power mode was on, so the speeds apply to that mode only")
 
 
 def _counters(host: HostSamples) -> Iterator[Finding]:
@@ -139,22 +139,22 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
             yield Finding("counter_backwards", name, f"{name} {fell}", "run the soak again")
         rose[name] = 0.0 if fell else moved(counter)
     if rose["swapout_bytes"] > 0:
-        detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran short"
-        yield Finding("swapped_out", "swapout_bytes", detail, "a smaller model, or fewer apps")
+        detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran out"
+        yield Finding("swapped_out", "swapout_bytes", detail, "use a smaller model, or close other apps")
     elif rose["swapin_bytes"] > 0:
-        detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a softer sign"
+        detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a weak sign of low memory"
         yield Finding("swapped_in", "swapin_bytes", detail)
     if rose["gpu_resets"] > 0:
-        yield Finding("gpu_reset", "gpu_resets", f"the GPU reset itself {rose['gpu_resets']:.0f} times")
+        yield Finding("gpu_reset", "gpu_resets", f"the GPU was reset {rose['gpu_resets']:.0f} times")
     if rose["oom_kills"] > 0:
-        yield Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for memory")
+        yield Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for lack of memory")
 
 
 def _contradictions(host: HostSamples) -> Iterator[Finding]:
     levels = host.numbers("thermal_level")
     if levels and max(levels) < THROTTLED and (against := contradictions(host)):
-        detail = f"the thermal level was never raised, but {'; '.join(against)}"
-        advice = f"cool the host; a steady GPU keeps {LEAST_SHARE['gpu_frequency']:.0%} of its frequency"
+        detail = f"the thermal sensors report no throttling, but {'; '.join(against)}"
+        advice = f"cool the host; a busy GPU should keep {percent(LEAST_SHARE['gpu_frequency'])} of its frequency"
         yield Finding("thermal_contradiction", "throttle_time", detail, advice)
     for kind, which, count in (
         ("thermally_degraded", "1", sum(level == 1.0 for level in levels)),
@@ -172,13 +172,13 @@ def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Find
     if cores and sum(cores) / len(cores) > BUSY_CORES:
         named = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
         who = f": {', '.join(named)}" if named else ""
-        detail = f"the system's own jobs took {sum(cores) / len(cores):.2g} cores{who}"
-        advice = "wait until Spotlight, photo analysis and Time Machine are done"
+        detail = f"background jobs of the system used {sum(cores) / len(cores):.2g} cores{who}"
+        advice = "wait until Spotlight, photo analysis and Time Machine have finished"
         yield Finding("background_busy", "background_cpu", detail, advice)
 
 
 def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
-    """Say when headroom would be used up, where a slope is proven positive: headroom left / slope, bound by bound."""
+    """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
     sampled = replace(host, spans=None)
     headroom = sampled.series("memory_headroom")
     left = medians(headroom.segments[-1][-10:], HEADROOM_WINDOW)[0] if headroom.segments else 0.0
@@ -200,4 +200,4 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
             f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
         )
-        yield Finding("memory_exhaustion", name, detail, "look for a leak before deploying")
+        yield Finding("memory_exhaustion", name, detail, "find and fix the leak before you deploy")

@@ -1,4 +1,4 @@
-"""Series of one sampled host value: its readings by segment, and how much of the soak they cover."""
+"""Series of one sampled host value: its readings by segment, and the share of the soak they cover."""
 
 import math
 from collections import Counter
@@ -8,10 +8,11 @@ from itertools import pairwise
 from statistics import median
 
 from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 COVERAGE = 0.95
-"""Share of the expected samples below which nothing is concluded: unmeasured time is not quiet time."""
+"""Share of the expected samples below which nothing is concluded: what was not measured may have been bad."""
 
 Spans = Mapping[int, tuple[int, int]]
 """Monotonic nanoseconds in which each segment of the soak began and ended."""
@@ -28,14 +29,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The readings of one source; nothing is ever compared across a boundary of segments."""
+    """The readings of one source; readings of different segments are never compared."""
 
     name: str
     segments: tuple[tuple[Point, ...], ...]
     seen: int
     expected: int
     why: str
-    """How the missing readings were missing."""
+    """Why readings are missing."""
     source: str
 
     @property
@@ -44,11 +45,11 @@ class Series:
         return [point for segment in self.segments for point in segment]
 
     def uncovered(self) -> Missing | None:
-        """Say why too little of the soak was measured, None when enough was."""
+        """Return why too little of the soak was measured; None where enough was."""
         if self.seen and self.seen >= COVERAGE * self.expected:
             return None
-        share = f"{self.seen} of {self.expected} expected samples"
-        return Missing(f"{self.name}: {share}, {COVERAGE:.0%} needed{f'; {self.why}' if self.why else ''}", self.seen)
+        share = f"{self.seen} of {self.expected} expected samples, {percent(COVERAGE)} needed"
+        return Missing(f"{self.name}: {share}{f'; {self.why}' if self.why else ''}", self.seen)
 
 
 def finite(reading: Reading | None) -> float | None:
@@ -68,7 +69,7 @@ def by_segment(samples: Sequence[HostSample]) -> dict[int, list[HostSample]]:
 
 @dataclass(frozen=True, slots=True)
 class HostSamples:
-    """The host's samples of one stretch of time, and what is needed to read them."""
+    """The host's samples of one time span, and what is needed to read them."""
 
     samples: Sequence[HostSample]
     interval: float
@@ -76,16 +77,16 @@ class HostSamples:
     spans: Spans | None = None
     """When each segment began and ended, so that a sampler that died early leaves a gap; None: the samples' extent."""
     earlier: Sequence[HostSample] = ()
-    """Of the same run, from before this stretch."""
+    """Of the same run, from before this time span."""
     baseline_held: bool | None = None
-    """Whether plain decoding kept its speed throughout; None where that is not known."""
+    """Whether plain decoding kept its speed throughout; None if unknown."""
 
     def numbers(self, name: str) -> list[float]:
         """Return the finite readings of *name* from every source."""
         return [value for sample in self.samples if (value := finite(sample.values.get(name))) is not None]
 
     def series(self, name: str) -> Series:
-        """Collect the readings of *name*, of the source that gave most of them: two sources may measure two things."""
+        """Collect the readings of *name* from the source with the most: two sources may measure different things."""
         readings = [sample.values.get(name) for sample in self.samples]
         sources = Counter(one.source for one in readings if one is not None and finite(one) is not None)
         source = sources.most_common(1)[0][0] if sources else ""
@@ -102,7 +103,7 @@ class HostSamples:
             else:
                 due = round((dues[-1] - dues[0]) / step) + 1
             good = [(sample, value) for sample in taken if (value := _value(sample, name, source)) is not None]
-            # A burst after a gap fills one place, not the gap.
+            # A burst of readings after a gap fills one place, not the gap.
             places = {round((sample.at_ns - sample.late_ns - dues[0]) / step) for sample, _ in good}
             expected += due
             seen += min(len(places), due)
@@ -132,12 +133,12 @@ def _why(readings: Sequence[Reading | None], sources: Counter[str]) -> str:
     )
     parts = [f"{status} in {count}" for status, count in statuses.most_common()]
     if len(sources) > 1:
-        parts.append("its source changed: " + ", ".join(sorted(sources)))
+        parts.append("the source changed: " + ", ".join(sorted(sources)))
     return ", ".join(parts)
 
 
 def increase(counter: Series) -> Estimate | Missing:
-    """Return how far a cumulative counter moved within the segments, from the soak's own start."""
+    """Return how far a cumulative counter rose within the segments of the soak."""
     if missing := counter.uncovered():
         return missing
     if fell := decrease(counter):
@@ -151,19 +152,16 @@ def moved(counter: Series) -> float:
 
 
 def decrease(counter: Series) -> str:
-    """Say where a cumulative counter fell within a segment; empty where it never did."""
+    """Describe where a cumulative counter fell within a segment; empty where it never did."""
     for part in counter.segments:
         for before, after in pairwise(part):
             if after.value < before.value:
-                return (
-                    f"went backwards, from {before.value:.0f} to {after.value:.0f}: "
-                    "a restart, or a counter that wrapped"
-                )
+                return f"fell from {before.value:.0f} to {after.value:.0f}: a restart, or the counter overflowed"
     return ""
 
 
 def longest(points: Sequence[Point], *, at_least: float) -> float:
-    """Return the longest continuous time at or above a value; a reading that is missing in between does not end it."""
+    """Return the longest continuous time at or above a value; missing readings do not end it."""
     best = 0.0
     begin: float | None = None
     for point in points:
@@ -178,7 +176,7 @@ def longest(points: Sequence[Point], *, at_least: float) -> float:
 
 
 def medians(points: Sequence[Point], window: float, *, least: int = 1) -> list[float]:
-    """Return the median of each *window* seconds that begins at a reading; shorter stretches give their one median."""
+    """Return the median of each *window* seconds from every reading on; of a shorter series its one median."""
     if not points:
         return []
     end = points[-1].at + points[-1].lasts

@@ -1,4 +1,4 @@
-"""Throttled time: what the thermal sensors report, and whether a second source of evidence agrees."""
+"""Throttled time: what the thermal sensors report, and whether a second source confirms it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,51 +15,53 @@ from gatekeeper.analysis.metrics.host_series import (
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
+NOMINAL = "the thermal sensors report no throttling"
 THROTTLED = 2.0
 """Levels from "heavy" up are throttled; 1, "moderate", is degraded."""
 
 BUSY = 0.95
-"""Share of active time from which a GPU is taken for fully busy, so that its power and frequency can be compared."""
+"""Share of active time from which a GPU counts as fully busy, so that its power and frequency can be compared."""
 
 LEAST_SHARE = {"gpu_frequency": 0.85, "gpu_power": 0.70}
-"""How far each may fall below the run's own baseline: power varies with the work, frequency with the heat."""
+"""Lowest share of the run's own best that counts as steady: power varies with the work, frequency with the heat."""
 
 WINDOW = 10.0
 """Seconds of one median that is compared."""
 
 BLOCK = 60.0
-"""Seconds of one median that may be the baseline."""
+"""Seconds of one median that may be the reference."""
 
 SENSOR_LAG = 10.0
-"""Seconds for which two thermal sensors may differ: one follows the other."""
+"""Seconds for which two thermal sensors may differ: one lags behind the other."""
 
 MIN_BUSY_READINGS = 10
-"""Busy readings needed in each third of the soak: a GPU that was busy early says nothing about the end."""
+"""Busy readings needed in each third of the soak: a GPU that was busy early shows nothing about the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSpeed:
-    """What the GPU's own speed says beside the thermal sensors."""
+    """What the GPU's speed shows about throttling."""
 
     steady: tuple[str, ...]
     """Values that held throughout."""
     fell: tuple[str, ...]
-    """Values that fell below their baseline while the GPU was busy."""
+    """Values that fell below their reference while the GPU was busy."""
 
 
 def throttle_time(host: HostSamples) -> Estimate | Missing:
-    """Return the seconds throttled. Zero is believed only if a second source held steady; see METHODOLOGY."""
+    """Return the seconds throttled. Zero counts only if a second source confirms it; see METHODOLOGY."""
     seconds = _by_sensors(host)
     if isinstance(seconds, Missing) or seconds.center > 0:
         return seconds
     if against := contradictions(host):
-        return Missing("the thermal sensors say nominal, but " + "; ".join(against), seconds.n)
+        return Missing(f"{NOMINAL}, but {'; '.join(against)}", seconds.n)
     if steady := gpu_speed(host).steady:
-        return fact(0.0, seconds.n, f"second witness: {' and '.join(steady)} held steady")
+        return fact(0.0, seconds.n, f"confirmed by the GPU: {' and '.join(steady)} steady")
     if host.baseline_held:
-        return fact(0.0, seconds.n, "second witness: the sentinels held their speed")
+        return fact(0.0, seconds.n, "confirmed by plain decoding, whose speed was steady")
     return Missing(
-        "a thermal zero needs a second witness: frequency or power of a busy GPU, or sentinels that held their speed",
+        f"{NOMINAL}, but nothing confirms it: that takes the frequency or power of a busy GPU, or baseline requests at "
+        "a steady speed",
         seconds.n,
     )
 
@@ -67,14 +69,14 @@ def throttle_time(host: HostSamples) -> Estimate | Missing:
 def throttle_time_by_sensors(host: HostSamples) -> Estimate | Missing:
     """Return the seconds throttled as the sensors alone report them, in production.
 
-    There a second source is rare: a GPU is seldom busy throughout, and other work takes other power. What throttling
-    costs is guarded by the speed; here sensors that contradict each other are missing evidence.
+    There a second source is rare: a GPU is seldom busy all the time, and other work needs other power. The guards on
+    speed catch what throttling costs; sensors that contradict each other count as missing data.
     """
     seconds = _by_sensors(host)
     if isinstance(seconds, Missing) or seconds.center > 0:
         return seconds
     if against := _sensors_against(host):
-        return Missing("the thermal sensors say nominal, but " + "; ".join(against), seconds.n)
+        return Missing(f"{NOMINAL}, but {'; '.join(against)}", seconds.n)
     return fact(0.0, seconds.n, "by the thermal sensors alone")
 
 
@@ -94,27 +96,27 @@ def _by_counter(total: Series, events: Series) -> Estimate | Missing:
         return count
     seconds = increase(total)
     if isinstance(seconds, Missing):
-        return Missing(f"{count.center:g} throttle events, and no clock of their length: {seconds.because}", count.n)
-    # An event too short for the clock's grain is an event all the same.
+        return Missing(f"{count.center:g} throttle events of unknown length: {seconds.because}", count.n)
+    # An event that is too short for the clock still counts.
     return seconds if seconds.center > 0 or count.center == 0 else fact(1e-3 * count.center, count.n)
 
 
 def contradictions(host: HostSamples) -> list[str]:
-    """Return what speaks against a thermal level that was never raised."""
-    found = [f"{name} of a busy GPU fell below its own baseline" for name in gpu_speed(host).fell]
+    """Return what contradicts a thermal level that was never raised."""
+    found = [f"{name} fell while the GPU was busy" for name in gpu_speed(host).fell]
     if host.baseline_held is False:
-        found.append("the sentinels slowed down")
+        found.append("plain decoding slowed down")
     return found + _sensors_against(host)
 
 
 def _sensors_against(host: HostSamples) -> list[str]:
-    """Return which other sensors of heat speak against a level that was never raised."""
+    """Return which other thermal sensors contradict a level that was never raised."""
     found = []
     differing = host.interval * sum(map(_sensors_differ, host.samples))
     if differing > SENSOR_LAG:
-        found.append(f"notifyutil and powermetrics told different thermal levels for {differing:.0f} s")
+        found.append(f"notifyutil and powermetrics reported different thermal levels for {differing:.0f} s")
     if any(limit < 1.0 for limit in host.numbers("cpu_speed_limit")):
-        found.append("pmset told of a CPU speed limit")
+        found.append("pmset reported a CPU speed limit")
     return found
 
 
@@ -159,7 +161,7 @@ def _blocks(part: Sequence[Point]) -> list[float]:
 
 
 def _throughout(samples: Sequence[HostSample], parts: Sequence[Sequence[Point]]) -> bool:
-    """Tell whether the busy readings reach from the soak's beginning to its end, each segment on its own clock."""
+    """Return whether there are busy readings in each third of the soak, each segment on its own clock."""
     busy = {point.at for part in parts for point in part}
     ordered = [sample for part in by_segment(samples).values() for sample in part]
     third = -(-len(ordered) // 3)

@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Role
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 
@@ -24,20 +25,20 @@ def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
             by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
     slope = intervals.seasonal_slope(list(by_canary.values()), paired.level)
     if isinstance(slope, Missing):
-        return Missing(f"too few plain answers to the same canaries to see a drift: {slope.because}", slope.n)
+        return Missing(f"too few plain answers to the same canaries to measure a drift: {slope.because}", slope.n)
     times = [at for seen in by_canary.values() for at, _ in seen]
     span = max(times) - min(times)
     return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
 
 
 def excessive_drift(paired: PairedAnswers) -> str | None:
-    """Say that plain decoding drifted too far for a ratio, if it did.
+    """Describe a drift of plain decoding that is too large for a ratio; None where there is none.
 
-    Paired requests sent next to each other drift together, so there the excess has to be proven. Where plain blocks lie
-    apart from the soak, a drift that is likely is enough.
+    Paired requests drift together, so there the excess must be proven. For plain blocks, which run apart from the soak,
+    a likely drift is enough.
     """
     limit = paired.drift_limit
-    if math.isinf(limit):  # the sweep's arms are interleaved: its ratios stand whatever drifted
+    if math.isinf(limit):  # the sweep interleaves its arms, so a drift does not change its ratios
         return None
     moved = plain_drift(paired)
     if isinstance(moved, Missing):
@@ -45,15 +46,16 @@ def excessive_drift(paired: PairedAnswers) -> str | None:
     apart = any(one.role is Role.BLOCK for one in paired.plain)
     least = 0.0 if apart else limit
     if abs(moved.center) > limit and (moved.lo > least or moved.hi < -least):
-        return f"plain decoding drifted by {moved.center:+.1%} during the soak, more than {limit:.0%}"
+        drift = percent(moved.center, "+.1f")
+        return f"the speed of plain decoding drifted by {drift} during the soak, {percent(limit, '.3g')} allowed"
     return None
 
 
 def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | None]:
     """Return accepted over drafted tokens by (segment, number) of each window that has answers.
 
-    Answers that drafted nothing count as accepting nothing; where no answer of the soak did, every window is None. A
-    window without answers says nothing and is left out.
+    Answers without drafted tokens count as accepting none; if no answer of the soak has any, every window is None. A
+    window without answers is left out.
     """
     window_ns = round(paired.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
@@ -70,11 +72,11 @@ def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | N
 
 
 def acceptance_window_min(paired: PairedAnswers) -> Estimate | Missing:
-    """Fold acceptance over windows of the soak: the smallest, over three in a row, of the largest of the three."""
+    """Return the smallest, over three consecutive windows of the soak, of the largest acceptance of the three."""
     seen = acceptance_windows(paired)
     rates = {at: rate for at, rate in seen.items() if rate is not None}
     if not rates:
-        return Missing("no answer drafted anything", len(seen))
+        return Missing("no answer has drafted tokens", len(seen))
     threes = [
         max(rates[segment, number + step] for step in range(3))
         for segment, number in rates

@@ -1,4 +1,4 @@
-"""Paired answers: what was recorded of one workload at one setting, each plain answer with a speculative one."""
+"""Paired answers: the records of one workload at one setting, each plain answer with a speculative one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -9,15 +9,16 @@ from typing import TypeVar
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Tie
+from gatekeeper.core.units import percent
 
 MAX_LOST_SHARE = 0.05
-"""More lost pairs than this, and ratios are unproven (contract)."""
+"""With a larger share of lost pairs, ratios are unproven."""
 BURST_SHARE = 0.10
-"""Arrivals closer together than this share of plain decoding's median gap are one burst (contract)."""
+"""Arrivals closer together than this share of plain decoding's median gap are one burst."""
 MIN_LENGTH_RATIO = 0.9
-"""Greedy answers whose lengths differ more are different work: such a pair carries no speed."""
+"""Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared."""
 MIN_LENGTH_RATIO_SAMPLED = 0.1
-"""Above temperature 0 lengths vary; only an answer under a tenth of its baseline is cut short and carries no speed."""
+"""Above temperature 0 lengths vary: only an answer under a tenth of its baseline counts as cut short."""
 
 Pair = tuple[Generation, Generation]
 T = TypeVar("T")
@@ -25,12 +26,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PairedAnswers:
-    """All that was recorded of one workload at one setting, and how to read it."""
+    """All records of one workload at one setting, and how to read them."""
 
     workload: str
     canaries: Mapping[str, Canary]
     answers: tuple[Generation, ...]
-    """Answers of the setting under judgement; for a plain setting these are plain answers."""
+    """Answers of the setting that is judged; plain answers for a plain setting."""
     plain: tuple[Generation, ...]
     """Plain answers to compare with; empty when plain decoding itself is judged."""
     level: float
@@ -40,14 +41,14 @@ class PairedAnswers:
     drift_limit: float = 0.05
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
-    """False where an objective speaks of the population the canaries stand for."""
+    """False for an objective on the population of prompts that the canaries stand for."""
     pairs: tuple[Pair, ...] = field(default=())
     ties: tuple[Tie, ...] = ()
-    """How near the target's logits lay where the arms diverged; read after the soak."""
-    warm_cache: tuple[Generation, ...] | str = "nothing was asked with the prompt cache on"
-    """Answers of both arms with the candidate's prompt cache on, or why there are none to trust."""
+    """The gaps of the target's logits where the arms diverged, read after the soak."""
+    warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
+    """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
-    """Sampled first tokens of both arms, or why there are none to trust."""
+    """Sampled first tokens of both arms, or why there are none."""
 
     @property
     def burst_gap(self) -> float:
@@ -81,7 +82,7 @@ def successful(answers: Iterable[Generation]) -> list[Generation]:
 
 
 def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> dict[str, list[T]]:
-    """Return what *read* gives, grouped by canary; answers it has no value for are left out."""
+    """Return the values of *read*, grouped by canary; answers without a value are left out."""
     out: dict[str, list[T]] = defaultdict(list)
     for one in answers:
         value = read(one.answer)
@@ -91,7 +92,7 @@ def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]
 
 
 def burst_gap(plain: Iterable[Generation]) -> float:
-    """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unseen."""
+    """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unknown."""
     gaps = [
         (after.at_ns - before.at_ns) / 1e9
         for one in successful(plain)
@@ -102,7 +103,7 @@ def burst_gap(plain: Iterable[Generation]) -> float:
 
 
 def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
-    """Tell whether two answers did the same work; a truncated one, or one of another length, did not."""
+    """Return whether two answers are of similar length, so that their speeds can be compared."""
     lengths = [one.answer.output_tokens for one in pair]
     if None in lengths:
         return True
@@ -113,7 +114,7 @@ def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
 def paired_ratios(
     pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool
 ) -> tuple[dict[str, list[float]], int]:
-    """Return candidate over plain per canary, and how many pairs were lost to faults or lengths or have no value."""
+    """Return candidate over plain per canary, and how many pairs are lost to faults, lengths or missing values."""
     out: dict[str, list[float]] = defaultdict(list)
     lost = 0
     for pair in pairs:
@@ -126,10 +127,11 @@ def paired_ratios(
 
 
 def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:
-    """Say why the pairs do not suffice, if they do not."""
+    """Return why the pairs do not suffice; None where they do."""
     pairs, limit = len(paired.pairs), paired.lost_limit
     if pairs == 0:
-        return "no answer of this workload was paired with a plain one"
+        return "no answer of this workload is paired with a plain one"
     if lost / pairs > limit:
-        return f"{lost} of {pairs} pairs are lost to faults or lengths or have no speed, more than {limit:.0%}"
+        allowed = percent(limit, ".3g")
+        return f"{lost} of {pairs} pairs are lost to faults, different lengths or missing speeds, {allowed} allowed"
     return None

@@ -1,4 +1,4 @@
-"""A server's own counters (claims), used where ours are missing and labelled as such."""
+"""A server's own counters (claims): used where ours are missing, and labelled."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,18 +6,18 @@ from dataclasses import replace
 from gatekeeper.core.records import Answer, Generation, Rounds
 from gatekeeper.core.verdict import Estimate
 
-CLAIMS_NOTE = "as the server claims"
+CLAIMS_NOTE = "as the server reports"
 
 
 def with_claimed_rounds(answers: Iterable[Generation]) -> tuple[Generation, ...]:
-    """Return *answers* with the server's counters in the place of ours; none where it claims nothing."""
+    """Return *answers* with the server's counters instead of ours; None where it reports none."""
     return tuple(replace(one, answer=replace(one.answer, rounds=claimed_rounds(one.answer))) for one in answers)
 
 
 def claimed_rounds(answer: Answer) -> Rounds | None:
-    """Return what a server claims of one answer, in our terms.
+    """Return a server's counters of one answer, in our terms.
 
-    Where it does not tell its rounds they follow from its own figures: each round emits what it accepted and one token.
+    Rounds that it does not report follow from its figures: each round emits the accepted tokens and one more.
     """
     claims = answer.claims
     if claims.drafted is None or claims.accepted is None:

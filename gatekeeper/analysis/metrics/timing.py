@@ -1,4 +1,4 @@
-"""Timing of one answer: its rates, its bursts, and what was accepted of its drafts."""
+"""Timing of one answer: its rates, its bursts and its acceptance."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,8 +14,8 @@ def ttft(answer: Answer) -> float | None:
 def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     """Return tokens per second after the first burst; None with fewer than two bursts or uncounted tokens.
 
-    The first burst ends the prefill. While speculating it holds a whole round, whose time lies before the first
-    arrival: counting its tokens as decoded would flatter speculation, the more the shorter the answer.
+    The first burst ends the prefill. While speculating it is a whole round, which ran before the first arrival:
+    counting its tokens as decoded would favour speculation, the more the shorter the answer.
     """
     pairs = enumerate(pairwise(answer.arrivals), start=1)
     second = next((at for at, (before, arrival) in pairs if not _together(before, arrival, together_s)), None)
@@ -36,7 +36,7 @@ def answer_rate(answer: Answer) -> float | None:
 
 
 def decode_or_answer_rate(answer: Answer) -> float | None:
-    """Return the decode rate, or that of the whole answer where it came in one burst."""
+    """Return the decode rate, or the rate of the whole answer if it came in one burst."""
     return decode_rate(answer) or answer_rate(answer)
 
 
@@ -73,16 +73,16 @@ def _together(before: Arrival, arrival: Arrival, together_s: float) -> bool:
 
 
 def came_in_bursts(answer: Answer, together_s: float) -> bool:
-    """Tell whether an answer came in clearly fewer bursts than it has tokens; a stop token without text is no burst."""
+    """Return whether an answer came in clearly fewer bursts than it has tokens; a stop token without text adds none."""
     return (answer.output_tokens or 0) > BURSTY * len(split_bursts(answer.arrivals, together_s))
 
 
 BURSTY = 1.2
-"""Tokens per burst above which it is no longer one token at a time."""
+"""More tokens per burst than this are not one token at a time."""
 
 
 def _tokens(arrivals: Sequence[Arrival]) -> int | None:
-    """Return how many tokens came; None where one arrival does not say."""
+    """Return the number of tokens; None where one arrival has no count."""
     counted = [one.tokens for one in arrivals if one.tokens is not None]
     return sum(counted) if len(counted) == len(arrivals) else None
 

@@ -1,4 +1,4 @@
-"""The capability probe: two short answers before a run, drafting off and on, and what they show of the backend."""
+"""The capability probe: two short requests before a run, without and with a draft, and what they show."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Finding
 
 ANSWER_TOKENS = 32
-"""Tokens of each answer: enough for several rounds, and soon done."""
+"""Tokens of each answer: enough for several rounds, and quick."""
 WHOLE_TOKENS = 4
 """An answer longer than this that arrives in one piece was not streamed."""
 
@@ -30,16 +30,16 @@ class ProbeAnswers:
 
 
 def probe_canary(canaries: Sequence[Canary]) -> Canary:
-    """Return the canary with the shortest prompt that expects no tool call: a call may well come in one piece."""
+    """Return the canary with the shortest prompt and no tools: a tool call may arrive in one piece."""
     talking = [one for one in canaries if not one.tools] or list(canaries)
     return min(talking, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))
 
 
 def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) -> Sight:
-    """Return what of the forecast the answers showed.
+    """Return the part of the forecast that the answers confirm.
 
-    An arm that failed takes nothing away: its failure is the run's to record. *uncached* says that the prompt cache is
-    off by our own doing, so that no answer has to tell.
+    An arm that failed removes nothing: the run will record its failure. *uncached* means that gatekeeper has switched
+    the prompt cache off, so that no answer has to report it.
     """
     seen = forecast
     if any(answer.output_tokens is None for answer in glance.sound):
@@ -58,22 +58,24 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
 
 
 def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:
-    """Return what is odd already; *silent* says what is usually missing where a system decodes plainly."""
+    """Return the problems the answers show; *silent* is the usual reason why a system with a draft decodes plainly."""
     found = []
     for arm, answer in (("plain", glance.plain), ("candidate", glance.drafted)):
         if answer is not None and answer.fault is not None:
-            advice = "the run goes on and records what comes; see logs/ for what the subject said"
+            advice = "the run continues and records further faults; see the server's output in logs/"
             found.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
     if (drafted := glance.drafted) is not None and drafted.fault is None and (drafted.output_tokens or 0) > 1:
         proposed = drafted.rounds.drafted if drafted.rounds is not None else drafted.claims.drafted
         if proposed is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
-            detail = "a draft is set, and nothing tells whether it proposed anything, though this kind of system does"
+            detail = (
+                "a draft is set, but the answer has no counts of drafted tokens, which this kind of backend reports"
+            )
             found.append(Finding("drafting_not_shown", _ABOUT, detail, silent))
         if proposed == 0:
-            detail = f"a draft is set, and nothing was proposed for {drafted.output_tokens} tokens"
+            detail = f"a draft is set, but it proposed nothing in an answer of {drafted.output_tokens} tokens"
             found.append(Finding("silent_speculation", _ABOUT, detail, silent))
     names = {one.claims.model for one in glance.sound if one.claims.model is not None}
     if len(names) > 1:
-        detail = f"the arms answered as {' and '.join(sorted(names))}"
-        found.append(Finding("other_model", _ABOUT, detail, "let both arms serve the same target under the same name"))
+        detail = f"the two arms report different models: {' and '.join(sorted(names))}"
+        found.append(Finding("other_model", _ABOUT, detail, "serve the same target under the same name in both arms"))
     return found

@@ -1,4 +1,4 @@
-"""The pairs that models on a machine make: which draft may speak for which target, the most able first."""
+"""Pairs of the models on a machine: which drafts fit which target, the heaviest target first."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from gatekeeper.core.manifest import Model
 
 WEIGHT_RATIO = 3
-"""How many times its draft a target weighs at least. Decoding streams the weights, so a draft token costs about their
-share of a round: at a third, four drafted tokens cost more than the round they are meant to save."""
+"""A target weighs at least this many times its draft. Decoding reads all weights, so a draft step costs about the
+draft's share of a plain token: at a third, four drafted tokens cost more than the token they are meant to save."""
 MOST_DRAFTS = 3
 """The heaviest, the lightest and one between: enough for the sweep to choose from, and for a lighter tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """One model that could be half of a pair."""
+    """One model that could be a target or a draft."""
 
     model: Model
     backend: str
-    """What would serve it: pairs are made within one backend."""
+    """The backend that would serve it; both models of a pair have the same one."""
     chats: bool
-    """It has a chat template, which a target needs: the canaries are conversations."""
+    """It has a chat template, which a target needs because canaries are conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class ModelPair:
 def model_pairs(candidates: Iterable[LocalModel]) -> list[ModelPair]:
     """Return every target that has drafts, the heaviest first.
 
-    Vocabularies match where the token maps are the same, token by token; without a map nothing shows that they are. A
-    target appears once for each set of drafts that is lighter by one draft than the last, for where memory is short.
+    Vocabularies match where the token maps are equal; a model without a map fits none. For machines with less memory a
+    target is listed again without its heaviest draft, and so on.
     """
     known = [one for one in candidates if one.model.tokens_sha256 is not None]
     found = []

@@ -1,7 +1,7 @@
-"""The duration of a run, stage by stage, forecast before the first token: an allowance, not a measurement.
+"""The forecast of a run's duration, stage by stage, before the first token: an estimate, not a measurement.
 
-Every answer is taken as long as it may be, at the speed that plain decoding is assumed to have. What is outside of
-the soak's clock is counted as well: plain blocks, the closing pass, near-ties, the warm cache and first tokens.
+It assumes that every answer has its maximum length, at an assumed speed of plain decoding. Stages outside of the soak's
+duration are included: plain blocks, the closing pass, near-ties, the warm cache and first tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,12 +25,12 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 
 PREFILL = 10.0
-"""How many times faster than an answer is written its prompt is read: an allowance, small for a GPU."""
+"""Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageForecast:
-    """One stage of a run: how many answers, and how long they take at most."""
+    """One stage of a run: its answers, and the longest time they may take."""
 
     name: str
     answers: int
@@ -45,19 +45,19 @@ class Assumptions:
     """Tokens a second of plain decoding."""
     vocabulary: int | None
     logits: bool
-    """It shows the logits of its target."""
+    """The target's logits can be read."""
 
     def seconds(self, canary: Canary, tokens: int) -> float:
-        """Return what reading the prompt of *canary* and writing *tokens* takes."""
+        """Return the time to read the prompt of *canary* and write *tokens*."""
         return (prompt_tokens(canary, self.vocabulary) / PREFILL + tokens) / self.speed
 
 
 def forecast_stages(
     slo: Slo, plan: SweepPlan, canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
 ) -> tuple[StageForecast, ...]:
-    """Return the stages of a run whose sweep chooses its default setting for every workload, in their order.
+    """Return the stages of a run whose sweep chooses the default setting for every workload, in their order.
 
-    The soak is counted with its shortest duration and without answers; near-ties as if every canary diverged once.
+    The soak counts with its shortest duration and no answers; near-ties as if every canary diverged once.
     """
     default = plan.candidates[0].setting if plan.candidates else PLAIN
     settings = dict.fromkeys((one.name for one in slo.workload), plan.fixed or default)
@@ -90,7 +90,7 @@ def _whole(slo: Slo, requests: Iterable[SoakRequest]) -> list[tuple[Canary, int]
 def _plain_blocks(
     slo: Slo, plan: SweepPlan, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]
 ) -> list[SoakRequest]:
-    """Return the plain requests before, midway and after a soak that has none among its own."""
+    """Return the plain requests before, midway and after a soak that does not interleave them."""
     if plan.shares_process and slo.soak.concurrency == 1:
         return []
     blocks = [plain_block(settings, canaries, number) for number in range(PLAIN_BLOCKS)]
@@ -100,7 +100,7 @@ def _plain_blocks(
 def _near_ties(
     slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
 ) -> StageForecast:
-    """Count one reading a canary: the prompt and the tokens both arms share go through the target once."""
+    """Count one pass per canary: the target reads the prompt and the tokens that both arms share."""
     greedy = slo.sampling.temperature == 0
     names = workloads_with(slo, settings, "token_agreement") if assumed.logits and greedy else ()
     read = [canary for name in names for canary in canaries[name]]
@@ -111,9 +111,9 @@ def _near_ties(
 def _warm(
     slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
 ) -> StageForecast:
-    """Count every canary once plainly and *WARM_REPEATS* times drafting, and its second turn once in each arm.
+    """Count every canary once plainly and *WARM_REPEATS* times with the draft, and its second turn once in each arm.
 
-    A second turn reads the first prompt, its answer and the next prompt; that the cache spares some of it is left out.
+    A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored.
     """
     answers, seconds = 0, 0.0
     for name in warm_cache_workloads(slo, settings):
@@ -130,7 +130,7 @@ def _warm(
 def _draws(
     slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]
 ) -> list[tuple[Canary, int]]:
-    """Return the draws of both arms: a few first tokens, and the whole prompt each time."""
+    """Return the samples of both arms: a few first tokens, each with the whole prompt."""
     return [
         (canary, first_tokens.TOKENS)
         for name in first_token_workloads(slo, settings)

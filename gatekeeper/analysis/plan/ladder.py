@@ -35,7 +35,7 @@ def next_step(slo: Slo, knobs: Setting, last: str | None = None) -> tuple[str, S
 
 
 def soaked_settings(slo: Slo) -> int:
-    """Count the speculating settings that one run may soak in turn; the allowed error is split over them."""
+    """Count the speculating settings that one run may soak one after another; the allowed error is split over them."""
     can_shrink = any(len(slo.sweep.values(knob)) > 1 for knob in DRAFT_LENGTHS)
     can_lighten = len(slo.subject.drafts) > 1
     ladder = slo.fallback.ladder

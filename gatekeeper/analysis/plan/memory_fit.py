@@ -1,7 +1,7 @@
 """The memory fit: whether a target and its draft fit into a machine with the required headroom, as an estimate.
 
-Nothing here is measured. Weights are the files' bytes; the cache is counted from config.json; the rest is allowance. A
-pair that does not fit by this estimate would swap, and hours of soak would say no more than that.
+Nothing here is measured. Weights are the sizes of the files; the cache is computed from config.json; the rest is an
+allowance. A pair that does not fit by this estimate would swap, and a soak would only show that.
 """
 
 import json
@@ -16,18 +16,18 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import BYTES, show_bytes, show_memory
 
 RUNTIME_BYTES = 1.0e9
-"""Bytes for Python, the inference library, its buffers, and gatekeeper: an allowance, seen between 0.5 and 1 GB."""
+"""Bytes for Python, the inference library, its buffers and gatekeeper: an allowance; 0.5 to 1 GB were measured."""
 CHARACTERS_PER_TOKEN = 3.0
-"""Characters a token, on the safe side: English has about four, code and other languages fewer."""
+"""Characters per token, a cautious value: English has about four, code and other languages fewer."""
 SMALL_VOCABULARY = 10_000
-"""Below this a tokenizer hardly joins characters, and one token a character is the safe side."""
+"""Smaller vocabularies hardly join characters; the cautious value is then one character per token."""
 TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add around the messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """One share of the memory that is needed; None bytes where it cannot be estimated."""
+    """One part of the memory that is needed; None bytes where it cannot be estimated."""
 
     name: str
     bytes: float | None
@@ -36,17 +36,17 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """What the run needs, in parts, against what the machines have."""
+    """The memory a run needs, in parts, and what the machines have."""
 
     parts: tuple[MemoryPart, ...]
     host_bytes: float | None
-    """Bytes of this host; None where they are not known."""
+    """Bytes of this host; None if unknown."""
     slo_host_bytes: float | None
-    """Bytes of the host the SLO is made for; None where it names none."""
+    """Bytes of the SLO's [host]; None where it has no memory_gb."""
 
     @property
     def needed(self) -> float:
-        """Return the sum of the parts that are known."""
+        """Return the sum of the known parts."""
         return sum(part.bytes or 0.0 for part in self.parts)
 
     def document(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def estimate_fit(
 ) -> MemoryFit | None:
     """Estimate what the heaviest pair needs with the headroom and the profile's *background*; None without a target.
 
-    The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms cannot share
-    a process, plain decoding's own one comes on top midway in the soak; headroom is not judged then, so that the larger
-    of the two counts.
+    The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms cannot share a
+    process, plain decoding's process is added midway in the soak; headroom is not judged then, so the larger of the two
+    counts.
     """
     if target is None:
         return None
@@ -107,10 +107,8 @@ def estimate_fit(
 
 def _process_or_headroom(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
     if not shares_process and target.bytes > floor:
-        return MemoryPart(
-            "target weights again", float(target.bytes), "plain decoding has its own process beside this one"
-        )
-    return MemoryPart("headroom", floor, "floor promised by a memory_headroom objective")
+        return MemoryPart("target weights again", float(target.bytes), "plain decoding runs in a process of its own")
+    return MemoryPart("headroom", floor, "required by the objective on memory_headroom")
 
 
 def _weights(role: str, model: Model) -> MemoryPart:
@@ -118,11 +116,11 @@ def _weights(role: str, model: Model) -> MemoryPart:
 
 
 def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> MemoryPart:
-    """Count keys and values: two of layers x kv heads x head size for every token of every stream."""
+    """Count keys and values: 2 x layers x kv heads x head size for every token of every stream."""
     name = f"{role} cache"
     shape = model.shape
     if shape is None:
-        return MemoryPart(name, None, f"config.json of {model.name} does not name layers, heads and their size")
+        return MemoryPart(name, None, f"config.json of {model.name} lacks layers, heads or their size")
     tokens = longest_tokens(slo, canaries, model.vocabulary)
     streams = slo.soak.concurrency
     size = 2.0 * shape.layers * shape.kv_heads * shape.head_dim * shape.value_bytes * tokens * streams
@@ -131,12 +129,12 @@ def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Ca
         f"{tokens} tokens x {streams} streams"
     )
     return MemoryPart(
-        name, size, how if shape.every_layer else f"{how}: an upper estimate, not every layer keeps every token"
+        name, size, how if shape.every_layer else f"{how}: an upper bound, because some layers keep fewer tokens"
     )
 
 
 def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
-    """Return the tokens of the longest canary with its whole answer, estimated from its characters."""
+    """Return the tokens of the longest canary and its answer, estimated from its characters."""
     swept = max(slo.sweep.max_tokens, default=0)
     return max(
         (
@@ -149,33 +147,33 @@ def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabular
 
 
 def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
-    """Return the tokens of a prompt with its tools, estimated from its characters, on the safe side."""
+    """Return the tokens of a prompt with its tools, a cautious estimate from its characters."""
     each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
     return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE_TOKENS
 
 
 def complaints(seen: MemoryFit | None) -> list[Complaint]:
-    """Complain where the pair cannot fit: `never` for the host the SLO names, `not-here` for this one alone."""
+    """Complain if the pair does not fit: `never` on the SLO's [host], `not-here` on this host alone."""
     if seen is None:
         return []
-    needs = "by estimate the pair needs"
+    needs = "the pair needs an estimated"
     hosts: tuple[tuple[Weight, float | None, str], ...] = (
         ("never", seen.slo_host_bytes, "[host]"),
         ("not-here", seen.host_bytes, "this host"),
     )
     for weight, have, whose in hosts:
         if have is not None and seen.needed > have:
-            message = f"{needs} {seen.text()}, more than the {show_memory(have)} of {whose}"
+            message = f"{needs} {seen.text()}; {whose} has {show_memory(have)}"
             return [Complaint(weight, "memory", message, _save(seen.needed - have))]
     if seen.host_bytes is None:
-        message = f"{needs} {seen.text()}; this host does not tell its memory"
-        return [Complaint("weak", "memory", message, "compare it yourself")]
+        message = f"{needs} {seen.text()}; the memory of this host is unknown"
+        return [Complaint("weak", "memory", message, "compare the two yourself")]
     if any(part.bytes is None for part in seen.parts):
-        return [Complaint("weak", "memory", f"{needs} at least {seen.text()}", "what is unknown comes on top")]
+        return [Complaint("weak", "memory", f"{needs} {seen.text()}", "add what is unknown, and compare it yourself")]
     return []
 
 
 def _save(over: float) -> str:
-    ways = "a smaller or lower-bit pair, a lower headroom floor, or a lighter soak profile"
-    return f"save {show_bytes(over)}: take {ways}"
+    ways = "a smaller or lower-bit pair, a lower memory_headroom objective, or a lighter soak profile"
+    return f"reduce it by {show_bytes(over)}: {ways}"

@@ -9,26 +9,30 @@ from gatekeeper.core.slo import Objective, Slo
 
 IMPLICIT: tuple[Objective, ...] = (
     Objective(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
-    Objective(metric="speculation_engaged", at_least=1.0, why="implicit: a draft that proposes nothing earns nothing"),
     Objective(
-        metric="truncation_rate", at_most=0.0, why="implicit: no answer is cut short that plain decoding completes"
+        metric="speculation_engaged", at_least=1.0, why="implicit: the draft must propose tokens in every answer"
+    ),
+    Objective(
+        metric="truncation_rate",
+        at_most=0.0,
+        why="implicit: an answer that plain decoding completes may not be cut short",
     ),
 )
-"""Objectives on every speculating setting; an SLO relaxes one by naming its metric."""
+"""Objectives on every speculating setting; an objective of the SLO on the same metric replaces one."""
 WARM_CACHE = Objective(
     metric="warm_cache_agreement",
     at_least=1.0,
-    why='implicit with prompt_cache = "as-deployed": a cache may save time, not change answers',
+    why='implicit with prompt_cache = "as-deployed": a cache may not change answers',
 )
 FIRST_TOKENS = Objective(
     metric="first_tokens_p_value",
     at_least=FALSE_ALARM,
-    why="implicit with distribution_check: a draft may not change what is sampled",
+    why="implicit with distribution_check: a draft may not change the distribution of tokens",
 )
 
 
 def implicit_objectives(slo: Slo) -> tuple[Objective, ...]:
-    """Return the implicit objectives whose metrics this SLO does not name itself."""
+    """Return the implicit objectives on metrics without an objective of the SLO's own."""
     named = {objective.metric for objective in slo.objective}
     warm = (WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     all_of_them = (*IMPLICIT, *warm, *((FIRST_TOKENS,) if slo.sampling.distribution_check else ()))

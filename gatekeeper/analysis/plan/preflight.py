@@ -1,4 +1,4 @@
-"""The preflight: what a plan cannot prove, found before the first token, and the number that would make it provable."""
+"""The preflight: objectives that a plan cannot prove, found before the first token, and what would help."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,18 @@ from gatekeeper.core.metrics import BY_NAME, Metric, PassRate, Per, Sight
 from gatekeeper.core.slo import CERTIFICATION_S, CHOSEN, CONDITIONS, Objective, Slo, Workload
 from gatekeeper.core.units import percent, show, show_seconds
 
-FROZEN = 'scope = "frozen" speaks of these canaries alone'
+FROZEN = 'use scope = "frozen", which judges these canaries only'
 LEAST_PAIRS = 5
-"""Fewer canaries give a bootstrap nothing to resample."""
+"""Fewer canaries are too few for a bootstrap."""
+
+STALLS = "add an objective on itl_p95 if stalls matter"
 
 Weight = Literal["never", "not-here", "weak"]
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing the plan cannot prove: `never` by arithmetic or backend, `not-here` on this host, `weak` a warning."""
+    """A problem of the plan: `never` provable with it, `not-here` on this host, or `weak`, a warning."""
 
     weight: Weight
     about: str
@@ -33,20 +35,20 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """What the preflight needs to know of a backend."""
+    """What the preflight needs to know about a backend."""
 
     name: str
     sight: Sight
     streams: int
     knobs: frozenset[str]
     caches: bool = False
-    """It has a prompt cache to switch on."""
+    """It has a prompt cache that gatekeeper can switch on."""
 
 
 def complaints(
     slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: BackendTraits, host_lacks: Mapping[str, str]
 ) -> list[Complaint]:
-    """Return every complaint about the plan, the hopeless ones first."""
+    """Return every complaint about the plan, `never` first, `weak` last."""
     found = [*_backend(slo, kind), *_contradictions(slo)]
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
@@ -54,30 +56,30 @@ def complaints(
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
             about, why = f"objective {objective.metric}", host_lacks[objective.metric]
-            message, hint = f"this host cannot show it: {why}", "certify where it is shown, or leave the promise out"
+            message, hint = f"not measurable on this host: {why}", "certify on another host, or remove the objective"
             found.append(Complaint("not-here", about, message, hint))
     if slo.soak.duration < CERTIFICATION_S:
-        message = f"a soak of {slo.soak.duration:g} s is a demo; a certificate needs {CERTIFICATION_S:g} s"
+        message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         found.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
     order = {"never": 0, "not-here": 1, "weak": 2}
     return sorted(dict.fromkeys(found), key=lambda one: order[one.weight])
 
 
 def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: str) -> list[Complaint]:
-    """Return what objectives need and this system, unlike its kind, does not show; *silent* says where to look."""
+    """Return what objectives need and this system does not show, unlike its kind; *silent* is the hint on drafts."""
     found = []
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
             if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, shown):
                 about = f"objective {objective.metric}, workload {workload.name}"
-                message = f"this {kind.name} does not show: {_names(lacking)}; its kind can, two short answers did not"
-                hint = silent if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "look at its settings and version"
+                message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"
+                hint = silent if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
                 found.append(Complaint("not-here", about, message, hint))
     return found
 
 
 def _unseen(objective: Objective, sight: Sight) -> Sight:
-    """Return what *objective* needs and *sight* lacks; the server's claims count where the objective says so."""
+    """Return what *objective* needs and *sight* lacks; with from = "claims" the server's own counters suffice."""
     unseen = objective.of.needs & ~sight
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
@@ -94,22 +96,22 @@ def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     for knob in swept:
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
-            found.append(Complaint("never", f"sweep.{knob}", message, f"it has: {', '.join(sorted(kind.knobs))}"))
+            found.append(Complaint("never", f"sweep.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}"))
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
         if streams > kind.streams:
-            message = f"backend {kind.name} answers {kind.streams} at once, the SLO asks for {streams}"
+            message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
             found.append(Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server"))
     if slo.subject.prompt_cache == "as-deployed" and not kind.caches:
-        message = f"backend {kind.name} has no prompt cache that gatekeeper could switch on"
-        hint = 'set prompt_cache = "off", or use backend = "mlx-server" without a command of your own'
+        message = f"backend {kind.name} has no prompt cache that gatekeeper can switch on"
+        hint = 'set prompt_cache = "off", or use backend = "mlx-server" without `command`'
         found.append(Complaint("never", "subject.prompt_cache", message, hint))
     if not slo.subject.drafts:
         required = [workload.name for workload in slo.workload if workload.speculation == "required"]
         if required:
-            message = f"{', '.join(required)} requires speculation, but subject.drafts is empty"
-            found.append(Complaint("never", "subject.drafts", message, 'name a draft, or set speculation = "optional"'))
+            message = f"speculation is required for {', '.join(required)}, but subject.drafts is empty"
+            found.append(Complaint("never", "subject.drafts", message, 'add a draft, or set speculation = "optional"'))
     if not slo.fallback.ladder:
-        message = "without a rung a broken promise can not be graded back, only failed"
+        message = "the ladder is empty: a workload that fails an objective cannot be graded back"
         found.append(Complaint("weak", "fallback.ladder", message, 'add at least "autoregressive"'))
     return found
 
@@ -126,8 +128,8 @@ def _contradictions(slo: Slo) -> list[Complaint]:
                     continue
                 if any(floor.applies_to(one.name) and roof.applies_to(one.name) for one in slo.workload):
                     lowest, highest = (show(one.threshold, one.of.unit) for one in (floor, roof))
-                    message = f"at_least {lowest} and at_most {highest} exclude each other"
-                    hint = f"drop one of the two, or promise at_least {highest} or less"
+                    message = f"at_least {lowest} and at_most {highest} contradict each other"
+                    hint = f"remove one of the two, or set at_least to {highest} or less"
                     found.append(Complaint("never", f"objective {metric}", message, hint))
     return found
 
@@ -138,19 +140,19 @@ def _objective(
     metric = objective.of
     about = f"objective {metric.name}, workload {workload.name}"
     if unseen := _unseen(objective, kind.sight):
-        hint = "drop it, or use a backend that does"
+        hint = "remove the objective, or use another backend"
         if Sight.ROUNDS in unseen:
             hint += ", such as mlx or mlx-server"
         if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
-            hint = 'take the server at its word with from = "claims", or drop it'
+            hint = 'use the server\'s own counters with from = "claims", or remove the objective'
         return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
-        message = f"three windows of {slo.soak.window_s:g} s do not fit into a soak of {slo.soak.duration:g} s"
+        message = f"three windows of {slo.soak.window_s:g} s are longer than the soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
         return [Complaint("never", about, message, hint)]
     if metric.name == "speculation_engaged" and objective.scope == "population" and not _counts(kind):
-        message = f"backend {kind.name} counts no drafted tokens, so nothing tells in which answers the draft was used"
-        return [Complaint("never", about, message, "leave out `scope`: of the run as a whole it can be told")]
+        message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
+        return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
     return [*_wrong_conditions(slo, metric, about), *_too_few(slo, objective, about, canaries)]
 
 
@@ -160,19 +162,19 @@ def _counts(kind: BackendTraits) -> bool:
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
     if metric.name == "token_agreement" and slo.sampling.temperature > 0:
-        return [Complaint("never", about, "tokens agree one by one at temperature 0 only", "set temperature = 0")]
+        return [Complaint("never", about, "tokens can only be compared at temperature 0", "set temperature = 0")]
     if metric.name == "warm_cache_agreement" and slo.subject.prompt_cache == "off":
-        message = "nothing is asked with a warm cache while the prompt cache is off"
+        message = "no request uses a warm cache while the prompt cache is off"
         return [Complaint("never", about, message, 'set prompt_cache = "as-deployed" in [subject]')]
     if metric.name == "first_tokens_p_value" and not slo.sampling.distribution_check:
-        message = "no first tokens are sampled for it"
+        message = "the run samples no first tokens"
         return [Complaint("never", about, message, "set distribution_check = true in [sampling]")]
     if metric.name == "first_tokens_p_value" and slo.sampling.temperature == 0:
         message = "at temperature 0 there is no distribution to compare"
-        return [Complaint("never", about, message, "promise token_agreement, or set a temperature")]
+        return [Complaint("never", about, message, "use token_agreement, or set a temperature above 0")]
     if metric.name == "throughput_ratio" and slo.soak.concurrency > 1:
-        message = f"at concurrency {slo.soak.concurrency} the speed of single answers hides queueing"
-        return [Complaint("weak", about, message, "promise system_throughput_ratio as well")]
+        message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
+        return [Complaint("weak", about, message, "add an objective on system_throughput_ratio")]
     return []
 
 
@@ -187,16 +189,16 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
         if have < need:
             message = (
                 f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo)} needs {need} distinct "
-                f"canaries; there are {have}"
+                f"canaries; the workload has {have}"
             )
             hint = f"add {need - have} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
     elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
-        message = f"needs {LEAST_PAIRS} distinct canaries; there are {have}"
+        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}"
         return [Complaint("never", about, message, f"add {LEAST_PAIRS - have} canaries")]
     if metric.against_plain and (swept := share_of_budget(slo, canaries)[0]) < LEAST_PAIRS <= have:
         message = (
-            f"sweep.budget = {slo.sweep.budget} leaves {swept} canaries in the sweep; choosing needs {LEAST_PAIRS}"
+            f"sweep.budget = {slo.sweep.budget} allows {swept} canaries in the sweep; a choice needs {LEAST_PAIRS}"
         )
         return [Complaint("never", about, message, f"set budget = {LEAST_PAIRS} or more")]
     return []
@@ -210,9 +212,10 @@ def _pass_delta(
     if not marked:
         wanted = "an `expect`" if kind is None else f"a {kind} expectation"
         if objective.workloads:
-            return [Complaint("never", about, f"no canary has {wanted}", "add `expect`, or narrow `workloads`")]
-        message = f"no canary has {wanted}, so the promise can not be checked here"
-        return [Complaint("never", about, message, "name the workloads it is made for: workloads = [...]")]
+            hint = "add `expect` to the canaries, or remove this workload from `workloads`"
+            return [Complaint("never", about, f"no canary has {wanted}", hint)]
+        hint = "list the workloads it applies to: workloads = [...]"
+        return [Complaint("never", about, f"no canary of this workload has {wanted}", hint)]
     if objective.scope == "frozen" and slo.sampling.temperature == 0:
         return []
     edge = abs(objective.threshold)
@@ -221,35 +224,35 @@ def _pass_delta(
     if bound > edge:
         need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
         message = (
-            f"even with no flip in {len(marked)} canaries the bound at {_confidence(slo)} is {bound:.2%}, wider than "
-            f"{edge:.2%}"
+            f"even if {len(marked)} canaries all pass alike in both arms, the bound at {_confidence(slo)} is "
+            f"{percent(bound, '.2f')}; {percent(edge, '.3g')} is allowed"
         )
-        frozen = 'scope = "frozen" at temperature 0 speaks of these canaries alone'
-        hint = f"needs about {need} canaries without a flip; {frozen}" if need else frozen
+        frozen = 'use scope = "frozen" at temperature 0, which judges these canaries only'
+        hint = f"add canaries, to about {need}, or {frozen}" if need else frozen
         return [Complaint("never", about, message, hint)]
     return []
 
 
 def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint | None:
-    """Say why *have* canaries, even if all pass, cannot show the share of all prompts that an objective requires."""
+    """Complain if *have* canaries, even if all pass, cannot prove the share of all prompts that is required."""
     required = objective.threshold if objective.bound == "at_least" else 1 - objective.threshold
     if required >= 1:
-        message = "no number of canaries shows that it holds for every prompt like them"
-        return Complaint("never", about, message, f"leave room for some prompts, or {FROZEN}")
+        message = "no number of canaries can prove it for every prompt like them"
+        return Complaint("never", about, message, f"choose a bound that allows exceptions, or {FROZEN}")
     need = intervals.units_needed(required, bound_level(slo))
     if have >= need:
         return None
     unseen = 1 - (1 - bound_level(slo)) ** (1 / have)
     message = (
-        f"even if all {have} canaries keep it, {unseen:.3%} of all prompts like them may not, at {_confidence(slo)}; "
-        f"the promise leaves {1 - required:.3%}"
+        f"even if all {have} canaries pass, up to {percent(unseen, '.3f')} of all prompts like them may fail, at "
+        f"{_confidence(slo)}; {percent(1 - required, '.3f')} is allowed"
     )
-    return Complaint("never", about, message, f"needs {need} canaries that all keep it; {FROZEN}")
+    return Complaint("never", about, message, f"add canaries, to {need}, or {FROZEN}")
 
 
 def _confidence(slo: Slo) -> str:
-    split = f", split over {soaked_settings(slo)} rungs," if soaked_settings(slo) > 1 else ""
-    return f"{slo.confidence:.0%} confidence{split}"
+    split = f" (split over {soaked_settings(slo)} ladder steps)" if soaked_settings(slo) > 1 else ""
+    return f"{percent(slo.confidence, '.0f')} confidence{split}"
 
 
 def _lower(slo: Slo, metric: Metric, have: int) -> str:
@@ -260,11 +263,11 @@ def _lower(slo: Slo, metric: Metric, have: int) -> str:
         if one.quantile is not None and one.base == metric.base
     }
     provable = [name for name, need in same.items() if need <= have]
-    return f", or promise {provable[-1]}, which needs {same[provable[-1]]}" if provable else ""
+    return f", or use {provable[-1]}, which needs {same[provable[-1]]}" if provable else ""
 
 
 def latency_complaints(slo: Slo) -> list[Complaint]:
-    """Note what each bound on latency or decode speed implies; a person who meant something else sees it here."""
+    """Note what each bound on latency or decode speed implies, in case that is not what was meant."""
     found = []
     for number, objective in enumerate(slo.objective, start=1):
         implied = _implied(objective)
@@ -279,18 +282,18 @@ def _implied(objective: Objective) -> tuple[str, str] | None:
     if bound <= 0:
         return None
     if base == "itl" and objective.bound == "at_most":
-        tokens = f"{show_seconds(bound)} a token for {share} of the tokens"
+        tokens = f"{show_seconds(bound)} per token for {share} of the tokens"
         message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
-        return message, "the median is faster; promise decode_throughput as well if you mean the median"
+        return message, "the median is faster; use decode_throughput if you mean the median"
     if base == "tpot" and objective.bound == "at_most":
         message = (
-            f"{show_seconds(bound)} a token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
+            f"{show_seconds(bound)} per token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
         )
-        return message, "promise itl_p95 as well if stalls matter"
+        return message, STALLS
     if base == "decode_throughput" and objective.bound == "at_least":
         message = (
-            f"{show(bound, 'tok/s')} means a token every {show_seconds(1 / bound)} in the median answer; single gaps "
+            f"{show(bound, 'tok/s')} means one token every {show_seconds(1 / bound)} in the median answer; single gaps "
             "may be far longer"
         )
-        return message, "promise itl_p95 as well if stalls matter"
+        return message, STALLS
     return None

@@ -1,4 +1,4 @@
-"""Settings: the knobs that one turns, how its answers are sampled, how it is written, and those that a sweep tries."""
+"""Settings: their knobs, how their answers are sampled, how they are written, and those that a sweep tries."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -14,7 +14,7 @@ PLAIN: Setting = (("draft", None),)
 
 
 def speculates(knobs: Setting) -> bool:
-    """Tell whether a setting uses a draft."""
+    """Return whether a setting uses a draft."""
     return dict(knobs).get("draft") is not None
 
 
@@ -34,7 +34,7 @@ def plain_of(knobs: Setting) -> Setting:
 
 
 def concurrency_of(slo: Slo, knobs: Setting) -> int:
-    """Return how many answers of this setting are under way at once in the sweep."""
+    """Return how many requests of this setting are in flight at once in the sweep."""
     return int(dict(knobs).get("concurrency", slo.soak.concurrency))
 
 
@@ -47,8 +47,8 @@ def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
 def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:
     """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
 
-    A seed is sent only above temperature 0 and at concurrency 1: elsewhere it changes more than the draw, because
-    mlx_lm.server stops batching when a request carries one.
+    A seed is sent only above temperature 0 and at concurrency 1: otherwise it would change more than the sampling,
+    because mlx_lm.server stops batching for requests with a seed.
     """
     turned = dict(knobs)
     temperature = float(turned.get("temperature", slo.sampling.temperature))
@@ -69,7 +69,7 @@ def setting_document(knobs: Setting) -> dict[str, object]:
 
 
 def defaults(slo: Slo) -> dict[str, Any]:
-    """Return the default of every knob that this SLO sets or sweeps; the first value where none is named.
+    """Return the default of every knob that this SLO sets or sweeps; the first swept value where it sets none.
 
     A condition that is swept has the value of [sampling] or [soak] as its default, where that is among the values.
     """
@@ -86,7 +86,7 @@ def defaults(slo: Slo) -> dict[str, Any]:
 
 
 def with_conditions(slo: Slo, chosen: Setting) -> Setting:
-    """Return a chosen setting under the conditions the sweep compared it under; the soak has its own concurrency."""
+    """Return a chosen setting with the conditions under which the sweep compared it, except for the concurrency."""
     base = defaults(slo)
     conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
     return setting(**{**conditions, **dict(chosen)})
@@ -112,7 +112,7 @@ def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
     taken: set[str] = set()
     for knobs, (name, changed) in named.items():
         unique, number = name, 2
-        while unique.casefold() in taken:  # two drafts of one name; a Mac's disk does not tell letter case apart
+        while unique.casefold() in taken:  # two drafts of one name; file names on a Mac ignore letter case
             unique, number = f"{name}-{number}", number + 1
         taken.add(unique.casefold())
         found.append((unique, changed, knobs))

@@ -1,6 +1,6 @@
-"""Shuffled rounds: every item once a round, each round in another random order that a seed decides.
+"""Shuffled rounds: every item once per round, each round in another random order that depends on a seed.
 
-People sort their files. In file order eight hard canaries in a row would look like a loss once a round.
+Canary files are often sorted. In file order, eight hard canaries in a row would look like a loss in every round.
 """
 
 import random
@@ -24,6 +24,6 @@ def endless_rounds(items: Sequence[Item], shuffle: random.Random) -> Iterator[It
 
 
 def in_shuffled_rounds(items: Sequence[Item], number: int, seed: str) -> Item:
-    """Return item *number*, counted from 0 over all rounds; it depends on nothing but the arguments."""
+    """Return item *number*, counted from 0 over all rounds; it depends only on the arguments."""
     rounds, place = divmod(number, len(items))
     return shuffled(items, random.Random(f"{seed}/{rounds}"))[place]

@@ -1,4 +1,4 @@
-"""The soaks of a run, what each needs before it may end, and the order of its requests: by counts, never by values."""
+"""The soaks of a run: their plans, the canaries each needs before it may end, and the order of its requests."""
 
 import random
 from collections import defaultdict
@@ -16,23 +16,23 @@ from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 
 WARM_REPEATS = 3
-"""Times a canary is sent with the cache on: what is stored wrongly shows at the second, what is then stored at the
-third."""
+"""Times a canary is sent with the cache on: an error stored by the first request shows at the second, one stored by the
+second at the third."""
 CLOSING_CANARIES = 24
-"""Quality canaries sent again at the end, per workload: enough to see that tool calls broke, soon done."""
+"""Quality canaries sent again at the end, per workload: enough to see that tool calls broke, and quick."""
 ENOUGH_PAIRS = 12
-"""Pairs on distinct canaries that a ratio is given, where the workload has them."""
+"""Pairs on distinct canaries that a ratio needs, where the workload has as many."""
 PLAIN_BLOCKS = 3
-"""Plain blocks beside a soak whose arms cannot share a process: before, midway, after."""
+"""Plain blocks of a soak whose arms cannot share a process: before, midway, after."""
 WARMUPS = 2
 """Answers per workload and arm that only warm the process up."""
 PLAIN_BLOCK_ANSWERS = 24
-"""Plain answers per workload in each block beside a soak."""
+"""Plain answers per workload in each plain block."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoakPlan:
-    """One soak: the workloads one process serves together, each at its setting."""
+    """One soak: the workloads that one process serves together, each at its setting."""
 
     name: str
     settings: Mapping[str, Setting]
@@ -46,7 +46,7 @@ class SoakPlan:
 
     @property
     def ties_file(self) -> str:
-        """Return the name of the file with the near-ties where its answers diverge."""
+        """Return the name of the file with its near-ties."""
         return file_after("ties", self.name)
 
     @property
@@ -61,7 +61,7 @@ class SoakPlan:
 
 
 def file_after(what: str, soak: str) -> str:
-    """Name the file of *what* was recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
+    """Name a file recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
     return f"{what}-{soak.removeprefix('soak-')}.jsonl"
 
 
@@ -84,7 +84,7 @@ def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> t
 
 @dataclass(frozen=True, slots=True)
 class SoakRequest:
-    """One request the soak wants: which canary, and in which arm."""
+    """One request of the soak: which canary, in which arm."""
 
     workload: str
     canary: Canary
@@ -95,7 +95,7 @@ class SoakRequest:
 
 @dataclass(frozen=True, slots=True)
 class CanaryNeeds:
-    """How many distinct canaries a workload's objectives need answered, by the arm that is judged and in both arms."""
+    """How many distinct canaries a workload's objectives need answered: in the judged arm, and in both arms."""
 
     answered: int
     paired: int

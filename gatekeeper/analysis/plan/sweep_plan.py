@@ -1,4 +1,4 @@
-"""The sweep's plan: its trials, the order of its requests, and the looks at which it may stop early."""
+"""The plan of a sweep: its trials, the order of its requests, and the looks at which it may stop early."""
 
 import random
 from collections import Counter
@@ -22,20 +22,20 @@ from gatekeeper.core.slo import Slo
 
 BASELINE = "baseline"
 NULL = "null"
-"""A second plain arm beside the baseline: plain against plain is the harness's own noise, on this host, now."""
+"""A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One arm at one setting; its answers go to one record file."""
+    """One arm at one setting, with one record file."""
 
     name: str
     arm: str
     """`plain` or `candidate`."""
     setting: Setting
-    """Chosen knobs and conditions together; draft None for plain decoding."""
+    """Chosen knobs and conditions; draft None for plain decoding."""
     changed: str | None = None
-    """The knob this trial moves away from the default, None for the default itself."""
+    """The knob that differs from the default setting, None for the default itself."""
     baseline: str = BASELINE
     """The plain trial it is compared with."""
 
@@ -46,7 +46,7 @@ class Trial:
 
 
 class Unit(NamedTuple):
-    """What every trial of a group answers once."""
+    """One canary in one repeat, which every trial of a group answers once."""
 
     workload: str
     canary: Canary
@@ -80,9 +80,9 @@ class Block:
     requests: tuple[SweepRequest, ...]
     concurrency: int
     stretch: int = 0
-    """After the last block of a stretch the records are looked at."""
+    """After the last block of a stretch comes a look at the records."""
     candidates: tuple[Trial, ...] = ()
-    """The trials that its plain answers are compared with."""
+    """The trials with which its plain answers are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class SweepPlan:
     shares_process: bool = True
     """One process serves both arms."""
     restart_knobs: tuple[str, ...] = ()
-    """Another value of these needs another process."""
+    """Knobs whose change needs another process."""
     fixed: Setting | None = None
     """The setting to soak without a sweep."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Answers per arm after each stretch, by workload; a sweep that never stops early has one look, at its end."""
+    """Answers per arm after each stretch, by workload; a sweep that never stops early has one look, at the end."""
 
     @property
     def candidates(self) -> tuple[Trial, ...]:
@@ -112,7 +112,7 @@ class SweepPlan:
         return tuple(request for block in self.blocks for request in block.requests)
 
     def process_of(self, knobs: Setting) -> str:
-        """Name the process that can answer a setting; another name means a restart."""
+        """Name the process that can answer a setting; a different name means a restart."""
         return process_of(knobs, self.restart_knobs)
 
 
@@ -127,10 +127,9 @@ def sweep_plan(
 ) -> SweepPlan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
-    Wherever the baseline answers, the null arm answers beside it. The order inside a block is random, but drawn from
-    *seed* and recorded, so that a drift of the host falls on all settings alike. A sweep that may stop early is laid in
-    stretches, each of which has requests of every setting; above one stream nothing stops early. A *fixed* setting
-    needs no sweep.
+    The null arm has the same requests as the baseline. The order inside a block is random, drawn from *seed* and
+    recorded, so that a drift of the host affects all settings alike. A sweep that may stop early has stretches, each
+    with requests of every setting; above one stream nothing stops early. A *fixed* setting needs no sweep.
     """
     if fixed is not None:
         return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed)
@@ -170,7 +169,7 @@ def sweep_plan(
 
 
 def trials_of(slo: Slo) -> tuple[Trial, ...]:
-    """Return the plain trials and the candidates; refuse more runs than the SLO allows."""
+    """Return the plain trials and the candidates; raise InputError for more runs than sweep.max_runs."""
     plain = {plain_of(setting(**defaults(slo))): BASELINE}
     candidates = []
     for name, changed, knobs in candidate_settings(slo):
@@ -180,7 +179,7 @@ def trials_of(slo: Slo) -> tuple[Trial, ...]:
     if runs > slo.sweep.max_runs:
         raise InputError(
             f"the {slo.sweep.design} sweep has {runs} runs ({len(candidates)} settings x "
-            f"{len(slo.workload)} workloads), more than sweep.max_runs = {slo.sweep.max_runs}",
+            f"{len(slo.workload)} workloads); sweep.max_runs allows {slo.sweep.max_runs}",
             hint='raise max_runs, sweep fewer values, or use design = "one-at-a-time"',
         )
     null = (Trial(NULL, "plain", next(iter(plain))),) if candidates else ()
@@ -188,7 +187,7 @@ def trials_of(slo: Slo) -> tuple[Trial, ...]:
 
 
 def _baselines(trials: Sequence[Trial], candidates: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the plain trials that *candidates* are compared with; the null arm goes with the baseline."""
+    """Return the plain trials that *candidates* are compared with, and the null arm with the baseline."""
     names = dict.fromkeys(trial.baseline for trial in candidates) or {BASELINE: None}
     if BASELINE in names:
         names[NULL] = None
@@ -197,13 +196,13 @@ def _baselines(trials: Sequence[Trial], candidates: Sequence[Trial]) -> tuple[Tr
 
 
 def share_of_budget(slo: Slo, canaries: Sequence[Canary]) -> tuple[int, int]:
-    """Return how many canaries and repeats fit the budget of answers per arm and workload; canaries go first."""
+    """Return how many canaries and repeats fit the budget of answers per arm and workload; canaries have priority."""
     count = min(len(canaries), slo.sweep.budget)
     return count, max(1, min(slo.sweep.repeats, slo.sweep.budget // count))
 
 
 def look_counts(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: float) -> dict[str, tuple[int, ...]]:
-    """Return after how many answers the sweep looks at each workload: at the end alone where it cannot stop early."""
+    """Return the numbers of answers after which the sweep looks at each workload: one where it cannot stop early."""
     found = {}
     for workload in slo.workload:
         count, repeats = share_of_budget(slo, canaries[workload.name])
@@ -214,7 +213,7 @@ def look_counts(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: floa
 
 
 def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: random.Random) -> list[Unit]:
-    """Return every canary once before any is repeated, each time in another random order."""
+    """Return every canary once before any repeat, each time in another random order."""
     found: list[Unit] = []
     counts = {workload.name: share_of_budget(slo, canaries[workload.name]) for workload in slo.workload}
     for repeat in range(max(repeats for _, repeats in counts.values())):
@@ -229,7 +228,7 @@ def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: 
 
 
 def units_between_looks(units: Sequence[Unit], looks: Mapping[str, tuple[int, ...]], stretch: int) -> list[Unit]:
-    """Return the units of *stretch* (from 0): of each workload those between two of its looks."""
+    """Return the units of *stretch* (from 0): those of each workload between two of its looks."""
     seen: Counter[str] = Counter()
     found = []
     for unit in units:
@@ -241,7 +240,7 @@ def units_between_looks(units: Sequence[Unit], looks: Mapping[str, tuple[int, ..
 
 
 def halves(units: Sequence[Unit], some: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Split *some* of the units in two: every second canary in each, and one that is repeated in both in turn."""
+    """Split *some* of the units in two: every second canary in each, the repeats of a canary alternately in both."""
     place: dict[tuple[str, str], int] = {}
     seen: Counter[str] = Counter()
     for unit in units:
@@ -263,7 +262,7 @@ def _interleaved(
 
 
 def _batched(trials: Sequence[Trial], units: Sequence[Unit], number: int) -> tuple[SweepRequest, ...]:
-    """Keep the streams to one trial at a time: answers under way together disturb each other."""
+    """Send the requests of one trial after the other: concurrent answers slow each other down."""
     return tuple(SweepRequest(trial, *unit, f"{number}.{unit.repeat}") for trial in trials for unit in units)
 
 

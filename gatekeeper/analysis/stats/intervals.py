@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing
 
 RESAMPLES = 2000
@@ -62,7 +63,7 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
         return Missing("a sample is not a finite number", n)
     need = samples_needed(q, level)
     if n < need:
-        return Missing(f"too few independent answers: {n}, need {need} for a bound at {level:.4g}", n)
+        return _too_few_answers(n, need, level)
     # P(X_(k) <= quantile) = P(at least k samples fall below it) = 1 - cdf(k - 1); order statistics count from 1.
     cdf = binomial_cdfs(n, q)
     below = [k for k in range(1, n + 1) if 1 - cdf[k - 1] >= level]
@@ -70,6 +71,10 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
     lo = ordered[below[-1] - 1] if below else -math.inf
     hi = ordered[above[0] - 1] if above else math.inf
     return Estimate(float(np.quantile(ordered, q)), lo, hi, n, confidence=level)
+
+
+def _too_few_answers(n: int, need: int, level: float) -> Missing:
+    return Missing(f"too few distinct canaries answered: {n}, need {need} for {percent(level, '.4g')} confidence", n)
 
 
 def student_cdf(t: float, degrees: int) -> float:
@@ -219,7 +224,7 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
     n = len(names)
     need = samples_needed(q, level)
     if n < need:
-        return Missing(f"too few independent answers: {n}, need {need} for a bound at {level:.4g}", n)
+        return _too_few_answers(n, need, level)
     values = np.array([value for name in names for value, _ in clusters[name]], dtype=np.float64)
     weights = np.array([weight for name in names for _, weight in clusters[name]], dtype=np.float64)
     owner = np.repeat(np.arange(n), [len(clusters[name]) for name in names])
@@ -267,7 +272,7 @@ def clustered_share(marks: Mapping[str, Sequence[bool]], level: float) -> Estima
     units = [seen for seen in marks.values() if seen]
     n = len(units)
     if n == 0:
-        return Missing("no canary shows it")
+        return Missing("no canary was answered")
     lo, _ = proportion_bounds(sum(sum(seen) == len(seen) for seen in units), n, level)
     _, hi = proportion_bounds(sum(sum(seen) > 0 for seen in units), n, level)
     return Estimate(math.fsum(sum(seen) / len(seen) for seen in units) / n, lo, hi, n, confidence=level)
@@ -309,7 +314,7 @@ def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float
     ]
     n = sum(len(group) for group in groups if len(group) > 1)
     if len(slopes) < 8:
-        return Missing(f"too few points for a slope: {len(slopes)} pairs of the same canary, need 8", n)
+        return Missing(f"too few points for a slope: {len(slopes)} pairs of answers to the same canary, need 8", n)
     ordered = np.sort(np.asarray(slopes, dtype=np.float64))
     if not np.isfinite(ordered).all():
         return Missing("the points have no finite slope", n)

@@ -2,9 +2,9 @@
 
 An error-spending design (Lan & DeMets 1983): looks come after counts that are fixed before the first answer, each
 spends its share of the allowed error, and the bounds of all looks hold together. Confidence sequences that hold at
-every moment (Waudby-Smith et al., arXiv:2103.06476) were left aside: they are asymptotic, where a sweep has 8 to 100
-canaries, and they pay for moments beyond the budget, which a sweep cannot reach. At each look the nominal level of the
-normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), because the spread is unknown.
+every moment (Waudby-Smith et al., arXiv:2103.06476) are not used: they are asymptotic, while a sweep has 8 to 100
+canaries, and they spend error on moments beyond the budget, which a sweep cannot reach. At each look the nominal level
+of the normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), as the spread is unknown.
 
 The unit is the canary: one mean log ratio each, its repeats averaged; tokens and repeats never count as more.
 """
@@ -21,28 +21,28 @@ import numpy as np
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 
-Decision = Literal["pass", "fail", "go on"]
+Decision = Literal["pass", "fail", "continue"]
 
 MIN_CANARIES = 8
-"""With fewer canaries nothing is decided: their spread is not known well enough to carry a heavy tail."""
+"""With fewer canaries nothing is decided: their spread is too uncertain for heavy tails."""
 GROWTH = 1.5
-"""Each look has this many times the answers of the look before: more looks cost error, fewer cost answers."""
+"""Each look has this many times the answers of the previous one: more looks cost error, fewer cost answers."""
 RESTARTED = 2.0
-"""The same where every look costs restarts of a process."""
+"""The same where every look needs restarts of a process."""
 MIN_LAST_STRETCH = 1.15
 """A last stretch shorter than this is joined to the one before it."""
 GRID_POINTS = 400
 """Points of the numerical integration; boundaries are then right to three decimals."""
 GRID_DEVIATIONS = 8.0
 """Standard deviations integrated over: beyond lies less than any error that is spent."""
-CONTRADICTION = "the looks contradict each other"
+CONTRADICTION = "the intervals of two looks do not overlap"
 _NORMAL = NormalDist()
 
 
 def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> tuple[int, ...]:
     """Return the counts of answers after which the records are looked at; the last one is the whole *budget*.
 
-    One look comes when each of the *canaries* was answered once: after that answers are repeats.
+    One look comes when each of the *canaries* was answered once: later answers are repeats.
     """
     counts = [min(MIN_CANARIES, budget)]
     for end in (min(canaries or budget, budget), budget):
@@ -123,7 +123,7 @@ def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> 
 def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:
     """Return what holds after both looks: their intersection, since all looks hold together.
 
-    An intersection that is empty is a bound that failed, or a subject that changed: nothing is known then.
+    An empty intersection means that a bound failed or the system changed: then the ratio is unknown.
     """
     if isinstance(now, Missing) or before is None:
         return now
@@ -134,9 +134,9 @@ def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> E
 
 
 def decide(seen: Estimate | Missing | None, bound: float) -> Decision:
-    """Decide against *bound*: pass where the whole interval lies above it, fail where below, else go on."""
+    """Decide against *bound*: pass where the whole interval lies above it, fail where below, else continue."""
     if not isinstance(seen, Estimate):
-        return "go on"
+        return "continue"
     if seen.lo > bound:
         return "pass"
-    return "fail" if seen.hi < bound else "go on"
+    return "fail" if seen.hi < bound else "continue"

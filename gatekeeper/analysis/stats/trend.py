@@ -14,12 +14,12 @@ MIN_READINGS = 20
 """Readings below which no slope is given."""
 
 BINS = 100
-"""The series is thinned to medians of this many stretches: the pairs of 3600 readings would be six million."""
+"""The series is reduced to medians of this many parts: 3600 readings would have six million pairs."""
 
 RESAMPLES = 400
 
 BLOCK = 8
-"""A block of residuals is this fraction of the series: memory moves in steps, so neighbours are alike."""
+"""Blocks of residuals per series: memory changes in steps, so neighbouring residuals are alike."""
 
 
 def slope(
@@ -27,8 +27,8 @@ def slope(
 ) -> Estimate | None:
     """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
 
-    Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave is
-    not taken for a trend. With *rising* a median that is not above 0 gives None as well, without any resampling.
+    Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave
+    does not count as a trend. With *rising*, a median of 0 or less gives None as well, without resampling.
     """
     if len(times) < MIN_READINGS or max(times) <= min(times):
         return None
@@ -52,7 +52,7 @@ def slope(
 
 
 def _median(values: Array) -> float:
-    """Return the median of finite *values*, which are put in another order; what NumPy checks besides takes as long."""
+    """Return the median of finite *values*, which it reorders; NumPy's own checks would double the time."""
     half = len(values) // 2
     if len(values) % 2:
         values.partition(half)
@@ -62,7 +62,7 @@ def _median(values: Array) -> float:
 
 
 def _wider(level: float) -> float:
-    """Return what eight blocks and two fitted parameters cost: six degrees of freedom, t over normal quantile.
+    """Return the widening for eight blocks and two fitted parameters: six degrees of freedom, t over normal quantile.
 
     Without it simulated series of independent noise were covered in 87 % of the cases instead of 95 %.
     """
@@ -78,6 +78,6 @@ def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Ar
     groups = np.array_split(order, min(BINS, len(order)))
     at = np.array([float(np.median(times[group])) for group in groups])
     middle = np.array([float(np.median(values[group])) for group in groups])
-    # Two readings of one instant have no slope between them.
+    # Two readings at one instant have no slope.
     keep = np.concatenate(([True], np.diff(at) > 0))
     return at[keep], middle[keep]

@@ -1,4 +1,4 @@
-"""Which setting the sweep chooses for a workload, and why."""
+"""The choice of a sweep: which setting a workload gets, and why."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,8 @@ from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
+from gatekeeper.core.text import knob_name
+from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
 
 NO_NULL = Missing("no null arm")
@@ -35,33 +37,33 @@ class SettingResult:
     trial: Trial
     ratio: Estimate | Missing
     measure: str
-    """The ratio it was judged by."""
+    """The ratio that it is judged by."""
     logs: Mapping[str, float]
     """Mean log ratio per canary, to compare settings on the same canaries."""
     acceptance: float | None
     claimed: bool = field(default=False, kw_only=True)
     """The acceptance is the server's claim."""
     noise: Estimate | Missing = NO_NULL
-    """Plain against plain by the same measure."""
+    """Plain against plain decoding, by the same measure."""
     findings: tuple[Finding, ...] = ()
     stop: Stop | None = None
     """Why sampling of this setting stopped early."""
     passed: bool = False
     """The gain is proven by the sequential interval, and is larger than the noise of the null arm."""
     throughout: Estimate | Missing | None = None
-    """The sequential interval: the one that holds although the answers decided when to stop."""
+    """The sequential interval, which holds although the answers decided when to stop."""
 
     @property
     def abandoned(self) -> bool:
-        """Tell whether it was proven to be no choice."""
+        """Return whether it is proven slower than plain decoding or another setting."""
         return self.stop is not None and self.stop.kind in ABANDONED
 
     @property
     def beats_plain(self) -> bool:
-        """Tell whether the gain lies outside what plain decoding gains over itself.
+        """Return whether the gain is larger than the noise between two plain arms.
 
-        The canaries are the frozen set here; whether the gain holds for the prompts they stand for is the soak's to
-        prove. Without a null arm the interval over canaries has to lie above 1.
+        Here the canaries are the frozen set; the soak must prove the gain for the prompts they stand for. Without a
+        null arm the interval over canaries must lie above 1.
         """
         if not isinstance(self.ratio, Estimate):
             return False
@@ -86,7 +88,7 @@ class SettingResult:
             found["acceptance_from"] = "claims"
         if self.stop is not None:
             because["stopped"] = self.stop.document() | {
-                "throughout": _interval(self.throughout or Missing("not looked at"))
+                "throughout": _interval(self.throughout or Missing("the answers were not compared"))
             }
         return found | because
 
@@ -99,17 +101,17 @@ class Choice:
     because: str
     seen: tuple[SettingResult, ...] = field(default=())
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The cost model of each setting, by its trial."""
+    """The cost model of each setting, by trial."""
     effects: tuple[Mapping[str, Any], ...] = ()
-    """What each knob does, the largest effect first."""
+    """The effect of each knob, the largest first."""
     concurrency: Mapping[str, Any] = field(default_factory=dict)
-    """At which concurrency the sign changes, where it was swept."""
+    """At which concurrency the faster arm changes, where concurrency was swept."""
     doubt: str | None = None
-    """Why plain decoding is not proven to be the better choice, where the sweep could not compare."""
+    """Why the sweep could not compare with plain decoding, so that plain decoding is not proven the better choice."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return what the sweep gave away, each once."""
+        """Return the findings of the sweep, each once."""
         return tuple(dict.fromkeys(finding for one in self.seen for finding in one.findings))
 
     def document(self) -> dict[str, Any]:
@@ -176,45 +178,48 @@ def _setting_result(slo: Slo, trial: Trial, pairs: PairedAnswers, findings: tupl
 
 
 def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
-    """Take, knob by knob, the shortest setting within noise of the best; plain decoding where nothing beats it."""
+    """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster."""
     if not seen:
-        return Choice(PLAIN, "no draft is given: plain decoding is all there is")
+        return Choice(PLAIN, "no draft is configured: plain decoding")
     default = seen[0]
     usual = [one for one in seen if conditions_of(one.trial.setting) == conditions_of(default.trial.setting)]
     known = [one for one in usual if isinstance(one.ratio, Estimate)]
     if not known:
-        because = default.ratio.because if isinstance(default.ratio, Missing) else "nothing was measured"
+        because = default.ratio.because if isinstance(default.ratio, Missing) else "no setting was measured"
         voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
         doubt = because if voided else None
-        return Choice(PLAIN, f"the sweep proves nothing: {because}", tuple(seen), doubt=doubt)
+        return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(seen), doubt=doubt)
     best, pick = _best_and_shortest(slo, plan, known)
     winner = pick.trial.setting
-    why = f"{_name(pick)} is {_ratio(pick)}"
+    why = f"{_name(pick)}: {_ratio(pick)}"
     if pick is not best:
-        why += f", within noise of the best ({_name(best)}, {_ratio(best)}) and shorter"
+        why += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, plan, known, default, pick)
         why += combined
     beats = [one for one in _not_abandoned(known) if one.beats_plain]
     if not beats:
-        because = f"nothing beats plain decoding beyond noise: the best is {_ratio(best)}{_own_noise(best)}"
+        because = f"no draft setting is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(seen))
     if pick not in beats:
         pick = max(beats, key=_center)
-        winner, why = pick.trial.setting, f"{_name(pick)} is {_ratio(pick)}, the best that beats plain beyond noise"
+        winner, why = (
+            pick.trial.setting,
+            f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise",
+        )
     return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
 
 
 def _stopped(seen: Sequence[SettingResult]) -> str:
-    """Say how many settings were stopped early; each one's document says why."""
+    """Describe how many settings were stopped early; each one's document has the reason."""
     early = sum(one.stop is not None for one in seen)
-    return f"; {early} of {len(seen)} settings were decided early" if early else ""
+    return f"; {early} of {len(seen)} settings were stopped early" if early else ""
 
 
 def _combine(
     slo: Slo, plan: SweepPlan, known: Sequence[SettingResult], default: SettingResult, pick: SettingResult
 ) -> tuple[Setting, str]:
-    """Put each knob's own winner together; the combination itself is what the soak tests."""
+    """Combine the best value of each knob; the soak tests the combination."""
     turned = dict(default.trial.setting)
     moved = []
     for knob in CHOSEN:
@@ -227,7 +232,8 @@ def _combine(
     combined = tuple(sorted(turned.items()))
     if combined == pick.trial.setting or len(moved) < 2:
         return pick.trial.setting, ""
-    return combined, f"; combined with the winners of {' and '.join(moved)}, which the soak tests together"
+    best_of = " and ".join(knob_name(knob) for knob in moved)
+    return combined, f"; the best values of {best_of} are combined, and the soak tests the combination"
 
 
 def _best_and_shortest(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> tuple[SettingResult, SettingResult]:
@@ -247,7 +253,7 @@ def _center(one: SettingResult) -> float:
 
 
 def _within_noise(one: SettingResult, best: SettingResult, level: float, seed: int) -> bool:
-    """Tell whether *best* is not proven faster than *one* on the canaries they share."""
+    """Return whether *best* is not proven faster than *one* on the canaries they share."""
     shared = one.logs.keys() & best.logs.keys()
     apart = intervals.geometric_mean_ratio(
         {name: [math.exp(best.logs[name] - one.logs[name])] for name in shared}, level, seed
@@ -266,14 +272,15 @@ def _cost(slo: Slo, one: SettingResult) -> tuple[Any, ...]:
 
 def _name(one: SettingResult) -> str:
     turned = {knob: value for knob, value in one.trial.setting if knob in CHOSEN and knob != "draft"}
-    inner = ", ".join(f"{knob} {value}" for knob, value in turned.items())
+    inner = ", ".join(f"{knob_name(knob)} {value}" for knob, value in turned.items())
     return inner or one.trial.name
 
 
-def _own_noise(one: SettingResult) -> str:
-    if not isinstance(one.noise, Estimate):
-        return ""
-    return f", and plain against plain reads [{one.noise.lo:.2f}, {one.noise.hi:.2f}]"
+def _best_ratio(one: SettingResult) -> str:
+    """Write a ratio with the noise of plain against plain decoding, or with its own interval where that is unknown."""
+    if not isinstance(one.noise, Estimate) or not isinstance(one.ratio, Estimate):
+        return _ratio(one)
+    return f"{one.ratio.center:.2f}x (noise {one.noise.lo:.2f}x to {one.noise.hi:.2f}x)"
 
 
 def _interval(seen: Estimate | Missing) -> dict[str, Any]:
@@ -282,5 +289,5 @@ def _interval(seen: Estimate | Missing) -> dict[str, Any]:
 
 def _ratio(one: SettingResult) -> str:
     if isinstance(one.ratio, Missing):
-        return "unmeasured"
-    return f"{one.ratio.center:.2f}x plain [{one.ratio.lo:.2f}, {one.ratio.hi:.2f}]"
+        return "not measured"
+    return show_ratio(one.ratio.center, one.ratio.lo, one.ratio.hi)

@@ -1,8 +1,8 @@
-"""The cost of speculating on this host: why a setting wins or loses against plain decoding, and which knob would help.
+"""The cost model of speculation: why a setting is faster or slower than plain decoding, and which knob would help.
 
-After Leviathan, Kalman and Matias (2023, arXiv 2211.17192): a round yields one token of the target's own and every
-proposed one up to the first that is refused; it costs one verify pass and a draft step for each proposal. All costs are
-measured on this host, by the sweep's own answers.
+After Leviathan, Kalman and Matias (2023, arXiv 2211.17192): a round yields one token of the target and every proposed
+token before the first that is rejected; it costs one verify pass and a draft step per proposed token. All costs are
+measured on this host, from the sweep's answers.
 """
 
 import math
@@ -21,9 +21,9 @@ from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import rounded
 
 WORTH_SAYING = 1.03
-"""A modelled gain below this is no advice: the fit itself is not better."""
+"""A smaller modelled gain is not reported as advice: the fit is not more exact."""
 MISFIT = 0.15
-"""Where model and measurement differ by more, the model leaves something out, and its text says so."""
+"""Where model and measurement differ by more, the text says that the model misses something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class MeasuredRounds:
     length: int
     """Tokens proposed in a round."""
     chances: tuple[float, ...]
-    """By position of a round: how often a proposal that was reached was accepted."""
+    """By position of a round: how often a proposed token that was reached was accepted."""
     acceptance: float
     """Accepted over drafted."""
     tokens: float
@@ -52,15 +52,15 @@ class MeasuredRounds:
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What a verify pass and a draft step take, in seconds, and how we know."""
+    """The seconds of a verify pass and of a draft step, and how they were derived."""
 
     verify: float
     step: float
     source: str
     misfit: float | None = None
-    """Largest relative distance of a measured round from the fitted line; None where nothing is left to compare."""
+    """Largest relative distance of a measured round from the fitted line; None with too few lengths to compare."""
     assumed: bool = False
-    """The share of the verify pass is a guess; a round's time and its break-even are measured all the same."""
+    """The verify pass's share is assumed; a round's time and its break-even are measured nevertheless."""
 
     def round(self, length: int) -> float:
         """Return the modelled time of a round."""
@@ -68,7 +68,7 @@ class RoundCost:
 
 
 def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
-    """Return, by position of a round, the share of reached proposals that was accepted; ends where none was reached."""
+    """Return, by position of a round, the accepted share of the proposed tokens that were reached."""
     tried: dict[int, int] = defaultdict(int)
     kept: dict[int, int] = defaultdict(int)
     for one in successful(answers):
@@ -82,17 +82,17 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
 
 
 def expected_tokens(chances: Sequence[float]) -> float:
-    """Return tokens per round: 1 + p1 + p1 p2 + …, the target's own token first."""
+    """Return tokens per round: 1 + p1 + p1 p2 + …, where the 1 is the target's own token."""
     return 1.0 + sum(_reached(chances))
 
 
 def _reached(chances: Sequence[float]) -> list[float]:
-    """Return, by position, the chance that a proposal and all before it are accepted."""
+    """Return, by position, the chance that a proposed token and all before it are accepted."""
     return list(accumulate(chances, lambda before, chance: before * chance))
 
 
 def break_even_chance(cost: float, length: int) -> float | None:
-    """Return the chance, alike at all positions, at which a round of *cost* plain tokens pays; None if none does.
+    """Return the chance, the same at all positions, at which a round of *cost* plain tokens pays; None if none does.
 
     Solves (1 - a^(k+1)) / (1 - a) = cost, written as the sum 1 + a + … + a^k, by bisection.
     """
@@ -106,28 +106,28 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | str:
-    """Return what was measured of one setting, or why it cannot be explained."""
+    """Return the measured rounds of one setting, or why there are none."""
     known, claimed = counted_or_claimed(tuple(answers))
     counted = [one for one in successful(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
     drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
     accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
     if not counted:
-        return "this backend does not show rounds, so their cost and yield are unknown"
+        return "this backend does not report rounds, so their cost and yield are unknown"
     if not drafted or not rounds:
-        return "the draft proposed nothing: this is plain decoding with a second model in memory"
+        return "the draft proposed no tokens: this is plain decoding with a second model in memory"
     gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]
     means = [fmean(seen) for seen in gaps if seen]
     if not means or median(means) <= 0:
-        return "the answers came in too few pieces to time a round"
+        return "the answers arrived in too few pieces to time a round"
     chances = positions(counted)
     seen_length = len(chances) or math.ceil(drafted / rounds)
     named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), seen_length)
     if not chances and named:
-        # Counters without positions: the one chance, alike at all of them, that yields the measured tokens per round.
+        # Counters without positions: the one chance for all positions that yields the measured tokens per round.
         chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
     if named < 1:
-        return "no proposal was ever judged"
+        return "no proposed token was verified"
     return MeasuredRounds(
         setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed
     )
@@ -140,7 +140,7 @@ def plain_seconds(answers: Sequence[Generation]) -> float | None:
 
 
 def costs(seen: Sequence[MeasuredRounds], plain_token: float) -> dict[str, RoundCost]:
-    """Return the cost by draft: a line through its round times, or the best guess that the records allow."""
+    """Return the cost by draft: fitted to its round times, or else estimated from one of them."""
     by_draft: dict[str, list[MeasuredRounds]] = defaultdict(list)
     for one in seen:
         by_draft[one.draft].append(one)
@@ -165,24 +165,24 @@ def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
         return None
     misfit = max(abs(s / (verify + k * step) - 1) for k, s in points) if len(lengths) > 2 else None
     what = ", ".join(str(length) for length in lengths)
-    exact = "" if misfit is not None else ", which two points fit exactly"
+    exact = "" if misfit is not None else " (two points, so the fit is exact)"
     return RoundCost(verify, step, f"a line through the round times at draft lengths {what}{exact}", misfit)
 
 
 def _guess(group: Sequence[MeasuredRounds], other: RoundCost | None, plain_token: float) -> RoundCost:
-    """Split one round time: the verify pass as another draft's fit has it, else as long as a plain token."""
+    """Split one round time: the verify pass from another draft's fit, else as long as a plain token."""
     one = group[0]
     verify = other.verify if other is not None else plain_token
     whose = "another draft's fit" if other is not None else "plain decoding's time per token (assumed)"
     seconds = fmean(same.seconds for same in group if same.length == one.length)
     if seconds < verify:
         return RoundCost(
-            seconds, 0.0, f"the round time at draft length {one.length}, all of it taken for the verify pass"
+            seconds, 0.0, f"the round time at draft length {one.length}, counted entirely as the verify pass"
         )
     return RoundCost(
         verify,
         (seconds - verify) / one.length,
-        f"the round time at draft length {one.length}, less a verify pass as of {whose}",
+        f"the round time at draft length {one.length}, minus a verify pass taken from {whose}",
         assumed=other is None,
     )
 
@@ -190,7 +190,7 @@ def _guess(group: Sequence[MeasuredRounds], other: RoundCost | None, plain_token
 def explain(
     one: MeasuredRounds, cost: RoundCost, plain_token: float, longest: Sequence[float], ratio: float | None
 ) -> dict[str, Any]:
-    """Return the model beside the measurement, as verdict.json writes it; *longest* are the draft's known chances."""
+    """Return model and measurement, as verdict.json writes them; *longest* are the draft's known chances."""
     relative = cost.round(one.length) / plain_token
     yields = expected_tokens(one.chances)
     modelled = yields / relative
@@ -234,46 +234,46 @@ def _because(
     modelled, measured = ratios
     relative = cost.round(one.length) / plain_token
     needed = (relative - 1) / one.length
-    stands = "above" if one.acceptance > needed else "below"
+    side = "above" if one.acceptance > needed else "below"
     yields = expected_tokens(one.chances)
-    guess = " by assumption" if cost.assumed else ""
+    assumed = " (assumed)" if cost.assumed else ""
     text = (
-        f"a round costs {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify{guess}, {one.length} x "
-        f"{cost.step / plain_token:.3f} to draft) and yields {yields:.2f}: {modelled:.2f}x by the "
-        f"model; acceptance {one.acceptance:.2f} is {stands} the break-even of {_share(needed)}; "
+        f"one round takes the time of {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify{assumed}, "
+        f"{one.length} x {cost.step / plain_token:.3f} to draft) and yields {yields:.2f}: {modelled:.2f}x expected; "
+        f"acceptance {one.acceptance:.2f} is {side} the break-even of {_share(needed)}; "
         f"{_advice(one, cost, plain_token, modelled, best)}"
     )
     if measured is not None and abs(modelled / measured - 1) > MISFIT:
-        text += f"; measured is {measured:.2f}x, so something costs or saves time that the model does not know"
+        text += f"; measured {measured:.2f}x, so the model misses a cost or a saving"
     return text
 
 
 def _share(needed: float) -> str:
     if needed > 1:
-        return f"{needed:.2f}, which nothing can reach"
+        return f"{needed:.2f}, which no draft can reach"
     return f"{max(0.0, needed):.2f}"
 
 
 def _advice(one: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:
-    """Name the knob that the model expects most of."""
+    """Name the change from which the model expects most."""
     length, gain = best
     knob = next((knob for knob in DRAFT_LENGTHS if dict(one.setting).get(knob)), DRAFT_LENGTHS[0])
     if gain > 1 and length != one.length and gain > WORTH_SAYING * modelled:
-        return f"{knob} = {length} would give {gain:.2f}x"
+        return f"{knob} = {length} is expected to give {gain:.2f}x"
     if modelled > 1:
-        return "no other length known here is better"
+        return "no other draft length measured here is expected to be faster"
     free = expected_tokens(one.chances) * plain_token / cost.verify
     if free > WORTH_SAYING:
-        return f"a lighter draft could help: with a free one it would be {free:.2f}x"
+        return f"a lighter draft could help: one that took no time would give {free:.2f}x"
     if (one.length + 1) * plain_token > cost.round(one.length):
-        return "only a draft that guesses better could help"
-    return f"no draft could help: verifying {one.length} proposals costs more than they can ever save"
+        return "only a draft with a higher acceptance could help"
+    return f"no draft can help: verifying {one.length} tokens takes longer than they can save"
 
 
 def explanations(
     settings: Mapping[str, MeasuredRounds | str], plain_token: float | None, ratios: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
-    """Return the explanation of every setting by its trial's name; one that cannot be explained says why."""
+    """Return the explanation of every setting by its trial's name, or why there is none."""
     known = [one for one in settings.values() if isinstance(one, MeasuredRounds)]
     if plain_token is None:
         return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}
@@ -289,5 +289,5 @@ def explanations(
 
 
 def _joined(mine: Sequence[float], longest: Sequence[float]) -> tuple[float, ...]:
-    """Take a setting's own chances first, and what a longer one of the same draft showed beyond them."""
+    """Return a setting's own chances, followed by those of the same draft's longest setting beyond them."""
     return (*mine, *longest[len(mine) :])

@@ -1,9 +1,9 @@
-"""Where a sweep stops early: which settings need no more answers of a workload, derived from the records alone.
+"""Early stopping of a sweep: which settings need no more answers of a workload, derived from the records alone.
 
 Successive elimination (Even-Dar, Mannor & Mansour 2006) with the sequential interval: at each look a setting is
-abandoned that is proven slower than plain decoding, than another setting, or than the SLO's own bound; the rest go on
-until they are proven alike. The same function decides what the sweep leaves out and what the verdict finds left out, so
-a resumed and a re-judged run come to the same.
+stopped that is proven slower than plain decoding, than another setting, or than the SLO's bound; the others continue
+until they are proven alike. The sweep and the verdict use the same function, so a resumed run and a run that is judged
+again come to the same result.
 """
 
 import math
@@ -25,22 +25,24 @@ from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import CHOSEN, Slo
+from gatekeeper.core.text import compare_speed, knob_name, last_part
+from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Missing
 
 Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
 
 ALIKE = 0.05
-"""Settings proven to differ by less are alike: this changes no decision (knob_effects.py has the same margin)."""
+"""Settings proven to differ by less are alike: the difference changes no decision (as in knob_effects.py)."""
 WIDTH_KEPT = 0.95
-"""Repeats that would leave every interval this share of its width or more are left out."""
+"""Repeats are skipped if every interval would keep this share of its width or more."""
 BIMODAL_LOG_SD = math.log(comparability.MODE_RATIO) * math.sqrt(
     2 * comparability.OUTLIER_SHARE * (1 - comparability.OUTLIER_SHARE)
 )
 """Log-scale standard deviation of plain against plain at which the plain arm counts as bimodal."""
 PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
-"""Stops at which it is known whether the setting gains."""
+"""Stops after which it is known whether the setting is faster than plain decoding."""
 ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another"})
-"""Stops that end a setting's chances."""
+"""Stops after which the setting cannot be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +61,22 @@ class Stop:
 
 @dataclass(slots=True)
 class EarlyStops:
-    """Where the trials of one workload stand after some looks."""
+    """The state of one workload's trials after some looks."""
 
     looks: int = 0
     stops: dict[str, Stop] = field(default_factory=dict)
     """By candidate: those that were stopped early."""
     against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
-    """What holds of a candidate's ratio after all looks together."""
+    """The interval of a candidate's ratio that holds after all looks together."""
     passed: set[str] = field(default_factory=set)
-    """Candidates proven faster than plain decoding, and beyond what plain decoding gains over itself."""
+    """Candidates proven faster than plain decoding, by more than the noise."""
     apart: dict[tuple[str, str], Estimate | Missing] = field(default_factory=dict)
     """Ratio of one candidate over another after all looks together."""
     maybe_bimodal: bool = False
-    """Plain decoding scatters so much that only all of its answers can show whether it is bimodal."""
+    """Plain decoding varies so much that only all of its answers can show whether it is bimodal."""
 
     def ratio(self, one: Trial, other: Trial) -> Estimate | Missing | None:
-        """Return what holds of one candidate's speed over another's."""
+        """Return the interval of one candidate's speed over another's, after all looks together."""
         if (seen := self.apart.get((one.name, other.name))) is not None:
             return seen
         back = self.apart.get((other.name, one.name))
@@ -87,7 +89,7 @@ class EarlyStops:
         self.stops[trial.name] = Stop(kind, self.looks, because)
 
     def wants(self, block: Block, trial: Trial) -> bool:
-        """Tell whether a trial needs more answers: a plain one for its candidates, or for itself."""
+        """Return whether a trial needs more answers; a plain trial needs them for its candidates, or for itself."""
         if trial.arm == "candidate":
             return trial.name not in self.stops
         baseline = BASELINE if trial.name == NULL else trial.name
@@ -102,7 +104,7 @@ class EarlyStops:
 def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
     """Replay the looks at the answers; only those before stretch *before*, if it is given.
 
-    A look reads the answers of its own and of earlier stretches alone, so what is recorded later changes nothing.
+    A look reads only the answers of its own and of earlier stretches, so later records do not change it.
     """
     found = EarlyStops()
     counts = sweep.plan.looks.get(sweep.workload, ())
@@ -119,8 +121,8 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
 def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
     """Return the candidates that compete: one stream, and the conditions of the default setting.
 
-    Other conditions are reported, never chosen, and above one stream answers disturb each other: both are
-    sampled in full.
+    Other conditions are reported and never chosen, and concurrent answers slow each other down: both are sampled in
+    full.
     """
     return tuple(
         one
@@ -131,7 +133,7 @@ def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
 
 
 def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
-    """Return which candidates compete for one choice: all of a grid, else the values of one knob and the default."""
+    """Return the groups of candidates of which one is chosen: a whole grid, else one knob's values and the default."""
     moved = [knob for knob in CHOSEN if any(one.changed == knob for one in candidates)]
     if slo.sweep.design == "grid" or len(moved) < 2:
         return (tuple(candidates),)
@@ -145,11 +147,11 @@ class _Pair:
     stretch: int
     canary: str
     logs: Mapping[str, float | None]
-    """Log ratio by measure; None where the pair is lost to it."""
+    """Log ratio by measure; None where the pair has none."""
 
 
 class _Looks:
-    """The settings of one workload, look after look."""
+    """The looks at the settings of one workload."""
 
     def __init__(self, sweep: SweepAnswers, candidates: Sequence[Trial]) -> None:
         self._sweep, self._candidates = sweep, candidates
@@ -173,10 +175,10 @@ class _Looks:
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
         often = [count for count in planned.values() if count >= comparability.BIMODAL_REPEATS]
         self._can_show_modes = sum(often) >= comparability.BIMODAL_ANSWERS
-        """The whole plan has answers enough to show that plain decoding is bimodal."""
+        """The whole plan has enough answers to show that plain decoding is bimodal."""
 
     def _answers(self, trial: str) -> list[tuple[int, Generation]]:
-        """Return a trial's answers with their stretch; those the plan does not know are left out."""
+        """Return a trial's answers with their stretch, without those that are not in the plan."""
         found = [(self._stretch.get((trial, one.pair, one.canary)), one) for one in self._sweep.of(trial)]
         return [(at, one) for at, one in found if at is not None and one.role is not Role.WARMUP]
 
@@ -191,7 +193,7 @@ class _Looks:
         return found
 
     def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
-        """Return the measure of a trial at a look and its mean log ratio by canary; nothing where too much is lost."""
+        """Return the measure of a trial at a look and its mean log ratio by canary; empty if many pairs are lost."""
         pairs = [one for one in self._pairs.get(trial, ()) if one.stretch < number]
         for measure in self._measures:
             kept = [(one.canary, value) for one in pairs if (value := one.logs[measure]) is not None]
@@ -226,15 +228,16 @@ class _Looks:
                 found.apart[one, other] = sequential.intersected(found.apart.get((one, other)), now)
         self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
         left = [trial for trial in live if trial.name not in found.stops]
-        # Repeats also narrow the null arm, so they are spared only where it is passed or missed clearly.
+        # Repeats also narrow the null arm, so they are skipped only where a ratio is clearly outside of its noise.
         edge = _edge(sequential.interval(list(null.values()), error))
         clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
         if left == clear and self._repeats_add_nothing([seen[trial.name][1] for trial in left], noise, number):
             for trial in left:
-                found.stop(trial, "repeats-add-nothing", _span(found.against_plain[trial.name]))
+                because = f"{_compared(found.against_plain[trial.name])}; repeats would not narrow the interval"
+                found.stop(trial, "repeats-add-nothing", because)
 
     def _noise(self, number: int) -> float | None:
-        """Return the variance of one log ratio of plain decoding over itself; None with too few to say."""
+        """Return the variance of one log ratio of plain over plain decoding; None with too few pairs."""
         pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
         for measure in self._measures:
             logs = [value for one in pairs if (value := one.logs[measure]) is not None]
@@ -243,9 +246,9 @@ class _Looks:
         return None
 
     def _repeats_add_nothing(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:
-        """Tell whether every canary was answered and repeats would narrow no interval: canaries differ, not answers.
+        """Return whether every canary was answered and repeats would narrow no interval: canaries differ, not answers.
 
-        Counts and spreads decide this, never which setting is ahead of which, so it favours none.
+        It depends on counts and spreads, never on which setting is faster, so it favours none.
         """
         repeats = self._counts[number - 1] / self._canaries
         if repeats < 1 or noise is None or any(len(one) < sequential.MIN_CANARIES for one in logs):
@@ -256,40 +259,40 @@ class _Looks:
         return all(spread - gone >= WIDTH_KEPT**2 * spread for spread in spreads)
 
     def _maybe_bimodal(self, plain: Sequence[Generation], noise: float | None) -> bool:
-        """Tell whether plain answers may be bimodal and are not yet enough to show it."""
+        """Return whether plain answers may be bimodal and are too few to show it."""
         each = Counter(one.canary for one in plain)
         often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
         enough = not self._can_show_modes or often >= comparability.BIMODAL_ANSWERS
         return not enough and (noise is None or noise > BIMODAL_LOG_SD**2)
 
     def _gains(self, ratio: Estimate | Missing, null: Mapping[str, float]) -> bool:
-        """Tell whether a gain is proven, and larger than what plain decoding gains over itself."""
+        """Return whether a gain is proven, and larger than the noise of plain over plain decoding."""
         edge = _edge(sequential.interval(list(null.values()), 1 - self._sweep.slo.confidence))
         return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
     def _stop(self, found: EarlyStops, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
-        """Stop what is proven to lose, then what is proven to need no more."""
+        """Stop the settings that are proven slower, then those that are decided."""
         words = {one.name: sequential.decide(found.against_plain.get(one.name), 1) for one in self._candidates}
         all_slower = all(word == "fail" for word in words.values())
-        alone = len(self._contests) == 1  # else a knob's winner counts in combination, however it does by itself
+        alone = len(self._contests) == 1  # else a knob's best value counts in combination, even if slow by itself
         for one in live:
             ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
             faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
             if words[one.name] == "fail" and (alone or all_slower):
-                found.stop(one, "slower-than-plain", _span(ratio))
+                found.stop(one, "slower-than-plain", _compared(ratio))
             elif (best := faster[0]) is not None and all(faster):
-                found.stop(one, "slower-than-another", _span(found.ratio(one, best), best.name))
+                found.stop(one, "slower-than-another", _compared(found.ratio(one, best), _apart(best, one)))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
-                found.stop(one, "below-the-bound", f"{_span(ratio)}, below {bound:g}")
+                found.stop(one, "below-the-bound", f"{_compared(ratio)}; the objective requires {bound:g}x")
         settled = [contest for contest in self._contests if _settled(found, contest)]
         decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
         for one in decided:
             racing = [contest for contest in self._contests if one in _racing(found, contest)]
             if one.name not in found.stops and all(contest in settled for contest in racing):
-                found.stop(one, "decided", _span(found.against_plain[one.name]))
+                found.stop(one, "decided", _compared(found.against_plain[one.name]))
 
     def _bound(self, measure: str) -> float | None:
-        """Return the highest objective on *measure*, which a setting has to keep to be of use."""
+        """Return the highest bound of the objectives on *measure*, which a setting must meet."""
         objectives = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
         floors = [one.threshold for one in objectives if one.metric == measure and one.bound == "at_least"]
         return max(floors, default=None)
@@ -301,17 +304,17 @@ def _log(read: Callable[[Answer], float | None], mine: Generation, baseline: Gen
 
 
 def _edge(noise: Estimate | Missing) -> float:
-    """Return what plain decoding may gain over itself, in either direction; infinite where that is not known."""
+    """Return the noise of plain over plain decoding as a ratio above 1, in either direction; infinite if unknown."""
     return max(noise.hi, 1 / noise.lo) if isinstance(noise, Estimate) else math.inf
 
 
 def _outside(ratio: Estimate | Missing, edge: float) -> bool:
-    """Tell whether a ratio lies outside what plain decoding gains over itself, on either side."""
+    """Return whether a ratio lies outside the noise of plain over plain decoding, on either side."""
     return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
 def _racing(found: EarlyStops, contest: Sequence[Trial]) -> list[Trial]:
-    """Return the candidates of a contest that may still win it."""
+    """Return the candidates of a contest that may still be the fastest."""
     left = [one for one in contest if one.name not in found.stops or found.stops[one.name].kind == "decided"]
     return [one for one in left if _faster(found, one, contest) is None]
 
@@ -323,12 +326,20 @@ def _faster(found: EarlyStops, one: Trial, contest: Sequence[Trial]) -> Trial | 
 
 
 def _settled(found: EarlyStops, contest: Sequence[Trial]) -> bool:
-    """Tell whether all that may still win a contest are proven alike."""
+    """Return whether all candidates that may still be the fastest are proven alike."""
     apart = [found.ratio(one, rival) for one, rival in combinations(_racing(found, contest), 2)]
     return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)
 
 
-def _span(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
+def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
+    """Write a ratio of speeds: 14 % slower than plain decoding: 0.86x (0.80x to 0.92x) on 24 canaries."""
     if not isinstance(ratio, Estimate):
-        return f"not known against {rival}"
-    return f"{ratio.center:.2f}x {rival} [{ratio.lo:.2f}, {ratio.hi:.2f}] on {ratio.n} canaries"
+        return f"not compared with {rival}"
+    measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
+    return f"{compare_speed(ratio.center, rival)}: {measured} on {ratio.n} canaries"
+
+
+def _apart(trial: Trial, other: Trial) -> str:
+    """Name the knobs in which a trial differs from another: draft length 6."""
+    mine, theirs = dict(trial.setting), dict(other.setting)
+    return ", ".join(f"{knob_name(knob)} {last_part(mine[knob])}" for knob in mine if mine[knob] != theirs.get(knob))

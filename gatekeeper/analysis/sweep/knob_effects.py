@@ -1,4 +1,4 @@
-"""The explanation of a choice: the cost model of each setting, what each knob does, and what concurrency changes."""
+"""The explanation of a choice: the cost model of each setting, the effect of each knob and of concurrency."""
 
 import math
 from collections import defaultdict
@@ -20,11 +20,11 @@ from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
 
 RELEVANT = 0.05
-"""An effect smaller than this changes no decision; only an interval inside it says "no measurable effect"."""
+"""A smaller effect changes no decision; only an interval inside it means "no measurable effect"."""
 
 
 def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
-    """Return the choice with what the sweep's answers say beyond it."""
+    """Return the choice with the explanations that the sweep's answers give."""
     if not choice.seen:
         return choice
     return replace(
@@ -36,14 +36,14 @@ def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
 
 
 def _models(sweep: SweepAnswers, seen: Sequence[SettingResult]) -> dict[str, dict[str, Any]]:
-    """Explain each setting; those under other conditions are explained apart, by their own plain decoding."""
+    """Explain each setting against the plain decoding under the same conditions."""
     out: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[SettingResult]] = {}
     for one in seen:
         groups.setdefault(one.trial.baseline, []).append(one)
     for baseline, group in groups.items():
         if concurrency_of(sweep.slo, group[0].trial.setting) > 1:
-            why = "answers under way together share the machine: the time of a round is not its cost"
+            why = "concurrent answers share the machine, so the time of a round is not its cost"
             out |= {one.trial.name: {"because": why} for one in group}
             continue
         plain = sweep.of(baseline)
@@ -62,7 +62,7 @@ def _models(sweep: SweepAnswers, seen: Sequence[SettingResult]) -> dict[str, dic
 
 
 def main_effects(seen: Sequence[SettingResult], level: float, seed: int) -> list[dict[str, Any]]:
-    """Return every moved knob with the effects of its values against the default's, the largest first.
+    """Return every swept knob with the effects of its values against the default, the largest first.
 
     Each value is compared on the same canaries, averaged over the settings of the other knobs. The allowed error is
     split over a knob's values. Concurrency is left out: above one stream another measure counts. The first of *seen* is
@@ -85,7 +85,7 @@ def main_effects(seen: Sequence[SettingResult], level: float, seed: int) -> list
 def _effect(
     seen: Sequence[SettingResult], knob: str, base: Any, value: Any, level: float, seed: int
 ) -> Estimate | Missing:
-    """Compare two values of a knob, each setting with the one that differs in nothing else."""
+    """Compare two values of a knob, over pairs of settings that differ only in it."""
 
     def rest(one: SettingResult) -> Setting:
         return tuple((name, value) for name, value in one.trial.setting if name != knob)
@@ -113,7 +113,7 @@ def _document(knob: str, base: Any, factors: Mapping[Any, Estimate | Missing]) -
 
 
 def _effect_text(known: Sequence[Estimate], *, all_known: bool) -> str:
-    """Tell an effect from none, and both from not knowing."""
+    """Return whether there is an effect, none, or whether that is not known."""
     small = all_known and all(1 - RELEVANT < one.lo and one.hi < 1 + RELEVANT for one in known)
     if any(one.lo > 1 or one.hi < 1 for one in known):
         return "a small effect" if small else "an effect"
@@ -135,7 +135,7 @@ def _concurrency(sweep: SweepAnswers) -> dict[str, Any]:
 
 
 def concurrency_effect(ratios: Mapping[int, Estimate | Missing]) -> dict[str, Any]:
-    """Return the system's ratio by number of streams, and between which of them its sign changes for certain."""
+    """Return the system's ratio by number of streams, and between which of them the faster arm provably changes."""
     ordered = sorted(ratios.items())
     sure = [(streams, sign) for streams, ratio in ordered if (sign := _sign(ratio))]
     turns = [[before, after] for (before, was), (after, now) in pairwise(sure) if was != now]
@@ -152,12 +152,12 @@ def _sign(ratio: Estimate | Missing) -> int:
 
 
 def _turns_text(sure: list[tuple[int, int]], turns: list[list[int]], seen: int) -> str:
-    words = {1: "speculation wins", -1: "plain decoding wins"}
+    words = {1: "speculation is faster", -1: "plain decoding is faster"}
     if turns:
         first = dict(sure)[turns[0][0]]
-        return f"{words[first]} at {turns[0][0]}, {words[-first]} at {turns[0][1]}: the sign changes between them"
+        return f"{words[first]} at concurrency {turns[0][0]}, {words[-first]} at {turns[0][1]}"
     if not sure:
-        return "at no concurrency is either proven faster"
+        return "no difference is proven at any concurrency"
     where = ", ".join(str(streams) for streams, _ in sure)
-    rest = "" if len(sure) == seen else "; the others prove nothing"
-    return f"{words[sure[0][1]]} at {where}{rest}"
+    rest = "" if len(sure) == seen else "; undecided at the others"
+    return f"{words[sure[0][1]]} at concurrency {where}{rest}"

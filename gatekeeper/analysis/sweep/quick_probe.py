@@ -1,4 +1,4 @@
-"""What a probe answers: helps, hurts or unclear, by the sequential interval of the sweep."""
+"""The result of a probe: helps, hurts or unclear, by the sequential interval of the sweep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +12,26 @@ from gatekeeper.analysis.sweep.choice import Choice, SettingResult, setting_resu
 from gatekeeper.analysis.sweep.knob_effects import with_explanations
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.text import compare_speed
+from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 MOST_CANARIES = 24
-"""A probe is over in a moment; what needs more canaries than this needs a sweep."""
+"""A probe is quick; what needs more canaries than this needs a sweep."""
 LOOKS = sequential.looks(MOST_CANARIES)
-"""Canaries after which the records are looked at."""
+"""Numbers of canaries after which the records are compared."""
 LEAST_CANARIES = sequential.MIN_CANARIES
 SMALL_EFFECT = 1.1
-"""An interval within this factor of no effect, either way, is an answer too: the effect is small."""
+"""An interval within this factor of 1, either way, means that the effect is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the records say of one workload so far."""
+    """What the records show of one workload so far."""
 
     word: Literal["helps", "hurts", "unclear"]
     seen: SettingResult
-    """Its ratio is what holds after all looks together."""
+    """Its ratio has the interval that holds after all looks together."""
     model: Mapping[str, Any]
     because: str
     looks: tuple[int, ...]
@@ -47,9 +49,9 @@ class ProbeResult:
 
 
 def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None) -> ProbeResult:
-    """Compare the one candidate of a probe with plain decoding, after so many canaries were *answered*.
+    """Compare the one candidate of a probe with plain decoding, once so many canaries were *answered*.
 
-    *before* is the result of the last look. A look may come at any count, as when the time is over.
+    *before* is the result of the previous look. A look may come at any count, for instance when the time is over.
     """
     looks = (*(before.looks if before is not None else ()), answered)
     most = max(answered, min(MOST_CANARIES, len(sweep.canaries)))
@@ -67,30 +69,31 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:
-    """Say that a draft loses more of its answers than a ratio may: however fast the others are, it is no help."""
+    """Describe a draft that loses more of its answers than a ratio allows: then its speed does not matter."""
     mine = [one.answer.fault for one in answers if one.role is not Role.WARMUP]
     faults = [fault for fault in mine if fault is not None]
     if len(faults) <= MAX_LOST_SHARE * len(mine):
         return None
-    return f"{len(faults)} of {len(mine)} answers with the draft were lost: {faults[0]}"
+    return f"{len(faults)} of {len(mine)} requests with the draft failed: {faults[0]}"
 
 
 def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:
     if isinstance(ratio, Missing):
         return "unclear", ratio.because
-    span = f"{ratio.center:.2f}x plain decoding, [{ratio.lo:.2f}, {ratio.hi:.2f}], on {ratio.n} canaries"
+    measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
+    text = f"{compare_speed(ratio.center, 'plain decoding')}: {measured} on {ratio.n} canaries"
     if rounded(ratio.lo) > 1:
-        return "helps", span
+        return "helps", text
     if rounded(ratio.hi) < 1:
-        return "hurts", span
-    return "unclear", f"{span}: both faster and slower are possible"
+        return "hurts", text
+    return "unclear", f"{measured} on {ratio.n} canaries: it may be faster or slower than plain decoding"
 
 
 def next_step_text(found: ProbeResult, took: float, again: str) -> str:
-    """Say what to do with a result; *took* seconds were spent, *again* is the command to repeat it."""
+    """Return what to do next; *took* seconds were spent, *again* is the command to repeat the probe."""
     known = {
-        "helps": "certify it before you deploy it: a probe soaks nothing and checks no promise",
-        "hurts": "decode this workload plainly, or change what the reason names",
+        "helps": "certify before you deploy: a probe runs no soak and checks no objective",
+        "hurts": "use plain decoding for this workload, or change what the reason names",
     }
     return known.get(found.word) or _unclear(found, took, again)
 
@@ -98,12 +101,12 @@ def next_step_text(found: ProbeResult, took: float, again: str) -> str:
 def _unclear(found: ProbeResult, took: float, again: str) -> str:
     ratio, answered = found.seen.ratio, found.looks[-1]
     if found.most < LEAST_CANARIES:
-        return f"give this workload {LEAST_CANARIES} canaries or more: fewer decide nothing"
+        return f"add canaries to this workload: at least {LEAST_CANARIES} are needed to decide"
     if answered < found.most:
         share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else found.most / answered
-        return f"give it more time: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
+        return f"run it for longer: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
     if isinstance(ratio, Missing):
-        return "look at the records with --out, and at the server's own log"
+        return "check the records (--out) and the server's log"
     if ratio.lo > 1 / SMALL_EFFECT and ratio.hi < SMALL_EFFECT:
-        return "the effect is small, if there is one: certify measures it better, and plain decoding is the safe choice"
-    return "the answers scatter too much to tell: quiet this machine, or certify, which asks more of them"
+        return "the effect is small or zero: use plain decoding, or certify to measure it more exactly"
+    return "the answers vary too much to decide: close other programs, or certify, which measures more of them"

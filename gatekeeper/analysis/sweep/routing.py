@@ -1,4 +1,4 @@
-"""Routing: what a route per workload wins against the best single setting for all, under the soak profile's mix."""
+"""Routing: what one route per workload gains over the best single setting, under the soak profile's mix."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, figures, rounded
 
 LEAST = 5
-"""Canaries that every setting must have answered, per workload: fewer leave nothing to resample."""
+"""Canaries that every setting must have answered, per workload: fewer are too few to resample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +34,36 @@ def routing(
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
 ) -> dict[str, Any]:
-    """Return the policy's blended speed next to the best static setting's and plain decoding's, from the sweep alone.
+    """Return the policy's blended speed, the best single setting's and plain decoding's, from the sweep alone.
 
-    Blended speed is all tokens over all time of the mix. Canaries are resampled in all settings together, and the best
-    static setting is picked anew in every draw, so that the gain is not flattered by having picked it once.
+    Blended speed is all tokens over all time of the mix. Canaries are resampled in all settings together, and every
+    draw picks its own best single setting, so that the gain is not biased by one lucky pick.
     """
     workloads = [name for name in routes if weights.get(name, 0.0) > 0]
     if len(workloads) < 2:
-        return {"because": "one workload needs no routing"}
+        return {"because": "with one workload there is nothing to route"}
     trials = [trial for trial in _usual(plan) if not _faulty(records, trial)]
     plain = next((trial for trial in trials if trial.arm == "plain"), None)
     if plain is None or len(trials) < 2:
-        return {"because": "the sweep has no plain baseline and speculating setting that answered without a fault"}
+        return {
+            "because": "the sweep has no pair of plain and speculating settings whose answers are all without fault"
+        }
     picked: list[Trial] = []
     for name in workloads:
         route = next((trial for trial in trials if _serves(trial, routes[name])), None)
         if route is None:
-            return {"because": f"the sweep did not measure the setting that {name} is routed to"}
+            return {"because": f"the sweep did not measure the setting of the route of {name}"}
         picked.append(route)
     tables = [_table(records, name, trials, weights[name]) for name in workloads]
     few = min(len(table.tokens) for table in tables)
     if few < LEAST:
-        return {"because": f"{few} canaries were answered by every setting, {LEAST} are needed"}
+        return {"because": f"only {few} canaries were answered at every setting, {LEAST} are needed"}
     columns = [trials.index(trial) for trial in picked]
     return _document(slo, trials, plain, tables, columns, plan.seed)
 
 
 def _usual(plan: SweepPlan) -> list[Trial]:
-    """Return the trials under the default conditions: plain decoding, the candidates; the null arm is no setting."""
+    """Return the trials under the default conditions, without the null arm: plain decoding and the candidates."""
     usual = conditions_of(plan.candidates[0].setting) if plan.candidates else None
     return [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
 
@@ -118,7 +120,7 @@ def _document(
         "plain_throughput": rounded(float(static[at]) * streams),
         "gain": gain,
         "against_plain": _interval(policy / static[at], policies / statics[:, at], slo.confidence, few),
-        "says": "the policy is that one setting for all: routing wins nothing" if alone else _says(gain),
+        "says": "the policy uses this one setting for all workloads" if alone else _says(gain),
     }
 
 
@@ -141,7 +143,7 @@ def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dic
 
 def _says(gain: Mapping[str, Any]) -> str:
     if gain["lo"] > 1:
-        return "routing wins over the best single setting"
+        return "routing is faster than the best single setting"
     if gain["hi"] < 1:
-        return "the best single setting is faster than the policy: a promise other than speed decided a route"
+        return "the best single setting is faster: an objective other than speed decided a route"
     return "routing is not proven faster than the best single setting"

@@ -11,12 +11,12 @@ from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Slo
 
 MOST_LOST = 0.25
-"""With more pairs lost a setting has no ratio, and nothing is decided early."""
+"""With a larger share of pairs lost a setting has no ratio, and is not stopped early."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepAnswers:
-    """All answers of one workload, and the plan they were recorded by."""
+    """All answers of one workload, and the plan of the sweep."""
 
     slo: Slo
     plan: SweepPlan
@@ -26,15 +26,15 @@ class SweepAnswers:
     by_trial: Mapping[str, tuple[Generation, ...]]
 
     def of(self, trial: str) -> tuple[Generation, ...]:
-        """Return the answers of the trial of this name."""
+        """Return the answers of the trial with this name."""
         return self.by_trial.get(trial, ())
 
     def greedy(self, trial: Trial) -> bool:
-        """Tell whether a trial decodes at temperature 0."""
+        """Return whether a trial decodes at temperature 0."""
         return bool(dict(trial.setting).get("temperature", self.slo.sampling.temperature) == 0)
 
     def paired(self, trial: Trial) -> PairedAnswers:
-        """Pair the answers of a trial with those of its baseline; a plain trial is the baseline itself or has none."""
+        """Pair the answers of a trial with those of its baseline; a baseline's own answers stay unpaired."""
         return pair_answers(
             PairedAnswers(
                 self.workload,

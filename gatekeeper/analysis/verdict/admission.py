@@ -1,4 +1,4 @@
-"""Admission: what a stored run must be, beside passing, before it may be deployed."""
+"""Admission: the conditions, besides passing, under which a stored run may be deployed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,50 +13,53 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
 
 CLOCKS_APART_S = 300.0
-"""Clocks of two machines differ by far less; a run from further in the future was stamped by a wrong clock."""
+"""Clocks of two machines differ by far less; a run issued further in the future was stamped by a wrong clock."""
 CERTIFY = "certify again: gatekeeper certify {slo}"
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The SLO's artifacts and input files as they lie on this machine now."""
+    """The SLO's models and input files on this machine now."""
 
     target: Model | None
     drafts: tuple[Model, ...]
     files: Mapping[str, File]
     """As the manifest names them: `profile`, `workload NAME`."""
     script: str | None = None
-    """Digest of the script of a scripted system; it has no other artifacts."""
+    """Digest of the script of a scripted system, which has no models."""
 
 
 def same_subject(manifest: Manifest, now: Present) -> None:
-    """Refuse a run of other models or other inputs than these."""
+    """Refuse a run of other models or input files than these."""
     then = (manifest.target, *manifest.drafts)
     here = (now.target, *now.drafts)
     if len(then) != len(here):
         raise NoProofError(
-            Reason.OTHER_ARTIFACTS, f"it froze {len(then)} models, the SLO names {len(here)}", hint=CERTIFY
+            Reason.OTHER_ARTIFACTS,
+            f"the run was certified with {len(then)} models, the SLO now has {len(here)}",
+            hint=CERTIFY,
         )
     for before, after in zip(then, here, strict=True):
         if (before and before.digest) != (after and after.digest):
             raise NoProofError(Reason.OTHER_ARTIFACTS, _other_model(before, after), hint=CERTIFY)
     if now.script is not None and manifest.versions.get("script") != now.script:
-        raise NoProofError(Reason.OTHER_ARTIFACTS, "the script of its scripted subject was another", hint=CERTIFY)
+        raise NoProofError(Reason.OTHER_ARTIFACTS, "the script has changed since the run", hint=CERTIFY)
     files = {"profile": manifest.profile} | {f"workload {name}": file for name, file in manifest.canaries.items()}
     for name, file in now.files.items():
         if name not in files or files[name].sha256 != file.sha256:
             what = "soak profile" if name == "profile" else f"canaries of {name}"
-            raise NoProofError(Reason.OTHER_INPUTS, f"the {what} ({file.name}) were others", hint=CERTIFY)
+            raise NoProofError(Reason.OTHER_INPUTS, f"changed since the run: {what} ({file.name})", hint=CERTIFY)
 
 
 def _other_model(before: Model | None, after: Model | None) -> str:
     if before is None or after is None:
-        return f"it froze {before.name if before else 'no model'}, here lies {after.name if after else 'none'}"
+        then, now = (one.name if one else "no model" for one in (before, after))
+        return f"the run was certified with {then}, here is {now}"
     names = sorted({*before.files, *after.files})
     changed = [name for name in names if before.files.get(name) != after.files.get(name)]
     return (
-        f"'{after.name}' is not what was certified: {', '.join(changed[:4])}{' ...' if len(changed) > 4 else ''} "
-        f"(now {after.digest[:12]}, certified {before.digest[:12]})"
+        f"'{after.name}' is not the certified model: {', '.join(changed[:4])}{' ...' if len(changed) > 4 else ''} "
+        f"changed (now {after.digest[:12]}, certified {before.digest[:12]})"
     )
 
 
@@ -66,7 +69,7 @@ def right_host(doubts: Sequence[str]) -> None:
         raise NoProofError(
             Reason.OTHER_HOST,
             "; ".join(dict.fromkeys(doubts)),
-            hint="certify on a host that is as [host] of the SLO says",
+            hint="certify on a host that matches [host] of the SLO",
         )
 
 
@@ -75,15 +78,14 @@ def proven(verdict: Verdict) -> None:
     if verdict.exit_code == ExitCode.UNPROVEN:
         open_ones = [f"{one.name}: {one.because}" for one in verdict.workloads if one.outcome == "unproven"]
         hosts = [f"{one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.UNPROVEN]
-        because = verdict.incomplete or "; ".join([*open_ones, *hosts]) or "nothing was judged"
-        raise NoProofError(Reason.UNPROVEN, because, hint="gatekeeper judge {run} says all of it; then " + CERTIFY)
+        because = verdict.incomplete or "; ".join([*open_ones, *hosts]) or "no objective was judged"
+        raise NoProofError(Reason.UNPROVEN, because, hint="for details: gatekeeper judge {run}; then " + CERTIFY)
 
 
 def expiry(*, issued: datetime, ended: datetime, valid_for: float, max_age: float | None) -> datetime:
-    """Return until when a run counts.
+    """Return when a run expires: *valid_for* seconds after its last record, or after the policy's issue if earlier.
 
-    It is counted from the last record where that is earlier than what the policy says of itself; `max_age` only
-    shortens it.
+    `max_age` can only shorten it.
     """
     seconds = valid_for if max_age is None else min(valid_for, max_age)
     try:
@@ -93,14 +95,16 @@ def expiry(*, issued: datetime, ended: datetime, valid_for: float, max_age: floa
 
 
 def in_time(until: datetime, issued: datetime, now: datetime) -> None:
-    """Refuse a run that is expired, or was issued in the future."""
+    """Refuse a run that has expired, or was issued in the future."""
     if (issued - now).total_seconds() > CLOCKS_APART_S:
         raise NoProofError(
-            Reason.EXPIRED, f"it was issued in the future, {stamp(issued)}", hint="set the clock right, there or here"
+            Reason.EXPIRED,
+            f"issued in the future, at {stamp(issued)}",
+            hint="set the clock of this machine, or of the one that certified",
         )
     if now >= until:
         ago = show_seconds((now - until).total_seconds())
-        raise NoProofError(Reason.EXPIRED, f"it counted until {stamp(until)}, {ago} ago", hint=CERTIFY)
+        raise NoProofError(Reason.EXPIRED, f"expired at {stamp(until)}, {ago} ago", hint=CERTIFY)
 
 
 def long_enough(verdict: Verdict, *, demo: bool) -> None:
@@ -108,8 +112,8 @@ def long_enough(verdict: Verdict, *, demo: bool) -> None:
     if verdict.grade != "certification" and not demo:
         raise NoProofError(
             Reason.DEMO,
-            "its soak was shorter than 600 s: a demo",
-            hint='set soak.duration = "600 s" or more and certify again; --grade demo accepts it as it is',
+            "the soak was shorter than 600 s, so the run is a demo",
+            hint='set soak.duration = "600 s" or more and certify again, or accept it with --grade demo',
         )
 
 
@@ -117,12 +121,12 @@ def broken(verdict: Verdict) -> str | None:
     """Return which objectives a run failed; None where it may be deployed."""
     if verdict.exit_code == ExitCode.OK:
         return None
-    said = [f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.FAIL]
-    blamed = [
+    failed = [f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.FAIL]
+    bad = [
         one for one in verdict.workloads if one.outcome == "failed" or (one.outcome == "graded_back" and one.required)
     ]
-    said += [f"{one.name}: {one.outcome.replace('_', ' ')}: {one.because}" for one in blamed]
-    return "; ".join(said) or verdict.outcome
+    failed += [f"{one.name}: {one.outcome.replace('_', ' ')}: {one.because}" for one in bad]
+    return "; ".join(failed) or verdict.outcome
 
 
 def speculating(policy: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The case: everything a verdict rests on, and what was recorded of one soak."""
+"""The case: everything a verdict is derived from, and what was recorded of one soak."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, HostSample, Role, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Finding
 
 SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
@@ -24,7 +25,7 @@ SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything a verdict rests on."""
+    """Everything a verdict is derived from."""
 
     slo: Slo
     canaries: Mapping[str, Sequence[Canary]]
@@ -46,9 +47,9 @@ class Case:
     weights: Mapping[str, float] = field(default_factory=dict)
     """Share of each workload in the soak profile's mix."""
     findings: tuple[Finding, ...] = ()
-    """What the freeze stage found."""
+    """Findings of the freeze stage."""
     doubts: tuple[str, ...] = ()
-    """Why nothing may be promoted whatever the records say: another host than the SLO's, a damaged record."""
+    """Why nothing can be promoted, whatever the records show: a host other than the SLO's, a damaged record."""
 
     @property
     def sweep_records(self) -> dict[str, tuple[Generation, ...]]:
@@ -93,9 +94,9 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str) -> PairedAnswers:
 
 
 def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
-    """Return, by workload, where greedy answers of a soak diverge from plain decoding's although an objective forbids.
+    """Return, by workload, where greedy answers of a soak diverge from plain decoding's against an objective.
 
-    The target's logits there tell a near-tie from another answer.
+    The target's logits there tell a near-tie from a wrong answer.
     """
     found = {}
     if soak.name in case.soaks:
@@ -107,20 +108,20 @@ def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Diverge
 
 
 def _files_after(case: Case, soak: SoakPlan) -> list[str]:
-    """Name the answer files that objectives want recorded after a soak."""
+    """Name the answer files that objectives need recorded after a soak."""
     warm = [soak.warm_file] if warm_cache_workloads(case.slo, soak.settings) else []
     return warm + ([soak.draws_file] if first_token_workloads(case.slo, soak.settings) else [])
 
 
 def is_due(case: Case, soak: SoakPlan) -> bool:
-    """Tell whether a soak, or what is recorded after it, is still to run."""
+    """Return whether a soak, or a stage after it, has not run yet."""
     if soak.name not in case.soaks or any(file not in case.after_soak for file in _files_after(case, soak)):
         return True
     return soak.ties_file not in case.ties and bool(forbidden_divergences(case, soak))
 
 
 def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
-    """Say what is wrong with the files recorded after a soak that the verdict rests on."""
+    """Describe what is wrong with the files recorded after a soak that the verdict needs."""
     files = [(file, case.after_soak[file].trouble) for file in _files_after(case, soak) if file in case.after_soak]
     if soak.ties_file in case.ties and forbidden_divergences(case, soak):
         files.insert(0, (soak.ties_file, case.ties[soak.ties_file].trouble))
@@ -128,9 +129,9 @@ def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
 
 
 def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
-    """Say that the clock ran backwards, if an answer ended before it began; every time near it is then in doubt."""
+    """Describe answers that ended before they began: then no time near them can be trusted; None if there are none."""
     wrong = [one.key for one in answers if not _in_order(one.answer)]
-    return f"the clock ran backwards in {len(wrong)} answers, the first is {wrong[0]}" if wrong else None
+    return f"the clock ran backwards in {counted(len(wrong), 'answer')}, first in {wrong[0]}" if wrong else None
 
 
 def _in_order(answer: Answer) -> bool:
@@ -139,14 +140,14 @@ def _in_order(answer: Answer) -> bool:
 
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
-    """Say how much of the soak is missing, if any: its last unbroken stretch must last the whole duration."""
+    """Describe how much of the soak is missing; None if its last uninterrupted part has the whole duration."""
     measured = [one for one in answers if one.role in SOAK_ROLES]
     if not measured:
-        return "no measured answer"
+        return "the soak has no measured answer"
     last = max(one.segment for one in measured)
     stretch = [one for one in measured if one.segment == last]
     seconds = (max(one.answer.ended_ns for one in stretch) - min(one.answer.sent_ns for one in stretch)) / 1e9
     # The first answer is sent a moment after the clock starts and the last may end a moment before it stops.
     if seconds < 0.98 * case.slo.soak.duration - 1:
-        return f"the soak ran {seconds:.0f} s without a break, of {case.slo.soak.duration:.0f} s"
+        return f"the soak ran for {seconds:.0f} s without interruption; {case.slo.soak.duration:.0f} s are required"
     return None

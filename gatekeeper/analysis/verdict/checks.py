@@ -4,12 +4,11 @@ import math
 
 from gatekeeper.core.metrics import Metric
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
-    """Judge one objective: pass only when the whole interval keeps it, fail only when all of it breaks it."""
+    """Judge one objective: pass where the whole interval meets the bound, fail where all of it misses the bound."""
     return check_bound(objective.of, objective.bound, objective.threshold, estimate, why=objective.why)
 
 
@@ -20,7 +19,7 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
         outcome, because = Outcome.UNPROVEN, estimate.because
         return Check(metric.name, bound, threshold, outcome, metric.unit, because, why, n=estimate.n)
     seen = estimate.rounded()
-    outcome, because = _compare(seen, bound, threshold, metric.unit)
+    outcome, because = _compare(metric, seen, bound, threshold)
     return Check(
         metric.name,
         bound,
@@ -40,19 +39,16 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _compare(seen: Estimate, bound: str, threshold: float, unit: str) -> tuple[Outcome, str]:
+def _compare(metric: Metric, seen: Estimate, bound: str, threshold: float) -> tuple[Outcome, str]:
+    """Return the outcome, and the sentence that every report shows for it."""
     if not math.isfinite(seen.center) or math.isnan(seen.lo) or math.isnan(seen.hi):
-        return Outcome.UNPROVEN, "not a finite number"
-    wanted = f"{'at least' if bound == 'at_least' else 'at most'} {show(threshold, unit)}"
-    kept, broken = (
-        (seen.lo >= threshold, seen.hi < threshold)
-        if bound == "at_least"
-        else (seen.hi <= threshold, seen.lo > threshold)
-    )
-    exact = seen.lo == seen.hi
-    span = show(seen.center, unit) if exact else f"[{show(seen.lo, unit)}, {show(seen.hi, unit)}]"
-    if kept:
-        return Outcome.PASS, f"{span} is {wanted}"
-    if broken:
-        return Outcome.FAIL, f"{span} is not {wanted}"
-    return Outcome.UNPROVEN, f"{span} lies on both sides of {wanted}; more canaries would narrow it"
+        return Outcome.UNPROVEN, "the measured value is not a finite number"
+    floor = bound == "at_least"
+    met, missed = (seen.lo >= threshold, seen.hi < threshold) if floor else (seen.hi <= threshold, seen.lo > threshold)
+    measured, limit = metric.show_range(seen.lo, seen.hi), metric.show(threshold)
+    if met:
+        return Outcome.PASS, f"{measured}, {f'at least {limit} required' if floor else f'at most {limit} allowed'}"
+    if missed:
+        return Outcome.FAIL, f"{measured}, {f'below the required {limit}' if floor else f'above the allowed {limit}'}"
+    advice = "more canaries would narrow it"
+    return Outcome.UNPROVEN, f"{measured}; the limit of {limit} lies inside: not decided; {advice}"

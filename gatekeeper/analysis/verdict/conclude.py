@@ -1,7 +1,7 @@
-"""From all records of a run to its verdict, or to the soaks it still needs. One function drives the run and judges it.
+"""The conclusion of a run: from all its records to the verdict, or to the soaks it still needs.
 
-`certify` calls it, runs the soaks that are due, and calls it again; `judge` calls it once on what is stored. So the
-steps down the fallback ladder that were taken while measuring are taken again, alike, when a stored run is judged.
+`certify` calls it, runs the soaks that are due, and calls it again; `judge` calls it once on a stored run. Both
+therefore take the same steps down the fallback ladder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """The verdict as far as the records reach, and the soaks that are still to run."""
+    """The verdict as far as the records go, and the soaks that are still to run."""
 
     verdict: Verdict
     needs: tuple[SoakPlan, ...] = ()
@@ -34,7 +34,7 @@ class Conclusion:
 
 @dataclass(slots=True)
 class _State:
-    """Where each workload is on its fallback ladder, and what was noted on the way."""
+    """Each workload's place on its fallback ladder, and what was found so far."""
 
     case: Case
     choices: Mapping[str, Choice]
@@ -50,7 +50,7 @@ class _State:
 
 
 def conclude(case: Case) -> Conclusion:
-    """Judge what is recorded; name the soaks that are missing."""
+    """Judge the records; name the soaks that are missing."""
     choices, damage = sweep_choices(case)
     controls = negative_controls(case)
     state = _State(
@@ -76,7 +76,7 @@ def conclude(case: Case) -> Conclusion:
 
 
 def _note_plain_choices(state: _State) -> None:
-    """Log the workloads that the sweep already sent to plain decoding."""
+    """Record a transition for each workload for which the sweep chose plain decoding."""
     case = state.case
     if not case.plan.candidates:
         return
@@ -91,7 +91,7 @@ def _note_transition(state: _State, at: str, name: str, before: Setting, after: 
 
 
 def _judge_soak(state: _State, soak: SoakPlan) -> None:
-    """Judge each workload of a soak: settle it, or take it one step down its ladder."""
+    """Judge each workload of a soak: settle it, or move it one step down its ladder."""
     case, recorded = state.case, state.case.soaks[soak.name]
     trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
     state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
@@ -110,7 +110,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> None:
         for name, verdict in verdicts.items()
         if case.plan.fixed is None and (verdict.outcome == "failed" or host_failed)
     }
-    # A host that failed beside speculation is judged again without it; so are the plain workloads soaked with it.
+    # A host check that failed during speculation is repeated without it, together with the plain workloads.
     again = host_failed and any(lower.values())
     ended = max((one.at for one in recorded.records), default="")
     for name, verdict in verdicts.items():
@@ -124,10 +124,13 @@ def _judge_soak(state: _State, soak: SoakPlan) -> None:
             state.host_checks[key] = one
 
 
+_STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
+
+
 def _step_down(state: _State, name: str, down: tuple[str, Setting], checks: Sequence[Check], at: str) -> None:
     step, knobs = down
     failed = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
-    _note_transition(state, at, name, state.settings[name], knobs, f"{step}: {failed}")
+    _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {failed}")
     state.settings[name], state.last_step[name] = knobs, step
 
 
@@ -153,7 +156,7 @@ def _doubts(state: _State) -> str | None:
 
 
 def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
-    """Return the verdict of a workload after all soaks, which doubts and steps down the ladder may change."""
+    """Return the verdict of a workload after all soaks, with doubts and steps down the ladder applied."""
     name = workload.name
     choice, settled = state.choices[name], state.settled.get(name)
     if settled is None:
@@ -163,18 +166,18 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
             setting_document(state.settings[name]),
             (),
             workload.speculation == "required",
-            f"its soak at this setting has not been run; sweep: {choice.because}",
+            f"the soak of this setting has not run yet; sweep: {choice.because}",
             choice=choice.document(),
         )
     if state.doubts and settled.outcome in {"promoted", "graded_back"}:
-        return replace(settled, outcome="unproven", because=f"{_doubts(state)}; otherwise {settled.because}")
-    # What the sweep liked about a setting does not say why the workload decodes plainly now.
+        return replace(settled, outcome="unproven", because=f"{_doubts(state)}; without that: {settled.because}")
+    # The sweep's reason is for the setting it chose, not for why the workload decodes plainly now.
     steps = [one.because for one in state.transitions if one.workload == name]
     return replace(settled, because=steps[-1]) if settled.outcome == "graded_back" and steps else settled
 
 
 def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
-    """Say what the routes win, once there are any; a workload that is not promoted is routed to plain decoding."""
+    """Return what the routes gain, once all are known; a workload that is not promoted is routed to plain decoding."""
     case = state.case
     if case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
         return {}

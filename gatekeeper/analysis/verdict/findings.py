@@ -1,4 +1,4 @@
-"""Findings: what the records show to be wrong with the system under test, and the metrics that this voids."""
+"""Findings: problems of the system under test that the records show, and the metrics that are unproven by them."""
 
 import math
 from collections import defaultdict
@@ -11,27 +11,28 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict
 
 SAME_COUNT = 0.10
-"""What a server claims of its rounds may differ this much from what we counted: its last round ends elsewhere."""
+"""A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""
 ALL_ACCEPTED_LEAST = 50
-"""So many drafted tokens, all accepted, are no luck of a short run."""
+"""Drafted tokens from which an acceptance of all of them is no chance."""
 UNPREDICTABLE = "random"
-"""The category of canaries no draft can foresee (canaries/README.md)."""
+"""The category of canaries whose answers no draft can predict (canaries/README.md)."""
 PREFILLED = frozenset(metric.name for metric in ALL if Sight.COLD in metric.needs)
-"""Metrics that rest on a prompt being read anew."""
+"""Metrics that need a prompt without cached tokens."""
 COUNTED = frozenset(metric.name for metric in ALL if metric.from_rounds)
-"""Metrics that rest on the counters of rounds."""
+"""Metrics that need the counters of rounds."""
 CACHE_OFF_HINTS = {
     "mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'
 }
-"""How a backend's prompt cache is switched off."""
+"""How to switch a backend's prompt cache off."""
 
 
 def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their baseline."""
-    advice = "do not trust acceptance from this subject; report the counters to whoever wrote them"
+    advice = "do not rely on acceptance figures of this server; report the wrong counters to its developers"
     lies = [Finding("counter_lie", about, lie, advice, COUNTED) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
     served = (*(flaw for arm in arms for flaw in model_swaps(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
@@ -45,32 +46,32 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
 
 
 def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
-    """Return a finding if answers of one arm name different models: what was measured is unknown."""
+    """Return a finding if answers of one arm name different models: it is unknown which model was measured."""
     names = sorted({one.answer.claims.model for one in successful(arm) if one.answer.claims.model is not None})
     if len(names) < 2:
         return ()
-    advice = "pin the model the server holds, and look for who else asks it"
-    detail = f"answers of one arm came from {' and '.join(names)}"
+    advice = "keep one model loaded in the server, and check which other clients send it requests"
+    detail = f"answers of one arm came from different models: {' and '.join(names)}"
     voids = frozenset(metric.name for metric in ALL if not metric.host)
     return (Finding("model_swapped", about, detail, advice, voids),)
 
 
 def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ...]:
-    """Return a finding if prompts were answered from a cache that should be off: it voids the time to first token."""
+    """Return a finding if prompts were cached although the cache should be off: the time to first token is void."""
     timed = [one for one in successful(answers) if one.role is not Role.WARMUP]
     warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
     if not warm:
         return ()
     one = max(warm, key=lambda it: it.answer.claims.cached_tokens or 0)
     detail = (
-        f"{len(warm)} of {len(timed)} prompts were partly cached, up to {one.answer.claims.cached_tokens} of "
+        f"{len(warm)} of {len(timed)} prompts were partly cached, at most {one.answer.claims.cached_tokens} of "
         f"{one.answer.prompt_tokens} tokens ({one.canary})"
     )
     return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
 
 
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
-    """Return what cannot be true of the counters of rounds, ours or claimed."""
+    """Return what cannot be true of the counters of rounds, ours or the server's."""
     answers = successful(evidence.answers)
     draft_tokens = max((int(value) for knob, value in knobs if knob in DRAFT_LENGTHS and value), default=0)
     lies = (
@@ -96,12 +97,12 @@ def _above_one(answers: Sequence[Generation]) -> str | None:
     for one in answers:
         for whose, drafted, accepted in _counts(one.answer):
             if accepted > drafted or min(drafted, accepted) < 0:
-                return f"{one.canary}: {accepted} accepted of {drafted} drafted tokens, {whose}"
+                return f"{one.canary}: {accepted} of {drafted} drafted tokens accepted ({whose}), which is impossible"
     return None
 
 
 def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | None:
-    """Each round emits what was accepted and one token of the target's; only the last may end elsewhere."""
+    """Each round emits the accepted tokens and one of the target's; only the last round may be cut short."""
     for one in answers:
         claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
         pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
@@ -110,18 +111,18 @@ def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | 
         for accepted, rounds, drafted in pairs if emitted is not None else ():
             tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
             if drafted > 0 and abs((emitted or 0) - accepted - rounds) > tail:
-                return f"{one.canary}: {emitted} tokens came of {rounds} rounds and {accepted} accepted ones"
+                return f"{one.canary}: {rounds} rounds and {accepted} accepted tokens do not add up to {emitted} tokens"
     return None
 
 
 def _frozen(answers: Sequence[Generation]) -> str | None:
-    for whose, word in (("counted", "our counters"), ("claimed", "its claims")):
+    for whose, word in (("counted", "the counters"), ("claimed", "the server's counters")):
         seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
         lengths = {one.answer.output_tokens for one, _ in seen}
         if len(seen) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
             _, drafted, accepted = seen[0][1]
             if drafted > 0:
-                return f"{word} stood still at {accepted} of {drafted} over {len(seen)} answers of different lengths"
+                return f"{word} show {accepted} of {drafted} for each of {len(seen)} answers of different lengths"
     return None
 
 
@@ -133,7 +134,7 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
     for name in ("drafted", "accepted"):
         counted, claimed = (sum(getattr(one[side], name) for one in known) for side in (0, 1))
         if abs(counted - claimed) > SAME_COUNT * max(counted, claimed):
-            return f"it claims {claimed} {name} tokens where {counted} were counted"
+            return f"the server reports {claimed} {name} tokens, but {counted} were counted"
     return None
 
 
@@ -143,26 +144,24 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
         counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
         if drafted >= ALL_ACCEPTED_LEAST and accepted == drafted and isinstance(ratio, Estimate) and ratio.lo <= 1:
-            return (
-                f"all {drafted} drafted tokens were accepted, {whose}, and yet it is {ratio.center:.2f}x plain decoding"
-            )
+            return f"all {drafted} drafted tokens are accepted ({whose}), but it is {ratio.center:.2f}x plain decoding"
     return None
 
 
 def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
-    """Return a finding if a draft is set and proposes nothing; the check `speculation_engaged` judges it."""
+    """Return a finding if a draft is set and proposes nothing, which the check `speculation_engaged` judges."""
     long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
     seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
     idle = sum(drafted == 0 for drafted in seen)
     if not idle:
         return ()
-    detail = f"a draft is set, and in {idle} of {len(seen)} answers it proposed nothing"
-    advice = "look why the server ignores the draft: its log, its version, the pair's vocabularies"
+    detail = f"the draft proposed no tokens in {idle} of {len(seen)} answers"
+    advice = "find out why the server ignores the draft: check its log, its version and the vocabularies of the pair"
     return (Finding("silent_speculation", about, detail, advice),)
 
 
 def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Finding | None:
-    """Return a finding if unpredictable canaries are accepted as often as the most predictable ones.
+    """Return a finding if drafts of unpredictable canaries are accepted as often as those of the most predictable.
 
     `canaries` is by (workload, id).
     """
@@ -184,19 +183,22 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     name = max(sorted(rates), key=lambda one: rates[one])
     if lowest < rates[name]:
         return None
-    detail = f"{lowest:.0%} of what no draft can foresee is accepted, and {rates[name]:.0%} of '{name}'"
-    advice = "acceptance that does not depend on the text is not acceptance: look at what is counted"
+    detail = (
+        f"acceptance is {percent(lowest, '.0f')} on random text, which no draft can predict, and "
+        f"{percent(rates[name], '.0f')} on '{name}'"
+    )
+    advice = "acceptance must depend on the text: check what the server counts"
     return Finding("counter_lie", "negative control", detail, advice, COUNTED)
 
 
 def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
-    """Return a finding for each workload whose answers a warm prompt cache changes, with the way out."""
+    """Return a finding for each workload whose answers change with a warm prompt cache, and what to do."""
     return [
         Finding(
             "warm_cache_changes_answers",
             f"{soak}, {name}",
-            f"with the prompt cache on, as deployed, greedy answers change: {one.because}",
-            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or decode plainly",
+            f"greedy answers change with the prompt cache on, as deployed: {one.because}",
+            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or use plain decoding",
         )
         for name, verdict in verdicts.items()
         for one in verdict.checks

@@ -36,11 +36,11 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
         return [check(objective, missing) for objective in objectives], findings
     tokens = sum(one.answer.output_tokens or 0 for one in answers)
     seen = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
-    return [check(one, seen.get(one.metric, Missing("this host does not show it"))) for one in objectives], findings
+    return [check(one, seen.get(one.metric, Missing("not measured on this host"))) for one in objectives], findings
 
 
 def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
-    """Return when each unbroken stretch of the soak began and ended; host samples number them alike."""
+    """Return the begin and end of each uninterrupted part of the soak; host samples number them alike."""
     spans: dict[int, tuple[int, int]] = {}
     for one in answers:
         number = host_segment(one.segment, one.repeat)
@@ -50,12 +50,12 @@ def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
 
 
 def host_segment(segment: int, stretch: int) -> int:
-    """Return the number of an unbroken stretch; a plain block midway through a soak breaks it as a restart does."""
+    """Return the number of an uninterrupted part; a plain block midway interrupts a soak as a restart does."""
     return 2 * segment + stretch
 
 
 def _baseline_held(case: Case, soak: SoakPlan) -> bool | None:
-    """Tell whether plain decoding's own speed held; None where that is not known."""
+    """Return whether plain decoding kept its speed; None if unknown."""
     seen = [plain_drift(soak_answers(case, soak, name)) for name, knobs in soak.settings.items() if speculates(knobs)]
     known = [one for one in seen if isinstance(one, Estimate)]
     if not known:

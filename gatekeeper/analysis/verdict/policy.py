@@ -1,4 +1,4 @@
-"""From a verdict to what may be deployed: a route per workload, and the guards that keep it honest afterwards."""
+"""The content of policy.toml: from a verdict to a route per workload, and the guards for production."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,24 +9,24 @@ from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.policy import WATCHED, MeasuredRoute, Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
-from gatekeeper.core.units import show
+from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
 
 WARM_UP_TTFT = 0.08
-"""A larger rise of TTFT asks for a warm-up policy (the brief for the Mac mini M4, quoted in METHODOLOGY.md)."""
+"""A larger rise of TTFT needs a warm-up (the brief for the Mac mini M4, quoted in METHODOLOGY.md)."""
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
-"""Metrics of objectives that can be watched in production, and the metric that is watched."""
+"""Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
 
 RATIO_MARGIN = 0.10
-"""Without an objective a ratio is guarded so much below the soak's lower bound, never below plain decoding's own 1."""
+"""Without an objective a ratio's guard is this share below the soak's lower bound, and never below 1."""
 ACCEPTANCE_MARGIN = 0.25
-"""The same for acceptance: real prompts differ more from canaries in what is accepted than in what it is worth."""
+"""The same for acceptance: between canaries and real prompts acceptance differs more than speed."""
 PASS_MARGIN = 0.10
-"""Canaries may pass so much less often than in the soak: what a few answers can tell from chance."""
+"""Canaries may pass less often than in the soak by this share: a few answers cannot show less."""
 ERRORS = 0.05
-"""No bound on failed answers is tighter without an objective: 59 answers in a row are needed to show one as tight."""
+"""Without an objective no bound on failed answers is tighter: it takes 59 good answers in a row to show this one."""
 HOST_MISSING_S = 300.0
-"""A sensor of the host is read every few seconds; one that was silent for minutes is gone."""
+"""A host sensor is read every few seconds; one without readings for minutes has failed."""
 
 
 def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expires: str) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
 
 
 def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
-    """Return the one step that is tried before plain decoding: the next that the run itself would have soaked."""
+    """Return the one step to try before plain decoding: the next one that the run would have soaked."""
     down = next_step(slo, knobs)
     return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
 
 
 def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
-    """Return what production is compared with where it has no baseline."""
+    """Return the figures to compare production with where it has no baseline."""
     seen = workload.measured
     return {
         name: {part: seen[name][part] for part in ("center", "lo", "hi", "n")}
@@ -114,7 +114,7 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
     if metric.name == "error_rate" and bound <= 0:
         return None
     if objective.metric == "acceptance_window_min":
-        # The soak's windows pool tokens, a guard takes the median answer: where that lies lower, so must its bound.
+        # The soak's windows pool tokens, a guard takes the median answer: a lower median needs a lower bound.
         own = [one.measured.get("acceptance_rate") for one in promoted if objective.applies_to(one.name)]
         bound = min([bound, *((1 - ACCEPTANCE_MARGIN) * seen["lo"] for seen in own if seen and seen["lo"] < bound)])
     guard = _guard(slo, metric.name, objective.bound, bound, objective.why)
@@ -124,42 +124,46 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
 def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dict[str, Any]:
     out: dict[str, Any] = {"metric": metric, bound: rounded(threshold), "for": slo.soak.window_s}
     if metric in {"swap_growth", "throttle_time"}:
-        out["over"] = slo.soak.duration  # the objective is on so long a time
+        out["over"] = slo.soak.duration  # the objective's time span
     if metric == "memory_pressure_critical" and threshold > 0:
-        out["over"] = 2 * threshold + Watch().interval  # a run as long as the bound must fit in
+        out["over"] = 2 * threshold + Watch().interval  # a run as long as the bound must fit into it
     if WATCHED[metric].host:
         out["missing_for"] = HOST_MISSING_S
     return out | {"why": why}
 
 
 def _errors(slo: Slo, promoted: list[WorkloadVerdict], own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Guard against failed answers at what the soak could show, where no objective allows more."""
+    """Yield a guard on failed answers at the bound that the soak could show, for workloads without an own one."""
     bare = [one for one in promoted if not _guards(own, "error_rate", one.name)]
     if not bare:
         return
     answers = min(int(one.measured.get("answers", 0)) for one in bare)
     _, most = intervals.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
-    why = f"no answer may fail; {answers} answers of a soak show a share of at most {show(most, '1')}"
+    why = f"no answer may fail; a soak of {answers} answers proves a share of at most {show(most, '1')}"
     guard = _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
     yield guard if len(bare) == len(promoted) else guard | {"workloads": [one.name for one in bare]}
 
 
 def _guards(own: list[dict[str, Any]], metric: str, workload: str) -> bool:
-    """Tell whether one of the guards watches *metric* of *workload*."""
+    """Return whether one of the guards watches *metric* of *workload*."""
     return any(one["metric"] == metric and workload in one.get("workloads", [workload]) for one in own)
 
 
 def _shown(slo: Slo, workload: WorkloadVerdict, own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Guard what has no objective at what the workload's soak showed, with a margin."""
+    """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
     seen = workload.measured
     for metric, bound, why in (
         (
             "throughput_ratio",
             _ratio_floor(seen),
-            f"{RATIO_MARGIN:.0%} below what the soak showed, and never below plain",
+            f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
         ),
-        ("acceptance_rate", _below_lo(seen, "acceptance_rate"), f"{ACCEPTANCE_MARGIN:.0%} below what the soak showed"),
-        ("canary_pass_rate", _pass_floor(seen), f"{PASS_MARGIN:.0%} fewer than in the soak"),
+        (
+            "acceptance_rate",
+            _below_lo(seen, "acceptance_rate"),
+            f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
+        ),
+        ("canary_pass_rate", _pass_floor(seen), f"{percent(PASS_MARGIN)} fewer than in the soak"),
     ):
         if bound is not None and not _guards(own, metric, workload.name):
             yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}

@@ -1,4 +1,4 @@
-"""The swept: what a sweep's records choose for each workload, and what they give away of the subject."""
+"""The result of a sweep: the setting it chooses for each workload, and findings about the system under test."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ from gatekeeper.core.verdict import Finding
 
 
 def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
-    """Return what the sweep chooses per workload, and which of its records are broken."""
+    """Return the choice of the sweep per workload, and which of its records are damaged."""
     if case.plan.fixed is not None:
-        fixed = Choice(with_conditions(case.slo, case.plan.fixed), "set by hand, without a sweep")
+        fixed = Choice(with_conditions(case.slo, case.plan.fixed), "setting given on the command line, no sweep")
         return {one.name: fixed for one in case.slo.workload}, []
     broken = [
         f"{trial.file}: {trouble}" for trial in case.plan.trials if (trouble := _trouble(case, trial.name)) is not None
@@ -25,15 +25,19 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         choice = with_explanations(sweep, choose(case.slo, case.plan, setting_results(sweep)))
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
-        # The sweep can no longer say what it chose; what was soaked says it.
+        # The records no longer show what the sweep chose; the soak's records do.
         for name, knobs in _soaked_first(case).items():
             if name in choices:
-                choices[name] = replace(choices[name], setting=knobs, because="read off the soak's own records")
+                choices[name] = replace(
+                    choices[name],
+                    setting=knobs,
+                    because="taken from the soak's records, because the sweep's are damaged",
+                )
     return choices, broken
 
 
 def negative_controls(case: Case) -> tuple[Finding, ...]:
-    """Return what the default setting of the sweep gives away across workloads."""
+    """Return findings about the default setting of the sweep, across all workloads."""
     default = next((trial.name for trial in case.plan.candidates), None)
     if default is None or default not in case.sweep:
         return ()

@@ -24,7 +24,7 @@ from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, Workloa
 def judge_workload(
     case: Case, soak: SoakPlan, name: str, choice: Choice, controls: Sequence[Finding]
 ) -> tuple[WorkloadVerdict, tuple[Finding, ...]]:
-    """Judge one workload of a soak, and return what is wrong with its records; metrics that this voids are unproven."""
+    """Judge one workload of a soak, and return the findings of its records; metrics they void are unproven."""
     evidence, knobs = soak_answers(case, soak, name), soak.settings[name]
     speculating = speculates(knobs)
     findings = examine(evidence, knobs, f"{name}, {soak.name}") if speculating else ()
@@ -36,15 +36,15 @@ def judge_workload(
     )
     outcome = worst(one.outcome for one in checks)
     if not checks and not speculating and evidence.answers:
-        outcome = Outcome.PASS  # no objective applies to plain decoding, and it answered
+        outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
     word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(
         outcome, "promoted" if speculating else "graded_back"
     )
-    broken = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
-    because = "; ".join(f"{one.metric}: {one.because}" for one in broken) or choice.because
+    worst_checks = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
+    because = "; ".join(f"{one.metric}: {one.because}" for one in worst_checks) or choice.because
     if word == "graded_back" and choice.doubt is not None:
         word = "unproven"
-        because = f"plain decoding keeps its promises, but whether a draft would help is unproven: {choice.doubt}"
+        because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
     shown, measured = setting_document(knobs), _measured(evidence, lost)
     return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 

@@ -1,4 +1,4 @@
-"""Files: one lock between processes, one way to write a file at once, and the cache of file digests."""
+"""Files: a lock between processes, atomic writes, and the cache of file digests."""
 
 import fcntl
 import hashlib
@@ -112,7 +112,7 @@ def _lock(descriptor: int) -> str:
 
 
 def _has_name(descriptor: int, path: Path) -> bool:
-    """Tell whether the file is still at *path*: it may have been removed between opening and locking it."""
+    """Return whether the file is still at *path*: it may have been removed between opening and locking it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

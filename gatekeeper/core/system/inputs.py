@@ -43,7 +43,7 @@ def read_text(path: Path, what: str) -> str:
         hint = did_you_mean(path.name, near) if near else "check the path"
         raise InputError(f"{what} {path} does not exist", hint=hint) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{what} {path} is not UTF-8: byte {error.start}", hint="save it as UTF-8") from error
+        raise InputError(f"{what} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"cannot read {what} {path}: {error.strerror}", hint="check its permissions") from error
 
@@ -73,14 +73,14 @@ def read(path: Path) -> Inputs:
 
 
 def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
-    """Return path and text of a run's SLO file: *slo_path*, one of this checkout with the same text, or the copy."""
+    """Return path and text of a run's SLO file: *slo_path*, a file here with the same text, or the run's copy."""
     if slo_path is not None:
         return slo_path, read_text(slo_path, "SLO file")
     copy = run_dir / SLO_NAME
     text = read_text(copy, "SLO file")
     for folder in (Path(), Path("slos")):
         for path in sorted(folder.glob("*.toml")):
-            with suppress(OSError):  # a file that we cannot read is not the one
+            with suppress(OSError):  # skip files that cannot be read
                 if path.read_text(encoding="utf-8", errors="replace") == text:
                     return path, text
     return copy, text
@@ -92,17 +92,17 @@ def canary_name(workload: str) -> str:
 
 
 def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
-    """Refuse a profile that leaves out a workload of the SLO, or names a tier that none of them has."""
+    """Raise InputError if a profile leaves out a workload of the SLO, or names a tier that no workload has."""
     idle = [one.name for one in slo.workload if profile.weight(one.name, one.tier) <= 0]
     if idle:
         raise InputError(
-            f"{source}: mix gives a workload no weight: it would never be soaked",
-            hint=f"give {', '.join(idle)} a weight, or take it out of the SLO",
+            f"{source}: mix gives {', '.join(idle)} no weight, so the soak would never send it a request",
+            hint="add a weight for it, or remove it from the SLO",
         )
     absent = sorted(set(profile.tiers) - {one.tier for one in slo.workload})
     if absent:
         raise InputError(
-            f"{source}: mix names the tier {', '.join(absent)}, and no workload of the SLO is of it",
+            f"{source}: mix names the tier {', '.join(absent)}, which no workload of the SLO has",
             hint=f'set tier = "{absent[0]}" on a workload, or choose another profile',
         )
 
@@ -123,7 +123,7 @@ def find_profile(name: str, base: Path, slo_path: Path) -> Path:
         if (place / f"{name}.toml").is_file():
             return place / f"{name}.toml"
     known = {path.stem for place in places if place.is_dir() for path in place.glob("*.toml")}
-    raise InputError(f"{slo_path}: soak.profile: no profile '{name}'", hint=did_you_mean(name, known))
+    raise InputError(f"{slo_path}: soak.profile: unknown profile '{name}'", hint=did_you_mean(name, known))
 
 
 def load_manifest(content: bytes) -> Manifest:
@@ -139,7 +139,7 @@ def load_manifest(content: bytes) -> Manifest:
 
 
 def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:
-    """Read the copies that a run directory keeps; also say which are not what the manifest froze."""
+    """Read the copies that a run directory keeps; also name those that differ from the manifest's checksums."""
     names = [SLO_NAME, PROFILE_NAME, *(canary_name(name) for name in manifest.canaries)]
     texts = {name: directory.text(name) for name in names}
     slo = parse_slo(texts[SLO_NAME], SLO_NAME)
@@ -154,5 +154,5 @@ def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> 
     files = {"slo": manifest.slo, "profile": manifest.profile}
     files |= {f"workload {name}": file for name, file in manifest.canaries.items()}
     return Inputs(slo, canaries, profile, directory.path / "inputs", texts, files), [
-        f"{name} is not what was frozen" for name in changed
+        f"{name} was changed after the run was frozen" for name in changed
     ]

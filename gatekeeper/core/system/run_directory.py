@@ -1,4 +1,4 @@
-"""The run directory: records are appended one line at a time, everything else is written whole or not at all."""
+"""The run directory: records are appended line by line, every other file is replaced atomically."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ RUNS = Path("runs")
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 UPDATE_HINT = "update gatekeeper"
-"""What helps against a newer version."""
+"""The hint for files of a newer version."""
 RESTORE_HINT = "restore the run from a copy, or certify again"
 
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -35,9 +35,9 @@ FOLDERS = ("inputs", LOGS)
 CHECKSUMS = "SHA256SUMS"
 LOCK = "lock"
 FINDER_FILE = ".DS_Store"
-"""macOS writes it into a folder that a person looks at: that is no tampering."""
+"""macOS writes it into every folder that is opened in the Finder: not tampering."""
 WATCH_FILES = ("policy.live.toml", "watch.jsonl")
-"""What `gatekeeper watch` keeps beside a policy: no part of the run, and never read as one."""
+"""Files that `gatekeeper watch` writes next to a policy: not part of the run."""
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
 
@@ -53,7 +53,7 @@ def is_taken(path: Path) -> bool:
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
-    """Read a record file; of a missing, cut or damaged one return the records that are whole, and the trouble."""
+    """Read a record file; of a missing, cut off or damaged one return the intact records, and what is wrong."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -73,20 +73,20 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
         except ValidationError:
             return StoredRecords(tuple(records), f"line {number} is damaged", whole)
         whole += len(line)
-    return StoredRecords(tuple(records), "cut off: its closing line is missing", whole)
+    return StoredRecords(tuple(records), "cut off: the closing line is missing", whole)
 
 
 def _closing_trouble(line: bytes, records: int, after: bytes) -> str | None:
     """Check the line that ends a record file with their count; return what is wrong."""
     if after:
-        return "has lines after its closing line"
+        return "there are lines after the closing line"
     try:
         count = json.loads(line).get("records")
     except ValueError:
         count = None
     if count == records and isinstance(count, int):
         return None
-    return f"holds {records} records, its closing line says {count if isinstance(count, int) else -1}"
+    return f"{records} records, but the closing line counts {count if isinstance(count, int) else 'none'}"
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def _write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="free some space or choose another --out; what was recorded stays, and --resume goes on from it",
+            hint="free disk space, then continue with --resume (what was recorded is kept), or choose another --out",
         ) from error
 
 
@@ -116,7 +116,7 @@ class RecordWriter(Generic[Kind]):
             self._file: IO[bytes] | None = None if self.finished else path.open("ab", buffering=0)
 
     def __call__(self, record: Kind) -> None:
-        """Append one record; a full disk is an error that names the file and keeps what was written."""
+        """Append one record; a full disk raises an error that names the file, and keeps what was written."""
         self._write(self._kind.dump_json(record) + b"\n")
         self.records.append(record)
 
@@ -137,7 +137,7 @@ class RecordWriter(Generic[Kind]):
         if self._file is None:
             raise GatekeeperError(f"{self._path} is closed", hint="this is a bug; please report it")
         with _write_errors(self._path):
-            # One write a line: a crash leaves at most one line half written, and reading notices that.
+            # One write per line: a crash leaves at most one incomplete line, which reading detects.
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -152,13 +152,13 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or continue one that holds an unfinished run."""
-        # The server's log of the first probe lies in logs/ before there is a run.
+        # The first probe writes the server's log to logs/ before the run begins.
         if not resume and path.is_dir() and any(one.name != LOGS for one in path.iterdir()):
-            raise InputError(f"{path} is not empty", hint="go on with that run by --resume, or choose another --out")
+            raise InputError(f"{path} is not empty", hint="continue that run with --resume, or choose another --out")
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="choose another --out")
         if resume and not (path / "manifest.json").is_file():
-            raise InputError(f"{path} holds no run to resume", hint="leave out --resume to start one")
+            raise InputError(f"{path} has no run to resume", hint="remove --resume to start a new run")
         with _write_errors(path):
             for folder in FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
@@ -168,21 +168,21 @@ class RunDirectory:
                 run._lock.acquire(f"{os.getpid()}\n")
         except LockHeldError:
             raise InputError(
-                f"another gatekeeper is writing {path}", hint="wait for it, or choose another --out"
+                f"another gatekeeper process is writing to {path}", hint="wait until it ends, or choose another --out"
             ) from None
         return run
 
     def close(self) -> None:
-        """Let another process write the folder."""
+        """Release the lock of the folder."""
         self._lock.release()
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Write a whole file: a reader sees the old one or the new one, never a part."""
+        """Replace a file atomically: a reader sees the old content or the new one, never a part."""
         with _write_errors(self.path / name):
             write_atomically(self.path / name, content)
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes; a missing one is an InputError that says what the folder lacks."""
+        """Return a file's bytes; a missing file is an InputError."""
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
@@ -193,13 +193,13 @@ class RunDirectory:
             ) from error
 
     def text(self, name: str) -> str:
-        """Return a file as text; a file that is not UTF-8 proves nothing, like a damaged record."""
+        """Return a file as text; a file that is not UTF-8 is no proof, like a damaged record."""
         try:
             return self.read(name).decode()
         except UnicodeDecodeError as error:
             raise NoProofError(
                 Reason.UNREADABLE,
-                f"{self.path / name}: damaged: byte {error.start} is no UTF-8",
+                f"{self.path / name} is damaged: byte {error.start} is not UTF-8",
                 hint=RESTORE_HINT,
             ) from error
 
@@ -208,7 +208,7 @@ class RunDirectory:
         return RecordWriter(self.path / name, kind)
 
     def write_checksums(self) -> None:
-        """Write SHA256SUMS over every file, last of all."""
+        """Write SHA256SUMS over every file, as the last file of a run."""
         names = sorted(
             str(path.relative_to(self.path))
             for path in self.path.rglob("*")
@@ -217,11 +217,11 @@ class RunDirectory:
         self.write(CHECKSUMS, "".join(f"{file_sha256(self.path / name)}  {name}\n" for name in names))
 
     def is_finished(self) -> bool:
-        """Tell whether the run has ended: SHA256SUMS is written last."""
+        """Return whether the run has ended: SHA256SUMS is written last."""
         return (self.path / CHECKSUMS).is_file()
 
     def changed_files(self, wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
-        """Name the *wanted* files that are not as SHA256SUMS lists them; none where that file is missing."""
+        """Name the *wanted* files that differ from SHA256SUMS; none if SHA256SUMS is missing."""
         path = self.path / CHECKSUMS
         if not path.is_file():
             return []
@@ -237,14 +237,14 @@ class RunDirectory:
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder holds a run; a lost manifest does not make it disappear."""
+    """Return whether a folder holds a run, even one whose manifest was lost."""
     return any((path / name).is_file() for name in ("manifest.json", "plan.json", "verdict.json", CHECKSUMS))
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the run directories that lie in *folder*."""
+    """Return the run directories in *folder*."""
     if not folder.is_dir():
-        raise InputError(f"no folder {folder}", hint="name the folder that holds the run directories")
+        raise InputError(f"{folder} is not a folder", hint="name the folder that contains the run directories")
     here = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PARTIAL_SUFFIX)
     return sorted(path for path in here if is_run(path))
 
@@ -256,7 +256,9 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{name}: damaged: {error}", hint="restore it from a copy of the run") from error
     if not isinstance(parsed, dict) or not isinstance(parsed.get("schema"), int):
-        raise InputError(f"{name}: not a file of gatekeeper", hint="is this a run directory?")
+        raise InputError(f"{name}: not written by gatekeeper", hint="is this a run directory?")
     if parsed["schema"] > SCHEMA:
-        raise InputError(f"{name}: schema {parsed['schema']} is newer than {SCHEMA}", hint=UPDATE_HINT)
+        raise InputError(
+            f"{name}: schema {parsed['schema']} is newer than {SCHEMA}, the newest known here", hint=UPDATE_HINT
+        )
     return parsed

@@ -204,7 +204,7 @@ def test_itl_of_uncounted_chunks_is_unknown() -> None:
     """
     seen = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
 
-    assert "does not count" in because(estimate("itl_p50", seen))
+    assert "does not report" in because(estimate("itl_p50", seen))
 
 
 def test_faulty_answers_have_no_latency() -> None:
@@ -390,7 +390,7 @@ def test_engagement_that_nobody_shows_is_unproven() -> None:
     """
     Speculation silently off: neither rounds nor claims prove nothing, and are not good news.
     """
-    assert "nothing shows" in because(estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
+    assert "cannot determine" in because(estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
     lo, hi = intervals.proportion_bounds(3, 4, 0.95)
     assert (lo, 0.75, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
     assert counted_.notes == guessed.notes
-    assert ["1 part at a near-tie", "1 part without an explanation"] == [
+    assert ["1 diverge only at a near-tie", "1 diverge otherwise"] == [
         note.partition(" of the target")[0].partition(",")[0] for note in counted_.notes
     ]
 
@@ -593,7 +593,7 @@ def test_engagement_of_failed_canaries_is_unknown() -> None:
     """
     answers = spread(4, lambda at: answer(rounds=counted(2, 4, 1), fault="died" if at == 2 else None), repeats=2)
 
-    assert Missing("every answer of 1 canaries failed", 6) == estimate(
+    assert Missing("all answers of 1 canaries failed", 6) == estimate(
         "speculation_engaged", evidence(answers, frozen=False)
     )
     assert 1.0 == known(estimate("speculation_engaged", evidence(answers))).center
@@ -610,7 +610,7 @@ def test_bursts_show_engagement_of_the_run_alone() -> None:
     )
 
     assert 1.0 == known(estimate("speculation_engaged", evidence(ours, theirs))).center
-    unknown = Missing("without counters nothing shows in which answers the draft was used", 8)
+    unknown = Missing("cannot determine in which answers the draft was used: no counters", 8)
     assert unknown == estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
 
 
@@ -864,7 +864,7 @@ def test_bursts_tell_that_a_draft_was_used(mine: tuple[int, int], plain: tuple[i
     if engaged:
         assert Estimate(1.0, 1.0, 1.0, mine[0], (f"without counters: {told}",)) == found
     else:
-        assert Missing(f"nothing shows whether the draft was used: no counters, and {told}") == found
+        assert Missing(f"cannot determine whether the draft was used: no counters, {told}") == found
 
 
 def test_short_answers_tell_nothing_by_their_bursts() -> None:

@@ -139,7 +139,9 @@ def test_an_excuse_is_noted_with_its_tolerance() -> None:
     """
     compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], [tie(0.01)])
 
-    assert ("1 part at a near-tie of the target's logits (gap at most 0.01, tolerance 0.125)",) == compared.notes()
+    assert (
+        "1 diverge only at a near-tie of the target's logits (gap at most 0.01, tolerance 0.125)",
+    ) == compared.notes()
 
 
 def test_texts_are_compared_where_no_tokens_are_shown() -> None:

@@ -113,7 +113,7 @@ def test_the_power_is_said() -> None:
 
     assert isinstance(seen, Estimate)
     assert "drawn" not in seen.notes[0]
-    assert "120 draws an arm; a start that plain decoding draws with 50% must move by 30%" in seen.notes[0]
+    assert "120 samples per arm; for a first token with a share of 50 % a change of 30 %" in seen.notes[0]
 
 
 def test_tokens_are_the_first_three() -> None:

@@ -125,7 +125,7 @@ def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: 
     found = judged(samples)["memory_headroom"]
 
     assert proven == isinstance(found, Estimate)
-    assert proven or f"569 of 600 expected samples, 95% needed; {status} in 31" in because(found)
+    assert proven or f"569 of 600 expected samples, 95 % needed; {status} in 31" in because(found)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
@@ -188,7 +188,7 @@ def test_readings_of_a_second_source_do_not_count() -> None:
         for number, sample in enumerate(soak(package_power=20.0))
     ]
 
-    assert "its source changed: a tool, other" in because(judged(samples)["power_mean"])
+    assert "the source changed: a tool, other" in because(judged(samples)["power_mean"])
 
 
 def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
@@ -220,7 +220,7 @@ def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
     courses: dict[str, Any] = {name: lambda second: 1e6 - 5e5 * (second >= 300) + second}
     samples = soak(**courses)
 
-    assert "went backwards, from 1000299 to 500300" in because(judged(samples)[name])
+    assert "fell from 1000299 to 500300" in because(judged(samples)[name])
     assert "counter_backwards" in kinds(samples)
 
 
@@ -261,8 +261,8 @@ def test_a_thermal_zero_without_a_witness_is_unproven() -> None:
     """
     A sensor that has never spoken may have nothing to say.
     """
-    assert "second witness" in because(judged(soak(thermal_level=0.0))["throttle_time"])
-    assert "second witness" in because(judged(soak(**BUSY | {"gpu_active": 0.5}))["throttle_time"])
+    assert "nothing confirms it" in because(judged(soak(thermal_level=0.0))["throttle_time"])
+    assert "nothing confirms it" in because(judged(soak(**BUSY | {"gpu_active": 0.5}))["throttle_time"])
 
 
 def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
@@ -280,7 +280,7 @@ def test_a_witness_who_left_early_is_none() -> None:
     """
     samples = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.1})
 
-    assert "second witness" in because(judged(samples)["throttle_time"])
+    assert "nothing confirms it" in because(judged(samples)["throttle_time"])
 
 
 @pytest.mark.parametrize(
@@ -310,14 +310,14 @@ def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
     cool = soak(120, **BUSY)
 
     assert center(judged(warm)["throttle_time"]) == 0.0
-    assert "baseline" in because(judged(warm, earlier=cool)["throttle_time"])
+    assert "gpu_frequency fell" in because(judged(warm, earlier=cool)["throttle_time"])
 
 
 def test_sentinels_that_slowed_down_contradict_nominal() -> None:
     """
     Whatever the GPU says.
     """
-    assert "sentinels" in because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
+    assert "plain decoding slowed down" in because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
 
 
 def test_two_thermal_sensors_that_differ_are_unproven() -> None:
@@ -353,7 +353,7 @@ def test_linux_throttling_is_counted_by_the_kernel() -> None:
 
     assert center(judged(throttled)["throttle_time"]) == 1.5
     assert center(judged(quiet, baseline_held=True)["throttle_time"]) == 0.0
-    assert "second witness" in because(judged(quiet)["throttle_time"])
+    assert "nothing confirms it" in because(judged(quiet)["throttle_time"])
     assert "1 throttle events" in because(judged(unclocked, baseline_held=True)["throttle_time"])
     assert "0 of" in because(judged(soak(memory_headroom=1.0), baseline_held=True)["throttle_time"])
 

@@ -120,7 +120,7 @@ def test_windows_say_how_many_there_were() -> None:
     """
     silent, short = windowed([(0, 0), (0, 0)]), windowed([(5, 10), (5, 10)])
 
-    assert Missing("no answer drafted anything", 2) == estimate("acceptance_window_min", evidence(silent))
+    assert Missing("no answer has drafted tokens", 2) == estimate("acceptance_window_min", evidence(silent))
     assert Missing("the soak has no three consecutive windows with drafted tokens", 2) == estimate(
         "acceptance_window_min", evidence(short)
     )
@@ -189,7 +189,7 @@ def test_too_few_plain_answers_say_how_many_there_were() -> None:
     found = plain_drift(evidence([], theirs))
 
     assert isinstance(found, Missing)
-    assert (6, True) == (found.n, "6 pairs of the same canary" in found.because)
+    assert (6, True) == (found.n, "6 pairs of answers to the same canary" in found.because)
 
 
 def drifting_in_noise(change: float, noise: float, role: Role) -> PairedAnswers:
@@ -222,7 +222,7 @@ def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> No
     assert moved.lo * moved.hi > 0
 
     assert excessive_drift(woven) is None
-    assert f"{moved.center:+.1%}" in str(excessive_drift(apart))
+    assert f"{100 * moved.center:+.1f} %" in str(excessive_drift(apart))
     assert excessive_drift(replace(woven, drift_limit=near)) is None
     assert excessive_drift(replace(woven, drift_limit=near * 0.99)) is not None
     assert excessive_drift(replace(apart, drift_limit=abs(moved.center))) is None

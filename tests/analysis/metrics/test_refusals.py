@@ -28,7 +28,7 @@ ALIKE = ((1.0, 2.0), (1.0, 2.0))
 REFUSED: dict[str, tuple[Found, Missing]] = {
     "too few answers": (
         lambda: intervals.quantile([1.0] * 58, 0.95, 0.95),
-        Missing("too few independent answers: 58, need 59 for a bound at 0.95", 58),
+        Missing("too few distinct canaries answered: 58, need 59 for 95 % confidence", 58),
     ),
     "a sample that is none": (
         lambda: intervals.quantile([math.nan] * 59, 0.95, 0.95),
@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
     ),
     "too few clusters": (
         lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(58)} | {"none": []}, 0.95, 0.95),
-        Missing("too few independent answers: 58, need 59 for a bound at 0.95", 58),
+        Missing("too few distinct canaries answered: 58, need 59 for 95 % confidence", 58),
     ),
     "a gap that is none": (
         lambda: intervals.pooled_quantile(same("abcde", [(math.inf, 1)]), 0.5, 0.95),
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
     ),
     "too few slopes": (
         lambda: intervals.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 7 + [[(5.0, 1.0)]], 0.95),
-        Missing("too few points for a slope: 7 pairs of the same canary, need 8", 14),
+        Missing("too few points for a slope: 7 pairs of answers to the same canary, need 8", 14),
     ),
     "a slope that is none": (
         lambda: intervals.seasonal_slope([[(0.0, 1.0), (1.0, math.inf)]] * 8, 0.95),
@@ -125,19 +125,19 @@ def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
 
 FROZEN = canaries(10, expect={"equals": "right"})
 FAULTY = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
-LOST = Missing("8 of 8 pairs are lost to faults or lengths or have no speed, more than 5%", 8)
+LOST = Missing("8 of 8 pairs are lost to faults, different lengths or missing speeds, 5 % allowed", 8)
 UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     "lost pairs": ("throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "lost pairs of the system": ("system_throughput_ratio", lambda: evidence(*FAULTY), LOST),
     "no pairs": (
         "throughput_ratio",
         lambda: evidence(FAULTY[0]),
-        Missing("no answer of this workload was paired with a plain one", 0),
+        Missing("no answer of this workload is paired with a plain one", 0),
     ),
     "no canary of the kind": (
         "tool_call_pass_delta",
         lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),
-        Missing("no canary of this workload expects anything of this kind", 0),
+        Missing("no canary of this workload has an expectation of this kind", 0),
     ),
     "no plain answer": (
         "task_pass_delta",
@@ -157,13 +157,13 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     "drawn tokens": (
         "token_agreement",
         lambda: evidence(marked([True], "candidate"), marked([True], "plain"), greedy=False),
-        Missing("tokens can be compared one by one at temperature 0 only", 0),
+        Missing("tokens can only be compared at temperature 0", 0),
     ),
     "no engagement": (
         "speculation_engaged",
         lambda: evidence(spread(5, lambda _: answer())),
         Missing(
-            "nothing shows whether the draft was used: no counters, and 0 of 0 answers came in bursts, "
+            "cannot determine whether the draft was used: no counters, 0 of 0 answers came in bursts, "
             "0 of 0 plain ones did",
             0,
         ),
@@ -183,16 +183,16 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
         lambda: evidence(spread(5, lambda _: answer()), first_tokens="draws-1.jsonl: damaged"),
         Missing("draws-1.jsonl: damaged", 0),
     ),
-    "no records": ("ttft", lambda: evidence([]), Missing("nothing was recorded", 0)),
+    "no records": ("ttft", lambda: evidence([]), Missing("no answers were recorded", 0)),
     "no value": (
         "ttft",
         lambda: evidence(spread(5, lambda _: answer([], ended_s=1.0))),
-        Missing("no answer shows it", 0),
+        Missing("no answer has a value for it", 0),
     ),
     "uncounted chunks": (
         "itl_p50",
         lambda: evidence(spread(60, lambda _: answer([0.1, 0.2], tokens=[None] * 2, output_tokens=9))),
-        Missing("this backend does not count the tokens of a chunk", 0),
+        Missing("this backend does not report the tokens of a chunk", 0),
     ),
 }
 

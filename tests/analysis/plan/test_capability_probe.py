@@ -108,7 +108,7 @@ def test_promises_that_need_more_are_refused_here() -> None:
     told = {(one.about.split(",")[0], one.weight, one.hint) for one in found}
     assert {
         ("objective acceptance_rate", "not-here", "pass --spec-type"),
-        ("objective ttft", "not-here", "look at its settings and version"),
+        ("objective ttft", "not-here", "check its settings and version"),
     } == told
     assert [] == missing_capabilities(promised, kind, kind.sight, "")
 

@@ -88,9 +88,9 @@ def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
     assert "never" == found.weight
     assert "target weights 4.6 GB" in found.message
     assert "headroom 10 GB" in found.message
-    assert "17.2 GB (sold as 16 GB) of [host]" in found.message
+    assert "[host] has 17.2 GB (sold as 16 GB)" in found.message
     short = 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 - 16 * GIB
-    assert f"save {show_bytes(short)}: take a smaller" in found.hint
+    assert f"reduce it by {show_bytes(short)}: a smaller" in found.hint
 
 
 def test_what_only_this_host_can_not_hold_is_not_here() -> None:
@@ -111,7 +111,7 @@ def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
     (cache,) = memory_fit.complaints(fitted(slo(), model("t", 1e9, None)))
 
     assert ("weak", "weak") == (host.weight, cache.weight)
-    assert "does not tell" in host.message
+    assert "memory of this host is unknown" in host.message
     assert "target cache unknown" in cache.message
 
 

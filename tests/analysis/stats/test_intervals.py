@@ -485,8 +485,8 @@ def test_no_unit_is_no_share() -> None:
     """
     Units without a mark are none, and of none there is no share.
     """
-    assert Missing("no canary shows it") == intervals.clustered_share({}, 0.95)
-    assert Missing("no canary shows it") == intervals.clustered_share({"a": []}, 0.95)
+    assert Missing("no canary was answered") == intervals.clustered_share({}, 0.95)
+    assert Missing("no canary was answered") == intervals.clustered_share({"a": []}, 0.95)
     assert intervals.clustered_share({"a": [True]}, 0.95) == intervals.clustered_share({"a": [True], "b": []}, 0.95)
 
 

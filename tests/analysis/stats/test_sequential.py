@@ -94,7 +94,7 @@ def test_what_is_missing_decides_nothing(logs: list[float], error: float) -> Non
     found = sequential.interval(logs, error)
 
     assert isinstance(found, Missing)
-    assert {"go on"} == {sequential.decide(found, bound) for bound in (0.0, 1.0, 100.0)}
+    assert {"continue"} == {sequential.decide(found, bound) for bound in (0.0, 1.0, 100.0)}
 
 
 @given(st.lists(FINITE, min_size=30, max_size=30), st.floats(0.5, 2.0))
@@ -133,7 +133,7 @@ def test_a_higher_bound_is_never_easier(logs: list[float], bound: float, more: f
     """
     What passes a bound passes every lower one, and what fails it fails every higher one.
     """
-    seen, order = sequential.interval(logs, 0.01), {"fail": 0, "go on": 1, "pass": 2}
+    seen, order = sequential.interval(logs, 0.01), {"fail": 0, "continue": 1, "pass": 2}
 
     assert order[sequential.decide(seen, bound + more)] <= order[sequential.decide(seen, bound)]
 
@@ -171,7 +171,7 @@ def test_all_looks_together_hold(
         held: Estimate | Missing | None = None
         for count, error in zip(counts, nominal, strict=True):
             held = sequential.intersected(held, sequential.interval(logs[:count], error))
-            if (word := sequential.decide(held, 1.0)) != "go on":
+            if (word := sequential.decide(held, 1.0)) != "continue":
                 break
         words.append(word)
 

@@ -95,7 +95,7 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
     found = choose(written, plan, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
 
     assert {"draft": None} == dict(found.setting)
-    assert "proves nothing" in found.because
+    assert "inconclusive" in found.because
 
 
 def test_no_draft_is_no_choice() -> None:
@@ -268,7 +268,7 @@ def test_an_effect_inside_the_noise_does_not_beat_plain() -> None:
 
     because = noisy.verdict.workloads[0].because
     assert ("promoted", "graded_back") == tuple(one.verdict.workloads[0].outcome for one in (quiet, noisy))
-    assert "plain against plain reads" in because
+    assert "(noise " in because
 
 
 def test_a_harness_that_favours_one_side_raises_the_bar() -> None:

@@ -90,7 +90,7 @@ def test_the_turning_point_lies_between_proven_signs() -> None:
     found = concurrency_effect({8: known(0.7), 1: known(1.5), 4: known(1.0)})
 
     assert [[1, 8]] == found["turns"]
-    assert "speculation wins at 1, plain decoding wins at 8" in found["says"]
+    assert "speculation is faster at concurrency 1, plain decoding is faster at 8" in found["says"]
 
 
 def test_no_turning_point_is_made_up() -> None:
@@ -100,8 +100,8 @@ def test_no_turning_point_is_made_up() -> None:
     steady = concurrency_effect({1: known(1.5), 8: known(1.2)})
     unproven = concurrency_effect({1: known(1.0), 8: Missing("no pairs")})
 
-    assert ([], "speculation wins at 1, 8") == (steady["turns"], steady["says"])
-    assert ([], "at no concurrency is either proven faster") == (unproven["turns"], unproven["says"])
+    assert ([], "speculation is faster at concurrency 1, 8") == (steady["turns"], steady["says"])
+    assert ([], "no difference is proven at any concurrency") == (unproven["turns"], unproven["says"])
 
 
 def slo() -> Slo:
@@ -160,7 +160,7 @@ def test_routing_wins_over_every_static_setting() -> None:
 
     assert math.isclose(8 / 6, found["gain"]["center"], rel_tol=0.01)
     assert found["gain"]["lo"] > 1.25
-    assert "routing wins over the best single setting" == found["says"]
+    assert "routing is faster than the best single setting" == found["says"]
 
 
 def test_the_mix_decides_the_best_static_setting() -> None:
@@ -180,7 +180,7 @@ def test_one_setting_for_all_wins_nothing_by_routing() -> None:
     found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN})
 
     assert 1 == found["gain"]["center"]
-    assert "wins nothing" in found["says"]
+    assert "this one setting for all" in found["says"]
 
 
 def test_a_route_that_was_not_swept_has_no_number() -> None:

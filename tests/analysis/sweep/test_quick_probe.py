@@ -14,14 +14,14 @@ TRIAL = Trial("default", "candidate", setting(draft="heavy"))
 @pytest.mark.parametrize(
     ("word", "ratio", "asked", "most", "expected"),
     [
-        ("helps", Estimate(1.5, 1.2, 1.8, 8), 8, 24, "certify it"),
-        ("hurts", Estimate(0.6, 0.5, 0.7, 8), 8, 24, "decode this workload plainly"),
+        ("helps", Estimate(1.5, 1.2, 1.8, 8), 8, 24, "certify before"),
+        ("hurts", Estimate(0.6, 0.5, 0.7, 8), 8, 24, "use plain decoding"),
         ("unclear", Missing("too few", 4), 4, 24, "again --seconds 70"),
         ("unclear", Estimate(1.4, 0.95, 2.1, 8), 8, 24, "again --seconds 100"),
-        ("unclear", Missing("too few", 5), 5, 5, "8 canaries or more"),
+        ("unclear", Missing("too few", 5), 5, 5, "at least 8 are needed"),
         ("unclear", Missing("3 of 24 pairs are lost", 21), 24, 24, "the records"),
         ("unclear", Estimate(1.01, 0.95, 1.05, 24), 24, 24, "the effect is small"),
-        ("unclear", Estimate(1.4, 0.95, 2.1, 24), 24, 24, "scatter"),
+        ("unclear", Estimate(1.4, 0.95, 2.1, 24), 24, 24, "vary too much"),
     ],
 )
 def test_the_next_step_fits_the_answer(

@@ -191,18 +191,28 @@ def test_every_metric_can_be_checked(metric: object) -> None:
 @pytest.mark.parametrize(
     ("bound", "seen", "outcome", "because"),
     [
-        ("at_least", fact(0.5, 9), Outcome.PASS, "0.5 is at least 0.2"),
-        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "[0.4, 0.6] is at least 0.2"),
-        ("at_most", fact(0.5, 9), Outcome.FAIL, "0.5 is not at most 0.2"),
-        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "[0.4, 0.6] is not at most 0.2"),
+        ("at_least", fact(0.5, 9), Outcome.PASS, "+50 %, at least +20 % required"),
+        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "+40 to +60 %, at least +20 % required"),
+        ("at_most", fact(0.5, 9), Outcome.FAIL, "+50 %, above the allowed +20 %"),
+        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "+40 to +60 %, above the allowed +20 %"),
         (
             "at_least",
             Estimate(0.5, 0.1, 0.6, 9),
             Outcome.UNPROVEN,
-            "[0.1, 0.6] lies on both sides of at least 0.2; more canaries would narrow it",
+            "+10 to +60 %; the limit of +20 % lies inside: not decided; more canaries would narrow it",
         ),
-        ("at_most", Estimate(math.inf, 0.1, math.inf, 9), Outcome.UNPROVEN, "not a finite number"),
-        ("at_least", fact(0.5, 9, "one note", "another"), Outcome.PASS, "0.5 is at least 0.2; one note; another"),
+        (
+            "at_most",
+            Estimate(math.inf, 0.1, math.inf, 9),
+            Outcome.UNPROVEN,
+            "the measured value is not a finite number",
+        ),
+        (
+            "at_least",
+            fact(0.5, 9, "one note", "another"),
+            Outcome.PASS,
+            "+50 %, at least +20 % required; one note; another",
+        ),
     ],
 )
 def test_a_check_says_in_words_what_it_found(bound: str, seen: Estimate, outcome: Outcome, because: str) -> None:

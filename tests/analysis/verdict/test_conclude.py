@@ -88,7 +88,7 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
 
     verdict = conclude(case).verdict
     assert [FAST, SHORTER, LIGHTER, PLAIN] == asked
-    assert ["shrink-draft", "lighter-draft", "autoregressive"] == [
+    assert ["shorter draft", "lighter draft", "drafting off"] == [
         one.because.split(":")[0] for one in verdict.transitions
     ]
     assert all(one.at for one in verdict.transitions)
@@ -276,7 +276,7 @@ def test_a_short_soak_is_unproven() -> None:
     verdict = conclude(replace(case, soaks={leg.name: StoredRecords(half)})).verdict
 
     assert 3 == verdict.exit_code
-    assert "of 600 s" in str(verdict.incomplete)
+    assert "600 s are required" in str(verdict.incomplete)
 
 
 def test_an_interrupted_soak_must_last_again() -> None:

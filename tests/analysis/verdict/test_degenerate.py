@@ -130,7 +130,7 @@ def test_a_clock_that_ran_backwards_is_said() -> None:
     sweep = conclude(replace(whole, sweep={**whole.sweep, "baseline": baseline})).verdict
 
     for file, verdict in (("soak-1", soak), ("baseline", sweep)):
-        assert f"{file}.jsonl: the clock ran backwards in 1 answers, the first is easy/" in str(verdict.incomplete)
+        assert f"{file}.jsonl: the clock ran backwards in 1 answer, first in easy/" in str(verdict.incomplete)
         assert 3 == verdict.exit_code
 
 

@@ -127,7 +127,7 @@ def test_a_truncated_answer_is_no_speed() -> None:
     mismatches = findings.examine(evidence(mine, plain), HEAVY, "w")
 
     assert ["length_mismatch"] == [finding.kind for finding in mismatches]
-    assert "13 tokens against 200" in mismatches[0].detail
+    assert "13 tokens and 200" in mismatches[0].detail
 
 
 @given(st.integers(0, 1000), st.sampled_from([(6, 2), (12, 3), (24, 2)]), st.floats(0.0, 0.12))

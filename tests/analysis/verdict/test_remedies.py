@@ -19,9 +19,9 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **seen: flo
         # The lower side is 0.2 wide, the room 0.1: half the width takes four times the canaries.
         (check(center=1.26, lo=1.06, hi=1.5, n=12), "about 48 canaries instead of 12"),
         (check("ttft_delta", "at_most", center=1.06, lo=0.9, hi=1.36, n=10), "about 90 canaries instead of 10"),
-        (check(center=1.1, lo=1.0, hi=1.2, n=12), "wrong side"),
-        (check(center=1.16, lo=1.0, hi=1.3, n=12), "too near the bound of 1.16"),
-        (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too near"),
+        (check(center=1.1, lo=1.0, hi=1.2, n=12), "change the setting or the bound"),
+        (check(center=1.16, lo=1.0, hi=1.3, n=12), "too close to 1.16x"),
+        (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too close"),
         (check("memory_headroom"), "gatekeeper host"),
         (check("acceptance_window_min"), "three windows"),
         (check("token_agreement"), "a longer soak"),
@@ -46,7 +46,7 @@ def test_only_what_is_not_proven_is_a_gap() -> None:
     """
     Kept and broken promises are proven; what is open is named with its workload and its bound.
     """
-    assert ["easy: throughput_ratio ≥ 1.16"] == [one.about for one in gaps(slo(), verdict(), resumable=False)]
+    assert ["easy: throughput_ratio ≥ 1.16x"] == [one.about for one in gaps(slo(), verdict(), resumable=False)]
 
 
 def test_the_runs_own_evidence_comes_first() -> None:
@@ -58,7 +58,7 @@ def test_the_runs_own_evidence_comes_first() -> None:
     (run, promise, host, grade) = gaps(slo(), made, resumable=True)
 
     assert ("the run", "cut off", True) == (run.about, run.because, "--resume" in run.remedy)
-    assert ("the rest of the run", "the rest of the run") == (promise.remedy, host.remedy)
+    assert ("continue the run", "continue the run") == (promise.remedy, host.remedy)
     assert "the grade" == grade.about
     assert "certify again" == gaps(slo(), made, resumable=False)[0].remedy
 

@@ -101,9 +101,9 @@ WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "a folder": (_folder, "cannot read SLO file", ""),
     "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
     "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
-    "no such profile": (_no_profile, "no profile 'steddy'", "steady"),
+    "no such profile": (_no_profile, "unknown profile 'steddy'", "steady"),
     "no such tier": (_no_such_tier, "names the tier long", 'tier = "long"'),
-    "no weight": (_no_weight, "weight", "tools"),
+    "no weight": (_no_weight, "tools no weight", "add a weight"),
     "a bad profile": (_bad_profile, "mine.toml: line 4: arival: unknown key", "arrival"),
 }
 
@@ -180,7 +180,7 @@ def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
 
     _, changed = inputs.stored_inputs(run, frozen(given))
 
-    assert [f"{name} is not what was frozen"] == changed
+    assert [f"{name} was changed after the run was frozen"] == changed
 
 
 def test_canaries_that_the_slo_no_longer_names_are_named(folder: Path) -> None:
@@ -194,4 +194,4 @@ def test_canaries_that_the_slo_no_longer_names_are_named(folder: Path) -> None:
 
     _, changed = inputs.stored_inputs(run, frozen(given).model_copy(update={"canaries": canaries}))
 
-    assert [f"{left} is not what was frozen"] == changed
+    assert [f"{left} was changed after the run was frozen"] == changed

@@ -298,7 +298,7 @@ def test_one_process_writes_a_run(tmp_path: Path) -> None:
     free = elsewhere(LOCKED, str(tmp_path / "run")).stdout  # this one dies without closing
     again = elsewhere(LOCKED, str(tmp_path / "run")).stdout
 
-    assert busy.startswith("2 another gatekeeper is writing")
+    assert busy.startswith("2 another gatekeeper process is writing")
     assert ["opened\n", "opened\n"] == [free, again]
 
 
@@ -360,8 +360,8 @@ def test_a_run_without_checksums_has_no_changed_file(tmp_path: Path) -> None:
     [
         (b"{", "damaged"),
         (b"\xff", "damaged"),
-        (b"[]", "not a file of gatekeeper"),
-        (b'{"schema": "1"}', "not a file of gatekeeper"),
+        (b"[]", "not written by gatekeeper"),
+        (b'{"schema": "1"}', "not written by gatekeeper"),
         (b'{"schema": 2}', "newer"),
     ],
 )

@@ -22,7 +22,10 @@ from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
         ({"manifest_sha256": "0" * 64}, "its manifest_sha256 does not match"),
         ({"expires": "2027-01-01T00:00:00Z"}, "the SLO allows 30 d"),
         ({"issued": "2026-01-20T00:00:00Z", "expires": "2026-02-18T00:00:00Z"}, "it was issued at 2026-01-20"),
-        ({"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]}, "no guard can watch 'acceptance_rat'"),
+        (
+            {"guards": [{"metric": "acceptance_rat", "at_least": 0.5, "for": 1}]},
+            "guards cannot watch the metric 'acceptance_rat'",
+        ),
         ({"watch": {"intervall": 1}}, "watch.intervall: unknown key"),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
 
     assert [("down", 1)] == watched.moves
     (change,) = watched.changes
-    assert "throughput_ratio: 0.5 is not at least 1.16 (it must pay), for 2 min" in change.because.replace(
+    assert "throughput_ratio: 0.5x, below the required 1.16x (it must pay), for 2 min" in change.because.replace(
         "120 s", "2 min"
     )
     assert {"draft": "heavy", "num_draft_tokens": 2} == change.setting
