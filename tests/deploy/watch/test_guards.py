@@ -185,7 +185,7 @@ def test_a_servers_claims_stand_in_for_counters() -> None:
     found = judged(context(ACCEPTANCE), evidence(alone(answers)))
 
     assert Outcome.FAIL is found.outcome
-    assert "as the server claims" in found.check.because
+    assert "as the server reports" in found.check.because
 
 
 def test_a_draft_that_proposes_nothing_is_missing_evidence() -> None:

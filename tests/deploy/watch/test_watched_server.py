@@ -156,7 +156,7 @@ def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> N
         until(lambda: session.run(1) == 1)
 
     assert ["down 0>1"] == output.changes
-    assert "as the server claims" in output.of("change")[0]["because"]
+    assert "as the server reports" in output.of("change")[0]["because"]
 
 
 def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
