@@ -93,7 +93,7 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
     found = probed(scripted({**QUICK, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
 
     assert {"unclear"} == {one["answer"] for one in found.values()}
-    assert "lost" in found["easy"]["because"]
+    assert "failed" in found["easy"]["because"]
 
 
 def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> None:
