@@ -1,4 +1,4 @@
-"""Stored runs, written by gatekeeper 0.1.0, that every later version must still judge alike.
+"""Stored runs, written by gatekeeper 0.1.0 and, where the name says so, 0.2.0, that later versions must judge alike.
 
 tests/golden/make.py says how they were made. A run is judged in a copy; the stored one is never written to.
 """
@@ -26,9 +26,11 @@ ENDS = {
     "failed": ("failed", 1),
     "unproven": ("unproven", 3),
     "damaged": ("unproven", 3),
+    "graded_back_0.2.0": ("graded_back", 1),
+    "unproven_0.2.0": ("unproven", 3),
 }
 """The outcome and the exit code of each run."""
-WITH_POLICY = ("promoted", "graded_back", "failed")
+WITH_POLICY = ("promoted", "graded_back", "failed", "graded_back_0.2.0")
 WORDING = frozenset({"because", "why"})
 """Free text, which a later version may word differently."""
 FIGURES = ("center", "lo", "hi")

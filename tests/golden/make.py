@@ -2,9 +2,10 @@
 
     python -m tests.golden.make DIRECTORY [NAME ...]
 
-writes DIRECTORY/runs/NAME and DIRECTORY/expected/NAME, of all runs unless some are named. The stored runs were made by
-gatekeeper 0.1.0 and stay as they are: they show that a later version still judges what an earlier one recorded. Run
-this to add a run, or to see how one was made, not to make a failing test pass.
+writes DIRECTORY/runs/NAME and DIRECTORY/expected/NAME, of all runs unless some are named. The stored runs stay as they
+are: they show that a later version still judges what an earlier one recorded. Where gatekeeper's and numpy's versions
+are theirs, byte for byte. Run this to add those of a new version (two small ones, named NAME_VERSION), or to see how
+one was made, not to make a failing test pass.
 
 The clock is virtual and the host is made up, so the same versions of gatekeeper, Python and numpy write the same bytes.
 """
