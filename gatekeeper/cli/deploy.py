@@ -134,7 +134,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
     metavar="COMMAND",
     help="Command to run when a route changes, without a shell; repeatable.",
 )
-@click.option("--limit", metavar="30s", default="30s", show_default=True, help="Time limit of one command.")
+@click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
 def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -155,7 +155,10 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     if once and rounds is not None:
         raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")
     given["interval"] = parse_duration(given["interval"], "--interval", "60s")
-    given["limit"] = parse_duration(given["limit"], "--limit", "30s")
+    if given["limit"] is None:
+        del given["limit"]
+    else:
+        given["limit"] = parse_duration(given["limit"], "--limit", "30s")
     given["commands"] = tuple(_argv(command) for command in given["commands"])
 
     def say(text: str, style: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The fallback ladder: a shorter draft, a lighter draft, plain decoding; each step once."""
+"""The fallback ladder: a shorter draft, a lighter draft, plain decoding; each step once, in the SLO's order."""
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.records import Setting, setting
