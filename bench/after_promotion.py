@@ -1,13 +1,13 @@
-"""A promoted server goes wrong under `gatekeeper watch`: how soon speculation is off, and what the log says.
+"""A fault after the promotion: how soon `gatekeeper watch` turns speculation off, and what it logs.
 
     python bench/after_promotion.py draft [--run RUN_DIR] [--limit 120]
     python bench/after_promotion.py slow
 
 Certifies bench/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through
-our tap, which counts what it accepts), watches it at short intervals, and then spoils it: `draft` starts the server
-again on the same port with models/little-draft-bad, `slow` holds its process still for four fifths of the time, after
-the guard on decode_throughput was edited to three fifths of the speed that is seen. Exits 3 where speculation is still
-on after --limit seconds.
+our tap, which counts what it accepts), watches it at short intervals, and then causes a fault: `draft` restarts the
+server on the same port with models/little-draft-bad, `slow` pauses its process for four fifths of the time, after the
+guard on decode_throughput was set to three fifths of the measured speed. Exits 3 if speculation is still on after
+--limit seconds.
 """
 
 import argparse
@@ -201,7 +201,7 @@ def main() -> int:
                 print(
                     "the pair was not promoted, so there is nothing to watch: is the machine too busy?", file=sys.stderr
                 )
-                print("try again when it is quieter, or name a promoted run with --run", file=sys.stderr)
+                print("try again on a quieter machine, or name a promoted run with --run", file=sys.stderr)
                 return 3
         try:
             seconds, because = spoil(options.case, folder, run, options.limit)

@@ -2,8 +2,8 @@
 
     LLAMA_SERVER=... python bench/chunk_timings.py [--pairs 60]
 
-The llama-server dialect asks for it, because a chunk may hold several tokens and nothing else says how many. The little
-target is the hardest case: it makes a token in well under a millisecond, so what each chunk costs weighs most.
+The llama-server dialect requests it, because a chunk may hold several tokens and nothing else shows how many. The
+little target is the hardest case: it decodes a token in well under a millisecond, so the cost per chunk matters most.
 """
 
 import argparse
@@ -92,8 +92,8 @@ def main() -> None:
     low, high = interval(ratios)
     cost = statistics.median((1 / (ratio * one) - 1 / one) * 1e6 for ratio, one in zip(ratios, speeds, strict=True))
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores; {pairs} pairs of prose")
-    print(f"with it {statistics.median(ratios):.3f}x of the speed without [{low:.3f}, {high:.3f}]")
-    print(f"without it {statistics.median(speeds):.0f} tok/s; a chunk costs {cost:.0f} µs more")
+    print(f"speed with it: {statistics.median(ratios):.3f}x of that without ({low:.3f}x to {high:.3f}x)")
+    print(f"without it: {statistics.median(speeds):.0f} tok/s; each chunk takes {cost:.0f} µs longer with it")
 
 
 if __name__ == "__main__":

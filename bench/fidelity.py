@@ -1,15 +1,15 @@
-"""How well we measure: our times against a server that says when it sent each token, on the same clock.
+"""How exactly we measure: our times against a server that reports when it sent each token, on the same clock.
 
     python bench/fidelity.py [--streams 1 4 8 64] [--seconds 20] [--json]
 
-A small server in C writes into every chunk when it sent it. It is asked by the very functions that ask a subject, from
-one thread a stream. Paced: a token about every 10 ms; bursty: 1 to 5 tokens about every 48 ms. The error of a TTFT is
-ours (request sent to first arrival) less the server's (request read to first token sent): both ways through the
-kernel are in it. Gaps are pooled over all answers, between neighbouring chunks; inside a burst they are microseconds,
-and one read may bring several tokens. Then eight streams send as fast as they can, one token a write, and what one
-process takes in is counted twice: read off the sockets, and understood as well.
+A small server in C writes into every chunk when it sent it. Requests go through the same functions as in a run, from
+one thread per stream. Paced: a token about every 10 ms; bursty: 1 to 5 tokens about every 48 ms. The error of a TTFT is
+ours (request sent to first arrival) minus the server's (request read to first token sent), including both ways through
+the kernel. Gaps are pooled over all answers, between neighbouring chunks; inside a burst they are microseconds, and one
+read may bring several tokens. Then eight streams send as fast as they can, one token per write, and the throughput of
+one process is measured twice: only reading the sockets, and parsing too.
 
-Exit code 0: every goal holds at up to eight streams; 1: one does not; 3: there is no C compiler here.
+Exit code 0: every goal is met at up to eight streams; 1: one is not; 3: there is no C compiler.
 """
 
 import argparse
@@ -38,10 +38,10 @@ FIRST_US = 20_000
 PACES = {"paced": (10_000, 1), "bursty": (48_000, 5)}
 """Microseconds between bursts, and the most tokens of one."""
 ANSWER_S = 0.6
-"""About how long a paced answer takes; short ones, so that many of them end while others are heard."""
+"""About how long a paced answer takes; short, so that many of them end while others are read."""
 FLOOD_TOKENS, FLOOD_STREAMS = 4_000, 8
-PROMISED = 8
-"""Streams up to which the goals are meant; more are a bench, not a promise."""
+GOAL_STREAMS = 8
+"""Streams up to which the goals apply; more are only measured."""
 
 Told = tuple[Answer, ChatResponse]
 One = TypeVar("One")
@@ -101,9 +101,9 @@ def serving(compiler: str) -> Iterator[str]:
 
 
 def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -> tuple[list[One], float, float]:
-    """Ask *each* times from each of *streams* threads; return the answers, the wall time and the CPU time.
+    """Send *each* requests from each of *streams* threads; return the answers, the wall time and the CPU time.
 
-    Streams that begin up to *apart* seconds apart end while others are heard, as they do in a soak.
+    Streams that begin up to *apart* seconds apart end while others are read, as they do in a soak.
     """
     told: list[One] = []
     start = threading.Barrier(streams + 1)
@@ -121,7 +121,7 @@ def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -
     for thread in threads:
         thread.join()
     if len(told) != streams * each:
-        raise SystemExit(f"only {len(told)} of {streams * each} answers came; what went wrong stands above")
+        raise SystemExit(f"only {len(told)} of {streams * each} answers arrived; the error is above")
     return told, time.monotonic() - wall, time.process_time() - cpu
 
 
@@ -141,7 +141,7 @@ def measure(url: str, pace: str, streams: int, seconds: float) -> Row:
     """Return how far off we are at one pace and number of streams."""
     gap, most = PACES[pace]
     tokens = round(ANSWER_S * 1e6 / gap * (1 + most) / 2)
-    each = max(2, round(seconds / ANSWER_S / min(streams, PROMISED)))
+    each = max(2, round(seconds / ANSWER_S / min(streams, GOAL_STREAMS)))
 
     def ask(seed: int) -> Told:
         return told(request(url, seed, first=FIRST_US, gap=gap, most=most, tokens=tokens), tokens)
@@ -176,7 +176,7 @@ def flood(url: str, seconds: float) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", maxsplit=1)[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8, 64])
-    parser.add_argument("--seconds", type=float, default=20.0, help="about how long each load is kept up")
+    parser.add_argument("--seconds", type=float, default=20.0, help="about how long each load lasts")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     compiler = shutil.which("cc")
@@ -186,14 +186,14 @@ def main() -> int:
     with serving(compiler) as url:
         rows = [measure(url, pace, streams, options.seconds) for pace in PACES for streams in options.streams]
         rates = flood(url, options.seconds / 4)
-    meant = [row for row in rows if row.streams <= PROMISED]
+    meant = [row for row in rows if row.streams <= GOAL_STREAMS]
     kept = all(goal.read(row) <= goal.at_most for row in meant for goal in GOALS)
     kept = kept and all(rate >= LEAST_RATE for rate in rates.values())
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "tokens_per_second": rates}))
     else:
         print(table(rows, rates))
-        print(f"{'every goal holds' if kept else 'a goal is missed'} at up to {PROMISED} streams")
+        print(f"{'every goal is met' if kept else 'a goal is missed'} at up to {GOAL_STREAMS} streams")
     return 0 if kept else 1
 
 

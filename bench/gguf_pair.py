@@ -1,4 +1,4 @@
-"""Whether the little target as GGUF answers in llama-server as it does in mlx-lm: prompts, tokens, greedy answers."""
+"""Whether the little target as GGUF in llama-server answers like in mlx-lm: prompts, tokens, greedy answers."""
 
 import argparse
 import json
@@ -101,14 +101,14 @@ def compare(
 def main() -> None:
     """Print one line a kind of work."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
-    parser.add_argument("--count", type=int, default=96, help="canaries a kind")
+    parser.add_argument("--count", type=int, default=96, help="canaries per kind")
     count = parser.parse_args().count
     program = environ.get("LLAMA_SERVER") or shutil.which("llama-server")
     if program is None:
         raise SystemExit("no llama-server: set LLAMA_SERVER, e.g. to what tools/build_llama_server prints")
     model, tokenizer, *_ = load(str(ROOT / "models" / "little-target"))
-    print(f"{platform.system()} {platform.machine()}, mlx-lm {version('mlx-lm')}; {count} canaries a kind")
-    print("kind      same prompt   same prompt tokens   same answer   parted at a near-tie   parted elsewhere")
+    print(f"{platform.system()} {platform.machine()}, mlx-lm {version('mlx-lm')}; {count} canaries per kind")
+    print("kind      same prompt   same prompt tokens   same answer     differ at near-tie   differ elsewhere")
     with tempfile.TemporaryDirectory() as folder:
         write_gguf.write(ROOT / "models" / "little-target", Path(folder, "little-target.gguf"))
         server = Server(program, Path(folder, "little-target.gguf"), Path(folder, "log"))

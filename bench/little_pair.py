@@ -1,4 +1,4 @@
-"""What the little pair does on this machine: acceptance, speed against plain decoding and pass rate per workload."""
+"""The little pair on this machine: acceptance, speed against plain decoding and pass rate per workload."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ PLAIN = 0  # the arm without a draft
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One greedy answer; seconds since it was asked for, per token."""
+    """One greedy answer; seconds since the request, per token."""
 
     tokens: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -127,7 +127,7 @@ def summarize(
 
 
 def measure(target: Path, draft: Path, canaries: Path, count: int, lengths: list[int]) -> list[Row]:
-    """Ask every canary once per arm, one arm right after the other, in an order that rotates."""
+    """Send every canary once per arm, one arm right after the other, in an order that rotates."""
     model, tokenizer = load(str(target))
     helper, _ = load(str(draft))
     arms, rows = [PLAIN, *lengths], []

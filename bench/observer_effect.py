@@ -5,9 +5,9 @@
 Both sides are a process with the same models, driven over the same kind of pipe; the bare one runs mlx-lm's
 `stream_generate` in the plainest loop there is, and takes its time from the first token to the last. One process works
 at a time and the order of each pair is drawn. The ratio (worker over bare) is the median of the pairs', which a busy
-moment of the machine does not move, with a 95 % bootstrap interval. Exit code 0: the whole interval keeps the goal;
-1: all of it breaks it; 3: unproven, take more pairs or a quieter machine. Beside it stands the cost of the worker's own
-loop, timed alone over ready-made tokens: a figure free of the machine's noise, and blind to what only decoding shows.
+moment of the machine does not move, with a 95 % bootstrap interval. Exit code 0: the whole interval meets the goal;
+1: all of it misses it; 3: unproven, use more pairs or a quieter machine. It also prints the cost of the worker's own
+loop, timed alone over prepared tokens: free of the machine's noise, but without effects that only decoding has.
 """
 
 import argparse
@@ -125,7 +125,7 @@ class Bare:
 
 
 def asks(which: Setting, pairs: int, max_tokens: int) -> list[DecodeRequest]:
-    """Return one ask a pair: hot enough that the stop token is rare, seeded so that both sides draw the same."""
+    """Return one request per pair, at a temperature at which a stop token is rare, with the same seed on both sides."""
     message = {"role": "user", "content": "write a tale of the otter by the lake."}
     return [
         DecodeRequest(
@@ -138,7 +138,7 @@ def asks(which: Setting, pairs: int, max_tokens: int) -> list[DecodeRequest]:
 
 
 def compare(arm: str, which: Setting, worker: RunningSystem, bare: Bare, pairs: int, max_tokens: int) -> Result:
-    """Measure one arm: the same asks on both sides, in drawn order."""
+    """Measure one arm: the same requests on both sides, in random order."""
     draw, logs, tokens = random.Random(1), list[float](), 0
     seen: dict[str, list[float]] = {"worker": [], "bare": []}
 
@@ -154,7 +154,7 @@ def compare(arm: str, which: Setting, worker: RunningSystem, bare: Bare, pairs: 
         order = draw.sample(sorted(sides), 2)
         speeds = {side: sides[side](ask) for side in order}
         if speeds["worker"][0] != speeds["bare"][0]:
-            sys.exit(f"{ask.canary.id}: the sides did not say the same: {speeds}")
+            sys.exit(f"{ask.canary.id}: the two sides gave different answers: {speeds}")
         # The first two pairs warm up both processes.
         if number >= 2:
             tokens += speeds["worker"][0]

@@ -1,8 +1,8 @@
 """A rehearsal: a whole run of the real pipeline in memory, on a scripted subject and its virtual clock.
 
-The same sweep, soak and `conclude` as `certify`; only files and the manifest are left out, so that thousands of runs
-with a known truth are affordable. Where the SLO promises something of the host, the memory that the script decrees is
-sampled once a virtual second in place of a real host's.
+The same sweep, soak and `conclude` as `certify`, without files and manifest, so that thousands of runs with a known
+truth are affordable. Where the SLO has an objective on the host, the memory that the script sets is sampled once per
+virtual second instead of a real host's.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class Rehearsed:
 
 
 def canaries(prefix: str, count: int, *, category: str | None = None) -> tuple[Canary, ...]:
-    """Return canaries that expect nothing: the script says how long their answers are."""
+    """Return canaries without expectations: the script sets the length of their answers."""
     message = {"role": "user", "content": "Say a line."}
     return tuple(Canary(id=f"{prefix}-{number:03}", messages=(message,), category=category) for number in range(count))
 

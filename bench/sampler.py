@@ -1,4 +1,4 @@
-"""What the sampler costs: its CPU time at 1 Hz, and the change of a subject's speed with it on and off, paired.
+"""What the sampler costs: its CPU time at 1 Hz, and the change of a system's speed with it on and off, paired.
 
     python bench/sampler.py                              # a CPU-bound loop as the subject
     python bench/sampler.py --target models/little-target   # greedy decoding by mlx-lm as the subject
@@ -106,7 +106,7 @@ def cost(pid: int, seconds: float) -> None:
 
 
 def change(process: subprocess.Popen[str], pairs: int) -> None:
-    """Print how the subject's time changes with the sampler on, each pair in alternating order."""
+    """Print how the system's time changes with the sampler on, each pair in alternating order."""
     logs = []
     for number in range(pairs):
         times = {}

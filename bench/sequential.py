@@ -1,12 +1,12 @@
-"""What stopping early saves, and what it costs in errors: the sequential interval against a fixed number of canaries.
+"""What early stopping saves, and what it costs in errors: the sequential interval against a fixed number of canaries.
 
     python -m bench.sequential                    # simulated canaries through the decision function; prints a table
-    python -m bench.sequential --sweeps 100       # and whole sweeps of a scripted subject, stopped early and in full
+    python -m bench.sequential --sweeps 100       # and whole sweeps of a scripted system, stopped early and in full
     python -m bench.sequential --runs 20000 --json
 
-One canary is one log ratio: the truth, what makes canaries differ, and the noise of both answers. Against it stands the
-fixed design: the fewest canaries, asked whatever is seen, that decide at the same error and as often rightly where the
-truth lies 5 % from the bound. It is told the noise beforehand, which nobody is.
+One canary is one log ratio: the truth, the difference between canaries, and the noise of both answers. It is compared
+with a fixed design: the fewest canaries, all of them sent, that decide with the same error and as often correctly where
+the truth lies 5 % from the bound. The fixed design knows the noise in advance, which is impossible in practice.
 """
 
 import argparse
@@ -36,7 +36,7 @@ BOUND = 1.0
 TRUTHS = (-0.20, -0.10, -0.05, 0.0, 0.05, 0.10, 0.20)
 HARDEST = 0.05
 DIFFER = 0.10
-"""Canaries differ by so much (deviation of the log ratio), as the scripted subject's do: each drafts its own luck."""
+"""Canaries differ by so much (deviation of the log ratio), as the scripted system's do: each drafts its own luck."""
 ERROR = 0.05
 
 
@@ -59,7 +59,7 @@ def stalled(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How noisy answers are, and how many canaries a sweep may ask at most."""
+    """How noisy answers are, and how many canaries a sweep may send at most."""
 
     name: str
     noise: float
@@ -99,12 +99,12 @@ class Row:
 
     @property
     def share(self) -> float:
-        """Return the canaries asked, as a share of the fixed design's."""
+        """Return the canaries sent, as a share of the fixed design's."""
         return self.answers / self.fixed_answers
 
 
 def decided(logs: Sequence[float], counts: Sequence[int], errors: Sequence[float]) -> tuple[sequential.Decision, int]:
-    """Look after each of *counts* canaries; return the decision and how many were asked."""
+    """Look after each of *counts* canaries; return the decision and how many were sent."""
     held = None
     for count, error in zip(counts, errors, strict=True):
         held = sequential.intersected(held, sequential.interval(logs[:count], error))
@@ -159,7 +159,7 @@ def rows_of(condition: Condition, runs: int, seed: int) -> list[Row]:
 def print_rows(rows: Sequence[Row]) -> None:
     """Print the table, and what is saved on average where the truth lies 5 % or more from the bound."""
     print(f"{'':<30} {'truth':>7} {'-- sequential --':^25} {'-- fixed --':^25}")
-    heads = "".join(f"{word:>9}" for word in ("wrong", "open", "asked", "wrong", "open", "asked", "share"))
+    heads = "".join(f"{word:>9}" for word in ("wrong", "open", "sent", "wrong", "open", "sent", "share"))
     print(f"{'condition':<30} {'':>7}{heads}")
     for row in rows:
         mine, once = (row.wrong, row.undecided, row.answers), (row.fixed_wrong, row.fixed_undecided, row.fixed_answers)

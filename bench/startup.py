@@ -1,8 +1,8 @@
-"""How long `gatekeeper --help` takes beside `python -c pass`, in alternation; goal: at most 80 ms longer.
+"""How much longer `gatekeeper --help` takes than `python -c pass`, in alternation; goal: at most 80 ms.
 
     python bench/startup.py [--runs 20] [--json]
 
-Prints medians over the runs and exits 3 where the goal is not met on this machine.
+Prints medians over the runs, and exits 3 if the goal is missed on this machine.
 """
 
 import argparse

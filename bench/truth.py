@@ -1,19 +1,19 @@
-"""The gate against simulated subjects whose truth is known: how often it promotes or blocks wrongly, or proves nothing.
+"""The gate on simulated systems whose truth is known: how often it promotes or blocks wrongly, or is unproven.
 
     python -m bench.truth --runs 40                           # per scenario; prints a table
     python -m bench.truth --runs 40 --processes 2             # the same figures, sooner
     python -m bench.truth --runs 40 --save truth.json         # every figure as JSON too, for bench.truth_plot
     python -m bench.truth --only "bimodal;leak"
 
-A scenario's truth is the decode ratio its script gives once noise is off and every drift is over, measured on the same
-canaries; costs of speculation are scaled so that the best setting lies `effect` away from the bound. A false promotion
-is one of a setting whose truth lies at least 3 % below the bound; a false block is `graded_back` or `failed` where the
-best setting lies at least 5 % above it. Beside the gate stand two naive rules on the same records of the sweep:
+A scenario's truth is the decode ratio of its script without noise and after every drift, measured on the same canaries;
+costs of speculation are scaled so that the best setting lies `effect` away from the bound. A false promotion is one of
+a setting whose truth lies at least 3 % below the bound; a false block is `graded_back` or `failed` where the best
+setting lies at least 5 % above it. Two naive rules on the same records of the sweep are compared with the gate:
 comparing two means, and the better of two repetitions of each arm.
 
-Where the subject leaks, the promise is a bound on `footprint_growth` and `effect` says how far below it the leak stays,
-as a share of the bound; speculation wins clearly. The naive rules read the soak's host samples: how far the mean of its
-second half lies above that of its first; the smaller growth of the two halves, last reading less first.
+Where the system leaks, the objective is a bound on `footprint_growth`, and `effect` is how far below it the leak stays,
+as a share of the bound; speculation is clearly faster. The naive rules use the soak's host samples: by how much the
+mean of its second half exceeds that of its first; the smaller growth of the two halves, last reading minus first.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def scenarios() -> list[Scenario]:
 
 
 def promise(scenario: Scenario) -> Slo:
-    """Return the SLO: one workload that must speculate, one ratio, a short soak full of twins; or a bound on a leak."""
+    """Return the SLO: one workload that must speculate, one ratio and a short soak; or a bound on a leak."""
     ratio = {"metric": "throughput_ratio", "at_least": scenario.bound, "why": "it must pay"}
     growth = {"metric": "footprint_growth", "at_most": LEAK, "why": "it must run for days"}
     return slo(
@@ -318,10 +318,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="per scenario")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--of", choices=("speed", "memory"), help="scenarios of this promise alone")
-    parser.add_argument("--only", default="", help="scenarios whose name holds one of these, separated by semicolons")
-    parser.add_argument("--processes", type=int, default=1, help="the figures do not depend on it")
-    parser.add_argument("--save", type=Path, help="write every figure to this file as JSON")
+    parser.add_argument("--of", choices=("speed", "memory"), help="only the scenarios with this objective")
+    parser.add_argument(
+        "--only", default="", help="only the scenarios whose name contains one of these, separated by semicolons"
+    )
+    parser.add_argument("--processes", type=int, default=1, help="number of processes; the results do not depend on it")
+    parser.add_argument("--save", type=Path, help="write all results to this file as JSON")
     given = parser.parse_args()
     wanted = [name for name in given.only.split(";") if name]
     begun, total, rows = time.perf_counter(), {rule: Tally() for rule in RULES}, []

@@ -82,7 +82,7 @@ def spec(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("saved", nargs="+", type=Path, help="what bench.truth --save wrote")
+    parser.add_argument("saved", nargs="+", type=Path, help="files written by bench.truth --save")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/truth.svg"))
     given = parser.parse_args()
     documents = [json.loads(path.read_text("utf-8")) for path in given.saved]

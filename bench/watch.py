@@ -1,13 +1,13 @@
-"""What `gatekeeper watch` sees: how soon a loss is caught, and how often a healthy route is turned down wrongly.
+"""How soon `gatekeeper watch` detects a loss, and how often it wrongly turns a healthy route down.
 
-    python -m bench.watch                     # drawn months and drawn losses; prints two tables
+    python -m bench.watch                     # simulated months and losses; prints two tables
     python -m bench.watch --runs 2000         # more precise
     python -m bench.watch --json
 
-A run is one route: a canary with its plain twin every so often, and after each the guards that `certify` writes, at
-the error of a look. What is drawn is a pair's ratio, an answer's acceptance and whether it failed; how these are read
-off an answer is tested elsewhere. The borders are the package's own, laid over whole months at once with rolling sums;
-`tests/deploy/watch/test_watch_bench.py` holds every look of a run against `deploy.watch.guards`.
+A run is one route: a canary paired with a baseline request at intervals, and after each the guards that `certify`
+writes, at the error of a look. Simulated are a pair's ratio, an answer's acceptance and whether it failed; how these
+are read from an answer is tested elsewhere. The bounds are the package's own, applied to whole months with rolling
+sums; `tests/deploy/watch/test_watch_bench.py` holds every look of a run against `deploy.watch.guards`.
 """
 
 import argparse
@@ -38,7 +38,7 @@ LOOK_S = 60.0
 CERTIFIED = {"throughput_ratio": 1.40, "acceptance_rate": 0.80, "error_rate": 0.0}
 """What the soak measured."""
 BOUNDS = {"throughput_ratio": 1.16, "acceptance_rate": 0.60, "error_rate": 0.05}
-"""A promise, and two bounds as `analysis/verdict/policy.py` derives them."""
+"""An objective, and two bounds as `analysis/verdict/policy.py` derives them."""
 CONFIDENCE = 0.95
 """Of a bound that is kept."""
 ACCEPTED_NOISE = 0.10
@@ -52,7 +52,7 @@ SOAKED = 24
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How noisy production is, and how seldom a canary may be asked."""
+    """How noisy production is, and how seldom a canary may be sent."""
 
     name: str
     noise: float

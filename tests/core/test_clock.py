@@ -23,7 +23,7 @@ def test_ticks_see_their_own_instant() -> None:
 
 def test_ticks_end_when_told() -> None:
     """
-    A stopped tick is not called again, whatever else goes on.
+    A stopped tick is not called again, whatever else happens.
     """
     clock, seen = VirtualClock(), []
     stop = clock.every(10**9, lambda: seen.append("one"))

@@ -102,7 +102,7 @@ def test_units_are_read_at_the_door() -> None:
 
 def test_a_policy_from_before_there_was_a_watch_loads() -> None:
     """
-    Without ladder, figures, reasons and [watch] the defaults hold, and plain decoding is the only rung below.
+    Without ladder, figures, reasons and [watch] the defaults hold, and plain decoding is the only step below.
     """
     policy = parse(BEFORE, "policy.toml")
 

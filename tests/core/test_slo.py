@@ -204,7 +204,7 @@ def test_text_that_is_no_toml() -> None:
 
 def test_several_mistakes_are_said_at_once() -> None:
     """
-    Nobody has to fix one to learn of the next.
+    All errors are listed, not only the first.
     """
     text = GOOD.replace("at_least = 1.16\n", "atleast = 1.16\n").replace('"600 s"', '"600 parsecs"')
 

@@ -60,7 +60,7 @@ def test_top_level_sets_are_complete() -> None:
 @pytest.mark.parametrize("name", COUNTS)
 def test_canary_has_the_keys_of_the_contract(name: str) -> None:
     """
-    Each canary says who it is, what is asked, how long the answer may be, and nothing the contract does not know.
+    Each canary has an id, a prompt and a length limit, and no unknown key.
     """
     for canary in load(name):
         assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
@@ -79,7 +79,7 @@ def test_canary_has_the_keys_of_the_contract(name: str) -> None:
 
 def test_ids_and_prompts_are_unique() -> None:
     """
-    No canary is asked twice, in one set or in two: a repeat is not an independent item.
+    No canary is sent twice, in one set or in two: a repeat is not an independent item.
     """
     every = [canary for name in COUNTS for canary in load(name)]
 

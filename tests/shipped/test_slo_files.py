@@ -250,7 +250,7 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_that_samples_checks_the_distribution(path: Path) -> None:
     """
-    Above temperature 0 tokens can not be compared one by one; only the distribution check sees a draft that shifts it.
+    Above temperature 0 tokens cannot be compared one by one; only the distribution check sees a draft that shifts it.
     """
     sampling = inputs.read(path).slo.sampling
 
@@ -270,7 +270,7 @@ def test_a_shipped_file_follows_the_schema(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> None:
     """
-    No promise of a shipped SLO is excluded by arithmetic or by what its backend shows.
+    No objective of a shipped SLO is excluded by arithmetic or by what its backend shows.
     """
     given = inputs.read(path)
 
@@ -296,7 +296,7 @@ def test_a_machines_file_can_certify(name: str) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     """
-    All canaries that the promises want, in both arms at ten seconds an answer, fit into the soak's longest duration.
+    All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest duration.
     """
     given = inputs.read(SLOS / f"{name}.toml")
     slo = given.slo
@@ -310,7 +310,7 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_model_thinks_its_answer_away(name: str) -> None:
     """
-    Qwen3 thinks unless told not to, and the canaries leave no room for it: sweep and soak both ask without.
+    Qwen3 reasons by default, and the canaries leave no room for it: sweep and soak switch it off.
     """
     slo = inputs.read(SLOS / f"{name}.toml").slo
     canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))

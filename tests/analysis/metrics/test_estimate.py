@@ -139,7 +139,7 @@ def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[
 
 def test_greedy_repeats_are_not_independent() -> None:
     """
-    Six canaries asked a hundred times are six answers: a median, but no p95.
+    Six canaries sent a hundred times are six answers: a median, but no p95.
     """
     seen = evidence(spread(6, lambda _: steady(0.05), repeats=100))
 
@@ -520,7 +520,7 @@ def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
 def test_agreement_carries_its_notes_and_its_excuses() -> None:
     """
     Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
-    a promise about the population says the same with bounds of its own.
+    an objective about the population says the same with bounds of its own.
     """
     ours, theirs = twins(
         4,
@@ -545,7 +545,7 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
 
 def test_a_fault_makes_its_canary_fail() -> None:
     """
-    Five canaries are asked twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
+    Five canaries are sent twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
     prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
     """
     answers = spread(5, lambda _: answer(), repeats=2)
@@ -562,7 +562,7 @@ def test_a_fault_makes_its_canary_fail() -> None:
 
 def test_twelve_canaries_do_not_show_a_thousandth() -> None:
     """
-    Twelve canaries without a fault leave 22 % open for other prompts, however often they were asked.
+    Twelve canaries without a fault leave 22 % open for other prompts, however often they were sent.
     """
     answers = spread(12, lambda _: answer(), repeats=100)
 
@@ -636,7 +636,7 @@ def test_truncation_is_bounded_over_canaries() -> None:
 @pytest.mark.parametrize("tries", [1, 5])
 def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     """
-    Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was asked.
+    Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was sent.
     """
     kinds = {"task_pass_delta": "equals", "json_pass_delta": "json_schema", "tool_call_pass_delta": "tool_calls"}
     expect = {"equals": "ok", "json_schema": {}, "tool_calls": [{"name": "f"}]}

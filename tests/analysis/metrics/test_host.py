@@ -267,7 +267,7 @@ def test_a_thermal_zero_without_a_witness_is_unproven() -> None:
 
 def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
     """
-    A busy GPU whose frequency held is one, sentinels that held their speed are another.
+    A busy GPU whose frequency held is one, baseline requests that held their speed are another.
     """
     by_gpu, by_sentinels = judged(soak(**BUSY)), judged(soak(thermal_level=0.0), baseline_held=True)
 
@@ -469,7 +469,7 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
 
 def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
     """
-    Growth that can not use up the headroom before the next certificate is due is not found; what may just do so, is.
+    Growth that cannot use up the headroom before the next certificate is due is not found; what may just do so, is.
     """
     leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
 

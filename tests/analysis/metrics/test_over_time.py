@@ -212,7 +212,7 @@ def _stretched(one: Answer, factor: float, later_ns: int) -> Answer:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> None:
     """
-    A drift of 10 % within noise of several: woven twins drift together, so the excess has to be proven; blocks that
+    A drift of 10 % within noise of several: woven baselines drift together, so the excess has to be proven; blocks that
     lie apart are spoiled by a drift that is surely none of chance's, once it looks larger than allowed.
     """
     woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.SENTINEL, Role.BLOCK))

@@ -27,7 +27,7 @@ def test_pairs_by_their_pair() -> None:
 
 def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
     """
-    A plain answer of a block is compared with the candidate's answer to its canary that was asked nearest in time.
+    A plain answer of a block is compared with the candidate's answer to its canary that was sent nearest in time.
     """
     mine = [
         generation(steady(0.1, sent_s=10), "a", key="early"),

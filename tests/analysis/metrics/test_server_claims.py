@@ -111,7 +111,7 @@ def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
 
 def test_a_swapped_model_voids_the_arm() -> None:
     """
-    Answers of one arm under two names are of two models, and no promise about either can be checked.
+    Answers of one arm under two names are of two models, and no objective about either can be checked.
     """
     found = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="b")))
     same = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="a")), made(3, "plain"))

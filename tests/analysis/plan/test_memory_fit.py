@@ -79,7 +79,7 @@ def test_streams_multiply_the_cache() -> None:
 
 def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
     """
-    A pair that does not fit the SLO's own [host] is a promise no run could prove, and the parts are shown.
+    A pair that does not fit the SLO's own [host] is an objective no run could prove, and the parts are shown.
     """
     (found,) = memory_fit.complaints(
         fitted(slo(host={"memory_gb": 16}), model("t", 4.6e9), model("d", 0.6e9), memory=64 * GIB)
@@ -117,7 +117,7 @@ def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
 
 def test_two_processes_hold_the_target_twice() -> None:
     """
-    Where the arms can not share a process the target is loaded twice, unless the headroom promised is larger anyway.
+    Where the arms cannot share a process the target is loaded twice, unless the headroom promised is larger anyway.
     """
     twice = fitted(slo(), model("t", 12e9), shares_process=False)
     once = fitted(slo(), model("t", 4e9), shares_process=False)

@@ -1,4 +1,4 @@
-"""What a plan can not prove, each with the number that would make it provable."""
+"""What a plan cannot prove, each with the number that would make it provable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_too_few_canaries_for_a_quantile(metric: str, need: int) -> None:
 
 def test_the_split_error_asks_for_more() -> None:
     """
-    Over three rungs p95 needs 80.
+    Over three steps p95 needs 80.
     """
     complaint = only(found(slo(objective("itl_p95", at_most=1.0)), 79))
 
@@ -141,7 +141,7 @@ def test_windows_that_do_not_fit_the_soak() -> None:
 
 def test_bounds_that_exclude_each_other() -> None:
     """
-    At least 2 and at most 1.5 can not both hold; within ± x can.
+    At least 2 and at most 1.5 cannot both hold; within ± x can.
     """
     wrong = slo(objective("throughput_ratio", at_least=2.0), objective("throughput_ratio", at_most=1.5))
     right = slo(objective("ttft_delta", at_least=-0.1), objective("ttft_delta", at_most=0.1))
@@ -175,7 +175,7 @@ def test_contradictions_of_different_workloads_are_none() -> None:
 
 def test_an_unknown_knob_and_too_many_streams() -> None:
     """
-    What a backend can not turn or serve is refused, with what it has.
+    What a backend cannot turn or serve is refused, with what it has.
     """
     narrow = BackendTraits("narrow", EVERYTHING, 1, frozenset({"draft", "num_draft_tokens"}))
     written = slo(sweep={"num_draft_tokens": [4], "window": [256]}, soak={"concurrency": 4})
@@ -306,7 +306,7 @@ def test_no_number_of_canaries_shows_all_prompts(promise: dict[str, Any]) -> Non
 
 def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
     """
-    Over three rungs the same share needs 80 canaries.
+    Over three steps the same share needs 80 canaries.
     """
     promise = objective("error_rate", at_most=0.05, scope="population")
 
@@ -361,7 +361,7 @@ def test_a_frozen_pass_delta_is_a_census() -> None:
 
 def test_what_only_this_host_lacks() -> None:
     """
-    A promise this host can not show is `not-here`, with the reason: exit code 3, not 2.
+    An objective this host cannot show is `not-here`, with the reason: exit code 3, not 2.
     """
     written = slo(objective("throughput_ratio"), objective("throttle_time", at_most=0))
 
@@ -372,7 +372,7 @@ def test_what_only_this_host_lacks() -> None:
 
 def test_weak_points_are_notes() -> None:
     """
-    A short soak is a demo, an empty ladder can not grade back, per-answer speed hides a queue: said, not refused.
+    A short soak is a demo, an empty ladder cannot grade back, per-answer speed hides a queue: said, not refused.
     """
     written = slo(objective("throughput_ratio"), soak={"duration": "60 s", "concurrency": 4}, fallback={"ladder": []})
 

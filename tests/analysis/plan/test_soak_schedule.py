@@ -46,7 +46,7 @@ def test_sentinels_approach_their_share(share: float, seed: int) -> None:
 
 def test_a_short_soak_has_a_sentinel() -> None:
     """
-    The first answer already has its twin: same canary, same pair, next to it.
+    The first answer already has its baseline: same canary, same pair, next to it.
     """
     first, second = asked(EASY, 1)
 
@@ -98,7 +98,7 @@ def test_workloads_come_by_their_weight() -> None:
 
 def test_canaries_rotate() -> None:
     """
-    Every canary is asked once before any is asked again.
+    Every canary is sent once before any is sent again.
     """
     names = [turn.canary.id for turn in asked(EASY, 30, share=0.0)]
 
@@ -140,7 +140,7 @@ def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: C
 
 def test_needs_of_plain_decoding() -> None:
     """
-    Promises about speculation ask nothing of a plain workload.
+    Objectives about speculation ask nothing of a plain workload.
     """
     written = slo(objective("token_agreement"), objective("ttft", at_most=1))
 
@@ -165,7 +165,7 @@ def test_lacking_counts_distinct_canaries_in_each_arm() -> None:
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     """
-    A small set is asked in every block, so that each canary is compared with itself; a large one is split over them.
+    A small set is sent in every block, so that each canary is compared with itself; a large one is split over them.
     """
     large = canaries(96)
     small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number)} for number in range(3)]
@@ -178,7 +178,7 @@ def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
 
 def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:
     """
-    At most two dozen canaries that expect something are asked again, spread over the set.
+    At most two dozen canaries that expect something are sent again, spread over the set.
     """
     marked = canaries(60, expect={"equals": "x"})
     found = closing_requests(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})

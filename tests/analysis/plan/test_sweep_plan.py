@@ -107,7 +107,7 @@ def test_without_drafts_there_is_plain_decoding_alone() -> None:
 
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
     """
-    All arms answer a canary before the next one is asked, in random order, so that a drift falls on all alike.
+    All arms answer a canary before the next one is sent, in random order, so that a drift falls on all alike.
     """
     found = laid(slo(sweep=SWEEP))
 
@@ -169,7 +169,7 @@ def test_each_canary_is_in_both_halves(repeats: int) -> None:
 
 def test_concurrent_arms_are_not_mixed() -> None:
     """
-    Answers under way together disturb each other: with many streams one trial is asked at a time, ABBA.
+    Answers under way together disturb each other: with many streams one trial is sent at a time, ABBA.
     """
     found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
 
@@ -227,7 +227,7 @@ def test_the_seed_decides_the_order() -> None:
 
 def test_plan_json_names_trials_files_and_order() -> None:
     """
-    plan.json lists each trial with its file and its answers, and the order in which they are asked.
+    plan.json lists each trial with its file and its answers, and the order in which they are sent.
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 

@@ -32,7 +32,7 @@ def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
 
 def test_samples_needed_when_the_error_is_split() -> None:
     """
-    With the allowed error split over three rungs p95 needs 80.
+    With the allowed error split over three steps p95 needs 80.
     """
     assert 80 == intervals.samples_needed(0.95, 1 - 0.05 / 3)
 
@@ -214,7 +214,7 @@ def test_geometric_mean_scales(values: list[float], factor: float, seed: int) ->
 
 def test_uneven_repeats_are_resampled_inside_their_canary() -> None:
     """
-    A canary asked once and one asked three times weigh the same, and padding never enters the mean.
+    A canary sent once and one sent three times weigh the same, and padding never enters the mean.
     """
     ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
 

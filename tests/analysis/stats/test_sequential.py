@@ -31,7 +31,7 @@ def test_looks_grow_to_the_budget(budget: int, growth: float) -> None:
 @given(st.integers(8, 300), st.integers(1, 5), st.sampled_from([sequential.GROWTH, sequential.RESTARTED]))
 def test_one_look_comes_before_the_first_repeat(canaries: int, repeats: int, growth: float) -> None:
     """
-    When every canary was asked once the records are looked at, wherever the other looks fall.
+    When every canary was sent once the records are looked at, wherever the other looks fall.
     """
     counts = sequential.looks(canaries * repeats, growth, canaries)
 
@@ -89,7 +89,7 @@ def test_the_interval_is_students(logs: list[float], error: float) -> None:
 )
 def test_what_is_missing_decides_nothing(logs: list[float], error: float) -> None:
     """
-    Too few canaries, a value that is no number, no error to spend: the sweep goes on.
+    Too few canaries, a value that is no number, no error to spend: the sweep continues.
     """
     found = sequential.interval(logs, error)
 

@@ -89,7 +89,7 @@ def asked(records: Mapping[str, Sequence[Generation]]) -> dict[str, set[str]]:
 
 
 def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str]]:
-    """Return what a replay of the looks over the records says had to be asked."""
+    """Return what a replay of the looks over the records says had to be sent."""
     found: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
     for block in plan.blocks:
         stood = early_stops(sweep_answers(written, plan, records, "work"), block.stretch)
@@ -106,8 +106,8 @@ def chosen(written: Slo, plan: SweepPlan, records: Records) -> Choice:
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     """
-    The loser is asked on few canaries, the winner is chosen as from a whole sweep, and the reason names what was left
-    out; nothing is asked that is not needed, and no arm more often than another within a round.
+    The slower setting gets few canaries, the winner is chosen as from a whole sweep, and the reason names what was left
+    out; no request is sent that is not needed, and no arm gets more than another within a round.
     """
     early, never = promised(), promised(stop="never")
     (plan, some), (whole, every) = run(early, STEEP), run(never, STEEP)
@@ -172,7 +172,7 @@ def measured(records: Records) -> Records:
 
 def test_every_stop_is_an_event_and_in_the_account() -> None:
     """
-    Which setting was asked no further, since which look and why: told when it happens, and written to verdict.json.
+    Which setting was stopped early, at which look and why: an event when it happens, and written to verdict.json.
     """
     events: list[tuple[str, dict[str, object]]] = []
     written = promised()
@@ -190,7 +190,7 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
 
 def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> None:
     """
-    No setting can keep a promise of 3x: measuring ends, and the soak is left to prove it on the best of them.
+    No setting can pass an objective of 3x: measuring ends, and the soak is left to prove it on the best of them.
     """
     written = promised(bound=3.0)
     plan, records = run(written, STEEP)
@@ -255,7 +255,7 @@ def test_conditions_and_many_streams_are_asked_in_full() -> None:
 def test_repeats_that_narrow_nothing_are_not_asked_for() -> None:
     """
     On a quiet host, where canaries differ and answers do not, one round over all of them says what three would; on a
-    noisy one the repeats are taken. Before every canary was asked this stops nothing.
+    noisy one the repeats are taken. Before every canary was sent this stops nothing.
     """
     written = promised(num_draft_tokens=[4])
     near = {**STEEP, "draft_token": 0.0072}

@@ -87,7 +87,7 @@ def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (),
 )
 def test_broken_promises_are_named(seen: Verdict, said: str | None) -> None:
     """
-    A run that may not be deployed says which promise it broke, the host's included.
+    A run that may not be deployed names the objectives it failed, the host's included.
     """
     assert said == admission.broken(seen)
 
@@ -96,7 +96,7 @@ def test_broken_promises_are_named(seen: Verdict, said: str | None) -> None:
     ("seen", "expected"),
     [
         (verdict("promoted"), None),
-        (verdict("failed"), None),  # a broken promise is proven
+        (verdict("failed"), None),  # a failed objective is proven
         (verdict("unproven"), "unproven"),
         (verdict("promoted", incomplete="soak-1.jsonl: cut off"), "unproven"),
         (verdict("promoted", host=(check(Outcome.UNPROVEN),)), "unproven"),

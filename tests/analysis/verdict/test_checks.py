@@ -1,4 +1,4 @@
-"""One promise against one estimate, by properties: no gap in the evidence is ever good news."""
+"""One objective against one estimate, by properties: no gap in the evidence is ever good news."""
 
 import itertools
 import math
@@ -43,7 +43,7 @@ def test_wider_bounds_never_improve(bound: str, threshold: float, seen: Estimate
 @given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6))
 def test_a_stricter_promise_never_improves(bound: str, threshold: float, seen: Estimate, stricter: float) -> None:
     """
-    Asking for more can not turn a fail into a pass.
+    Asking for more cannot turn a fail into a pass.
     """
     harder = threshold + stricter if bound == "at_least" else threshold - stricter
 
@@ -83,7 +83,7 @@ def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int)
 )
 def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
     """
-    One NaN among center, lo and hi leaves the promise unproven.
+    One NaN among center, lo and hi leaves the objective unproven.
     """
     seen = check(promised(bound, threshold), Estimate(*broken, 9))
 
@@ -128,7 +128,7 @@ def test_an_open_interval_is_judged_by_its_other_end(bound: str) -> None:
 )
 def test_exactly_at_the_threshold(bound: str, lo: float, hi: float, outcome: Outcome) -> None:
     """
-    The threshold itself keeps the promise; only what lies wholly beyond it breaks it.
+    The threshold itself passes the objective; only what lies wholly beyond it breaks it.
     """
     assert outcome is check(promised(bound, 1.16), Estimate((lo + hi) / 2, lo, hi, 9)).outcome
 
@@ -144,7 +144,7 @@ def test_bounds_are_rounded_before_they_are_compared() -> None:
 
 def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
     """
-    The reason a promise was made and the notes of the estimate travel with its outcome.
+    The reason an objective was made and the notes of the estimate travel with its outcome.
     """
     seen = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
 
@@ -217,7 +217,7 @@ def test_every_metric_can_be_checked(metric: object) -> None:
 )
 def test_a_check_says_in_words_what_it_found(bound: str, seen: Estimate, outcome: Outcome, because: str) -> None:
     """
-    The sentence of a check names the value or the interval, the promise, and what travelled with the number.
+    The sentence of a check names the value or the interval, the objective, and what travelled with the number.
     """
     found = check(promised(bound, 0.2), seen)
 

@@ -78,7 +78,7 @@ def test_required_speculation_that_is_graded_back_blocks() -> None:
 
 def test_a_fail_steps_down_and_is_certified_again() -> None:
     """
-    A broken promise asks for a new soak at the next rung: shorter, lighter, plain; each logged with time and reason.
+    A failed objective needs a new soak at the next step: shorter, lighter, plain; each logged with time and reason.
     """
     case = bare({"easy": WINNING})
     asked = []
@@ -98,7 +98,7 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
 
 def test_a_lower_rung_can_be_promoted() -> None:
     """
-    The shorter draft keeps the promise that the longer one broke: promoted at that rung.
+    The shorter draft passes the objective that the longer one failed: promoted at that step.
     """
     case = with_soak(bare({"easy": WINNING}), conclude(bare({"easy": WINNING})).needs[0], FAILING)
 
@@ -123,7 +123,7 @@ def test_a_settled_workload_is_not_soaked_again() -> None:
 
 def test_unproven_is_held_not_stepped_down() -> None:
     """
-    A promise on both sides of its bound changes nothing: no rung is taken, the code is 3.
+    An objective on both sides of its bound changes nothing: no step is taken, the code is 3.
     """
     case = bare({"easy": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
     (leg,) = conclude(case).needs
@@ -136,7 +136,7 @@ def test_unproven_is_held_not_stepped_down() -> None:
 
 def test_plain_decoding_that_fails_is_failed() -> None:
     """
-    Where plain decoding breaks a promise too there is nothing to grade back to.
+    Where plain decoding fails an objective too there is nothing to grade back to.
     """
     found = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
 
@@ -175,7 +175,7 @@ def hosted(case: Case, leg: SoakPlan, footprint: float) -> Case:
 
 def test_a_failed_host_steps_every_speculating_workload_down() -> None:
     """
-    Memory belongs to the run: both speculating workloads go down a rung, and the plain one is soaked again with them.
+    Memory belongs to the run: both speculating workloads go down a step, and the plain one is soaked again with them.
     """
     case = bare({"easy": WINNING, "hard": WINNING, "slow": LOSING}, objectives=HOST, optional=("slow",))
     (leg,) = conclude(case).needs
@@ -189,7 +189,7 @@ def test_a_failed_host_steps_every_speculating_workload_down() -> None:
 
 def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
     """
-    The host check of the rung that is deployed counts, not that of the rung that was left.
+    The host check of the step that is deployed counts, not that of the step that was left.
     """
     case = bare({"easy": WINNING}, objectives=HOST)
     (first,) = conclude(case).needs
@@ -204,7 +204,7 @@ def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
 
 def test_a_host_that_fails_beside_plain_decoding_fails_the_run() -> None:
     """
-    At the foot of the ladder a broken host promise is a failed run.
+    At the foot of the ladder a failed host objective is a failed run.
     """
     case = bare({"slow": LOSING}, objectives=HOST, optional=("slow",))
     (leg,) = conclude(case).needs
@@ -219,7 +219,7 @@ def _ended(found: Conclusion) -> tuple[int, str]:
 @pytest.mark.parametrize("kept", [0, 300, 560])
 def test_unmeasured_time_is_not_quiet_time(kept: int) -> None:
     """
-    Fewer than 95 % of the expected host samples leave the host promise unproven.
+    Fewer than 95 % of the expected host samples leave the host objective unproven.
     """
     case = bare({"easy": WINNING}, objectives=HOST)
     (leg,) = conclude(case).needs

@@ -112,7 +112,7 @@ def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
     """
-    No tokens, no answers, no proposals: an implicit promise is broken, and the next rung is asked for.
+    No tokens, no answers, no proposals: an implicit objective fails, and the next step is asked for.
     """
     verdict = changed(BROKEN[name])
 

@@ -146,7 +146,7 @@ def test_noise_is_no_unstable_arm(seed: int, shape: tuple[int, int], sigma: floa
 
 def test_two_close_heaps_are_seen_with_enough_answers() -> None:
     """
-    Four answers in ten that take half as long again are a second mode, once each canary was asked often enough.
+    Four answers in ten that take half as long again are a second mode, once each canary was sent often enough.
     """
     draw = random.Random(1)
     plain = [

@@ -153,7 +153,7 @@ def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
 @pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
 def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: float) -> None:
     """
-    No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); a promise of none is not crossed by one.
+    No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by one.
     """
     found = written(ended("easy", "promoted", measured={"answers": answers}))
 
@@ -198,7 +198,7 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
 
 def test_a_bound_of_the_other_side_guards_nothing() -> None:
     """
-    "At most 3 times as fast" is half of a promise about precision, not something to turn a route off for.
+    "At most 3 times as fast" is half of an objective about precision, not something to turn a route off for.
     """
     found = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
 
@@ -229,7 +229,7 @@ def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
 @pytest.mark.parametrize("outcome", ["promoted", "graded_back"])
 def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     """
-    Comments and layout change nothing: the file parses to what was derived, and to a policy with the same rungs.
+    Comments and layout change nothing: the file parses to what was derived, and to a policy with the same steps.
     """
     found = written(ended("easy", outcome, measured=SOAKED)) | DATES
 

@@ -44,14 +44,14 @@ def verdict(**changes: object) -> Verdict:
 
 def test_only_what_is_not_proven_is_a_gap() -> None:
     """
-    Kept and broken promises are proven; what is open is named with its workload and its bound.
+    Kept and failed objectives are proven; what is open is named with its workload and its bound.
     """
     assert ["easy: throughput_ratio ≥ 1.16x"] == [one.about for one in gaps(slo(), verdict(), resumable=False)]
 
 
 def test_the_runs_own_evidence_comes_first() -> None:
     """
-    Records that do not suffice stand before all else, with the command that goes on where the run can.
+    Records that do not suffice stand before all else, with the command that continues where the run can.
     """
     made = verdict(incomplete="cut off", host_checks=(check("memory_headroom"),), grade="demo")
 
@@ -65,7 +65,7 @@ def test_the_runs_own_evidence_comes_first() -> None:
 
 def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
     """
-    A workload that is unproven without an open promise says why itself.
+    A workload that is unproven without an open objective says why itself.
     """
     bare = replace(verdict().workloads[0], checks=())
 

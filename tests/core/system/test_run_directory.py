@@ -216,7 +216,7 @@ except GatekeeperError as error:
 
 def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
     """
-    When a file can grow no further it is our error, code 4, naming the file; whole records stay and a resume goes on.
+    When a file can grow no further it is our error, code 4, naming the file; whole records stay and a resume continues.
     """
     path = tmp_path / "a.jsonl"
 
@@ -322,7 +322,7 @@ def test_checksums_name_what_was_changed(tmp_path: Path) -> None:
 
 def test_a_look_in_the_finder_is_no_tampering(tmp_path: Path) -> None:
     """
-    A Mac leaves .DS_Store where somebody looked; any other file that was added is named.
+    The Finder leaves .DS_Store in opened folders; any other added file is named.
     """
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     run.write_checksums()
