@@ -12,6 +12,7 @@ from tests.e2e.conftest import place, scripted
 __all__ = ["place", "scripted"]
 
 
+@pytest.mark.whole
 def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
     scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -354,6 +354,7 @@ def slow(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.whole
 def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
     """
     The view is erased, event lines stay, the cursor is shown again, and NO_COLOR is obeyed to the end.
@@ -378,6 +379,7 @@ def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
     assert None is COLOURED.search(screen.sent)
 
 
+@pytest.mark.whole
 def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
     """
     With --quiet no sequence is sent before the command ends.
