@@ -1,3 +1,3 @@
 """gatekeeper: certify speculative decoding before it is deployed."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
