@@ -1,0 +1,163 @@
+"""Foreign text becomes a value here: JSON, TOML, whole and finite numbers, instants; within limits, with one error.
+
+Files, servers, tools and remote hosts may write anything. What passes here can be computed with, written as JSON in
+UTF-8, and walked through by recursion, without another check of its size.
+"""
+
+import json
+import math
+import re
+import tomllib
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_core import from_json
+
+JSON_BYTES = 64 << 20
+"""Bytes of one JSON text; the answers that we measure have under a hundredth of it."""
+TOML_BYTES = 256 << 10
+"""Characters of one TOML file; a long SLO file has a tenth of it."""
+DEPTH = 100
+"""Lists and tables inside each other. Recursion over a value takes up to eight frames a level; Python allows 1,000."""
+WHOLE = 2**64
+"""Whole numbers are smaller in size: every counter and seed of a server fits, and each can become a float."""
+YEARS = range(1970, 3000)
+"""Years of an instant: no validity added to it, and no time zone, leaves what Python can hold."""
+
+_LARGE = re.compile(r"[0-9]{20}|[eE]\+?[0-9]{3}")
+"""Found in every text that holds a number out of range: only such texts are searched for one."""
+_LARGE_BYTES = re.compile(_LARGE.pattern.encode())
+_DOTS = 200
+"""Dots in one line of TOML: a dotted key takes time and memory with the square of its parts."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+class ParseError(ValueError):
+    """A foreign text is not what it must be. The message says what is wrong; the caller adds where."""
+
+
+def json_value(text: str | bytes, *, most: int = JSON_BYTES, half_characters: bool = False) -> Any:
+    """Return the value of a JSON *text* of at most *most* bytes; raise ParseError for anything else.
+
+    Refused are NaN and infinities, whole numbers of more than 64 bits, numbers too large for a float, and more than
+    DEPTH levels; also half a surrogate pair, which UTF-8 cannot hold, unless *half_characters* are wanted: a server may
+    send a character in two pieces. Where a key is repeated, the last value counts.
+    """
+    if len(text) > most:
+        raise ParseError(f"longer than {most} bytes")
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError) as error:
+        if not half_characters:
+            what = "half a surrogate pair" if isinstance(error, TypeError) else str(error)
+            raise ParseError(f"not JSON: {what.replace(' at line 1 column', ' at column')}") from error
+        value = _lenient(text)
+    else:
+        if _is_small(text):
+            return value
+    _check(value)
+    return value
+
+
+def json_object(text: str | bytes, *, most: int = JSON_BYTES, half_characters: bool = False) -> dict[str, Any]:
+    """Return the object that a JSON *text* holds, as `json_value` does; raise ParseError for anything else."""
+    value = json_value(text, most=most, half_characters=half_characters)
+    if not isinstance(value, dict):
+        raise ParseError("not a JSON object")
+    return value
+
+
+def _lenient(text: str | bytes) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"not JSON: {error if isinstance(error, ValueError) else 'nested too deeply'}") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _is_small(text: str | bytes) -> bool:
+    """Return whether *text* cannot hold anything out of range, from a look that costs less than parsing it."""
+    if isinstance(text, str):
+        return text.count("[") + text.count("{") <= DEPTH and not _LARGE.search(text)
+    return text.count(b"[") + text.count(b"{") <= DEPTH and not _LARGE_BYTES.search(text)
+
+
+def _check(value: Any) -> None:
+    """Raise ParseError for a parsed value that is out of range or nested too deeply. Not by recursion."""
+    level, depth = [value], 0
+    while level:
+        if depth > DEPTH:
+            raise ParseError(f"nested more than {DEPTH} levels deep")
+        deeper: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                deeper += one.values()
+            elif isinstance(one, list):
+                deeper += one
+            elif isinstance(one, int | float | datetime):
+                _check_scalar(one)
+        level, depth = deeper, depth + 1
+
+
+def _check_scalar(value: float | datetime) -> None:
+    if isinstance(value, datetime):
+        if value.year not in YEARS:
+            raise ParseError(f"the year {value.year} is not between {YEARS[0]} and {YEARS[-1]}")
+    elif isinstance(value, int):
+        if not -WHOLE < value < WHOLE:
+            raise ParseError("a whole number has more than 64 bits")
+    elif not math.isfinite(value):
+        raise ParseError("a number is not finite, or too large")
+
+
+def toml_table(text: str) -> dict[str, Any]:
+    """Return the table that a TOML *text* holds; raise ParseError, with the line where it can be known."""
+    if len(text) > TOML_BYTES:
+        raise ParseError(f"longer than {TOML_BYTES} characters")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > _DOTS:
+            raise ParseError(f"more than {_DOTS} dots (at line {number})")
+    try:
+        table = tomllib.loads(text)
+    except RecursionError as error:
+        raise ParseError(f"nested more than {DEPTH} levels deep") from error
+    except ValueError as error:  # also a whole number of more digits than Python reads
+        what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a whole number has too many digits"
+        raise ParseError(what) from error
+    _check(table)
+    return table
+
+
+def integer(text: str) -> int:
+    """Return the whole number that *text* is, in decimal ASCII digits with a sign or none; raise ParseError."""
+    if not _INTEGER.fullmatch(text.strip()) or not -WHOLE < int(text) < WHOLE:
+        raise ParseError(f"{_shown(text)} is not a whole number of up to 64 bits")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Return the finite number that *text* is, in decimal ASCII digits; raise ParseError, also for NaN."""
+    value = float(text) if _NUMBER.fullmatch(text.strip()) else math.inf
+    if not math.isfinite(value):
+        raise ParseError(f"{_shown(text)} is not a finite number")
+    return value
+
+
+def moment(text: str) -> datetime:
+    """Return the instant that an ISO 8601 *text* with a zone names, in UTC; raise ParseError."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except (ValueError, TypeError) as error:
+        raise ParseError(f"{_shown(text)} is not a date and time") from error
+    if instant.tzinfo is None or instant.year not in YEARS:
+        wanted = f"a year between {YEARS[0]} and {YEARS[-1]}" if instant.tzinfo is not None else "a time zone"
+        raise ParseError(f"{_shown(text)} has not {wanted}")
+    return instant.astimezone(UTC)
+
+
+def _shown(text: object) -> str:
+    return ascii(text if len(str(text)) <= 40 else f"{str(text)[:40]}…")
