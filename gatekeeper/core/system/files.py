@@ -1,12 +1,15 @@
-"""Files: a lock between processes, atomic writes, and the cache of file digests."""
+"""Files: opened without following links, a lock between processes, atomic writes, and the cache of file digests."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import stat
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +25,116 @@ class LockHeldError(Exception):
         self.owner = owner
 
 
-def write_atomically(path: Path, content: str | bytes, *, sync: bool = False, temporary: Path | None = None) -> None:
+@contextmanager
+def open_folder(folder: Path, *, inside: Path | None = None) -> Iterator[int]:
+    """Open *folder* and yield its descriptor. Raise OSError.
+
+    The user chose *folder*, or *inside* where it is given, so that one may be a link; nothing below *inside* may be.
+    """
+    root = folder if inside is None else inside
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in folder.relative_to(root).parts:
+            with _named(folder):
+                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: Path, flags: int, *, inside: Path | None = None, mode: int = 0o666) -> int:
+    """Open the regular file at *path* with *flags* and return its descriptor.
+
+    A link is not followed, and a pipe or a device is not waited for: both raise OSError. With *inside*, no folder
+    between that one and the file may be a link either.
+    """
+    with open_folder(path.parent, inside=inside) as folder, _named(path):
+        # Without O_NONBLOCK, opening a pipe waits for its other end.
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path.name, flags, mode, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say which file an error is about, and where it is a link, that links are not followed."""
+    try:
+        yield
+    except OSError as error:
+        link = error.errno in {errno.ELOOP, errno.EMLINK, errno.ENOTDIR} and path.is_symlink()
+        raise OSError(error.errno, "it is a link, which is not followed" if link else error.strerror, path) from error
+
+
+def read_regular(path: Path, *, inside: Path | None = None) -> bytes:
+    """Return the content of the regular file at *path*, opened as `open_regular` does. Raise OSError."""
+    with open(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
+        return file.read()
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write *content* whole; what a full disk took of it is there when this raises OSError."""
+    rest = memoryview(content)
+    while rest:
+        written = os.write(descriptor, rest)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest = rest[written:]
+
+
+def sync_to_disk(descriptor: int) -> None:
+    """Return once what was written to a file or folder is on the disk, where a power failure does not reach it."""
+    if sys.platform == "darwin":
+        with suppress(OSError):  # a network disk may lack it
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the content in the cache of the drive
+            return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot sync a folder
+            raise
+
+
+def write_atomically(
+    path: Path,
+    content: str | bytes,
+    *,
+    sync: bool = False,
+    temporary: Path | None = None,
+    inside: Path | None = None,
+) -> None:
     """Replace the file at *path*: a reader sees the old content or the new one, never a part. Raise OSError.
 
-    With *sync* the content is on the disk when this returns. *temporary* is the file that is written first.
+    With *sync* the content is on the disk when this returns. *temporary* is the file in the same folder that is
+    written first. A link at either name is replaced and never followed; *inside* is as for `open_regular`.
     """
-    temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    fresh = temporary.name if temporary is not None else f".{path.name}.{os.getpid()}"
+    with open_folder(path.parent, inside=inside) as folder:
+        with suppress(FileNotFoundError):  # left by a killed process
+            os.unlink(fresh, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(fresh, flags, 0o666, dir_fd=folder)
+        try:
+            write_all(descriptor, content.encode() if isinstance(content, str) else content)
+            if sync:
+                sync_to_disk(descriptor)
+        except OSError:
+            with suppress(OSError):  # half of it only fills the disk
+                os.unlink(fresh, dir_fd=folder)
+            raise
+        finally:
+            os.close(descriptor)
+        os.replace(fresh, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+            sync_to_disk(folder)
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    return open_regular(path, os.O_RDWR | os.O_CREAT)
 
 
 class FileLock:
@@ -158,9 +255,9 @@ class HashCache:
             write_atomically(path, json.dumps(self._known))
 
 
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file of any size, in hex."""
-    with path.open("rb") as file:
+def file_sha256(path: Path, *, inside: Path | None = None) -> str:
+    """Return the SHA-256 of a file of any size, in hex; with *inside*, of a file that no link leads to."""
+    with path.open("rb") if inside is None else open(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

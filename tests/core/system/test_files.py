@@ -1,12 +1,21 @@
 """Files: the lock, the atomic write and the cache of digests."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system.files import FileLock, HashCache, LockHeldError, write_atomically
+from gatekeeper.core.system.files import (
+    FileLock,
+    HashCache,
+    LockHeldError,
+    open_regular,
+    read_regular,
+    write_atomically,
+)
+from tests.builders.disk import largest_file
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -26,15 +35,16 @@ def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
 
 def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path) -> None:
     """
-    The error is the system's, and the old file stays.
+    The error is the system's, the old file stays, and the part of the new one does not fill the disk.
     """
     path = tmp_path / "file"
     path.write_text("old")
 
-    with pytest.raises(FileNotFoundError):
-        write_atomically(path, "new", temporary=tmp_path / "nowhere" / "file")
+    with largest_file(2), pytest.raises(OSError, match="File too large"):
+        write_atomically(path, "new content")
 
     assert "old" == path.read_text()
+    assert [path] == list(tmp_path.iterdir())
 
 
 def test_a_lock_names_its_holder(tmp_path: Path) -> None:
@@ -132,3 +142,78 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("weights")
 
     assert sha256("weights") == HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.with_name("other").write_text("mine")
+    path.symlink_to("other")
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, os.O_RDWR | os.O_CREAT])
+@pytest.mark.parametrize("kind", [_pipe, _link, _device, _folder])
+def test_only_a_regular_file_is_opened(tmp_path: Path, kind: Callable[[Path], None], flags: int) -> None:
+    """
+    A pipe, a link, a device and a folder are refused at once, for reading and for writing, with what and where.
+    """
+    kind(tmp_path / "host.jsonl")
+
+    with pytest.raises(OSError, match=r"host\.jsonl"):
+        open_regular(tmp_path / "host.jsonl", flags)
+
+    assert not (tmp_path / "other").exists() or "mine" == (tmp_path / "other").read_text()
+
+
+def test_a_folder_below_the_run_is_no_way_out(tmp_path: Path) -> None:
+    """
+    The run directory itself may be reached by a link, which its user made; a folder inside it may not be one.
+    """
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "disk" / "run").mkdir(parents=True)
+    (tmp_path / "run").symlink_to(tmp_path / "disk" / "run")
+    (tmp_path / "run" / "inputs").symlink_to(tmp_path / "elsewhere")
+
+    write_atomically(tmp_path / "run" / "plan.json", "{}", inside=tmp_path / "run")
+    with pytest.raises(OSError, match="it is a link, which is not followed"):
+        write_atomically(tmp_path / "run" / "inputs" / "slo.toml", "", inside=tmp_path / "run")
+
+    assert b"{}" == read_regular(tmp_path / "disk" / "run" / "plan.json")
+    assert [] == list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("where", ["verdict.json", f".verdict.json.{os.getpid()}"])
+def test_an_atomic_write_replaces_a_link(tmp_path: Path, where: str) -> None:
+    """
+    A link under the file's name, or under the name that is written first, is replaced; what it points to is not.
+    """
+    (tmp_path / "other").write_text("mine")
+    (tmp_path / where).symlink_to("other")
+
+    write_atomically(tmp_path / "verdict.json", "new")
+
+    assert ("new", "mine") == ((tmp_path / "verdict.json").read_text(), (tmp_path / "other").read_text())
+    assert not (tmp_path / "verdict.json").is_symlink()
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """
+    A lock writes its holder into its file: a link there must not lead that text into another file.
+    """
+    (tmp_path / "thesis").write_text("mine")
+    (tmp_path / "lock").symlink_to("thesis")
+
+    with pytest.raises(OSError, match="it is a link"):
+        FileLock(tmp_path / "lock").acquire("1\n")
+
+    assert "mine" == (tmp_path / "thesis").read_text()

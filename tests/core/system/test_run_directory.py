@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Arrival, Event, Generation, HostSample, Reading, Role, Rounds, setting
 from gatekeeper.core.system import run_directory
+from tests.builders.disk import largest_file
 
 PRELUDE = """
 import pathlib, resource, sys
@@ -231,22 +232,19 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
     assert kept.records == run_directory.read_records(path, run_directory.EVENTS).records
 
 
-def test_a_device_without_space_is_our_error(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
     """
-    A write refused outright is code 4 as well.
+    A verdict that the disk does not take is code 4, with the file and the way on.
     """
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
-    (tmp_path / "verdict.json").write_text("old")
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
-    (tmp_path / "run" / f".verdict.json.{os.getpid()}").symlink_to("/dev/full")
 
-    with pytest.raises(GatekeeperError) as refused:
+    with largest_file(2), pytest.raises(GatekeeperError) as refused:
         run.write("verdict.json", "new")
 
     run.close()
     assert 4 == refused.value.exit_code
     assert "verdict.json" in refused.value.message
+    assert "--resume" in refused.value.hint
 
 
 def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
