@@ -42,15 +42,20 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
 
 def parse_duration(text: str | None, option: str, example: str = "7d") -> float | None:
     """Return the seconds of a duration such as *example*, given to *option*; None stays None."""
-    from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
+    return parse_quantity(text, option, "s", example)
+
+
+def parse_quantity(text: str | None, option: str, unit: str, example: str) -> float | None:
+    """Return a positive quantity in *unit*, a base unit of `units.UNITS_OF`, given to *option*; None stays None."""
+    from gatekeeper.core.units import UNITS_OF, parse  # noqa: PLC0415
 
     try:
-        seconds = None if text is None else parse(text, SECONDS)
+        value = None if text is None else parse(text, UNITS_OF[unit])
     except ValueError as error:
-        raise InputError(f"{option}: {error}", hint=f"for example {option} {example}") from error
-    if seconds is not None and seconds <= 0:
-        raise InputError(f"{option} {text}: must be greater than 0", hint=f"for example {option} {example}")
-    return seconds
+        raise InputError(f"{option}: {error}", hint=f"for example {option} '{example}'") from error
+    if value is not None and value <= 0:
+        raise InputError(f"{option} {text}: must be greater than 0", hint=f"for example {option} '{example}'")
+    return value
 
 
 class LazyCommand(click.Command):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate, show
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate, parse_quantity, show
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.report import FORMATS
 
@@ -70,13 +70,17 @@ def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: 
 
 @click.command()
 @SLO
+@click.option("--assume", metavar="SPEED", help='Speed of plain decoding, such as "40 tok/s".')
 @AS_JSON
-def plan(slo: Path, *, as_json: bool) -> int:
-    """Show every trial, the expected duration, and what this plan cannot prove. Runs nothing."""
+def plan(slo: Path, assume: str | None, *, as_json: bool) -> int:
+    """Show every trial, the expected duration, and what this plan cannot prove.
+
+    Runs nothing, and needs no models: without --assume, the speed follows from the size of the target, or its name.
+    """
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.plan import forecast  # noqa: PLC0415
 
-    document, exit_code = forecast(slo)
+    document, exit_code = forecast(slo, parse_quantity(assume, "--assume", "tok/s", "40 tok/s"))
     show(document, command_text.plan(document), as_json=as_json)
     return exit_code
 

@@ -73,6 +73,14 @@ class ReadsLogits(Protocol):
         """Return the target's best logit less its second after the prompt and *tokens*; None where it is not known."""
 
 
+@runtime_checkable
+class KnowsTime(Protocol):
+    """A backend that knows how long an answer will take: a simulated one."""
+
+    def expected_seconds(self, request: DecodeRequest) -> float:
+        """Return the seconds of an answer without noise, drift and faults."""
+
+
 class Backend(Protocol):
     """A kind of system: starts systems, and knows what can be measured of them."""
 

@@ -19,6 +19,7 @@ STAGES = {
     "warm_cache": "warm cache",
     "first_tokens": "first tokens of the distribution check",
 }
+STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 
 
 def plan(document: dict[str, Any]) -> str:
@@ -34,7 +35,12 @@ def plan(document: dict[str, Any]) -> str:
         f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
         for name, seconds in document["expected_seconds"].items()
     ]
-    lines += [f"expected in total: about {show_seconds(document['expected_total_seconds'])}"]
+    total, least = (show_seconds(document[f"{which}_total_seconds"]) for which in ("expected", "least"))
+    lines += [f"expected in total: about {total}" + (f", {least} if the sweep stops early" if least != total else "")]
+    lines += [
+        f"expected for a fallback to {STEPS[name]}: about {show_seconds(seconds)} more, if every workload needs it"
+        for name, seconds in document["expected_fallback_seconds"].items()
+    ]
     lines += [document["assumption"], *(f"not comparable: {doubt}" for doubt in document["doubts"])]
     if memory := document.get("memory"):
         lines += [_memory(memory)]

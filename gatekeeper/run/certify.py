@@ -30,6 +30,7 @@ from gatekeeper.report.html import page
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.after_soak import after_soak
 from gatekeeper.run.load import judge
+from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.freeze import freeze_models
@@ -156,9 +157,10 @@ def _measure(run: ActiveRun) -> None:
     with run.client() as client, run.sampling(client):
         _sweep(run, client)
         run.telemetry.stage("sweep")
-        while due := conclude(run.case(live=True)).needs:
+        while due := conclude(case := run.case(live=True)).needs:
+            answered = [one for recorded in case.sweep.values() for one in recorded.records]
             for soak_plan in due:
-                _soak(run, soak_plan, client)
+                _soak(run, soak_plan, client, soak_outlook(run.prepared, soak_plan, answered))
                 after_soak(run, soak_plan, run.case(live=True))
                 run.telemetry.stage(soak_plan.name)
         client.close()
@@ -182,13 +184,13 @@ def _sweep(run: ActiveRun, client: Client) -> None:
         file.finish()
 
 
-def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
+def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping[str, float]) -> None:
     file = run.directory.writer(soak_plan.file, run_directory.ANSWERS)
     run.open.callback(file.close)
     if file.finished:
         return
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
-    run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings})
+    run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings, "expected": expected})
     client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     profile = run.prepared.inputs.profile
     load = profile.background

@@ -1,24 +1,66 @@
 """`gatekeeper plan`: every trial, the expected duration, and what the plan cannot prove. No request is sent."""
 
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.plan import duration
+from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import ExitCode
-from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.system import inputs
+from gatekeeper.core.units import show_bytes
 from gatekeeper.run.prepare import Prepared, prepare
 
-BANDWIDTH = 100e9
-"""Assumed memory bandwidth for reading the weights, in bytes per second: a base M4 has 120 GB/s."""
+BANDWIDTH = {
+    "Apple M1": 68e9,
+    "Apple M1 Pro": 200e9,
+    "Apple M1 Max": 400e9,
+    "Apple M1 Ultra": 800e9,
+    "Apple M2": 100e9,
+    "Apple M2 Pro": 200e9,
+    "Apple M2 Max": 400e9,
+    "Apple M2 Ultra": 800e9,
+    "Apple M3": 100e9,
+    "Apple M3 Pro": 150e9,
+    "Apple M3 Max": 300e9,
+    "Apple M3 Ultra": 819e9,
+    "Apple M4": 120e9,
+    "Apple M4 Pro": 273e9,
+    "Apple M4 Max": 410e9,
+    "Apple M5": 153e9,
+    "Apple M5 Pro": 307e9,
+    "Apple M5 Max": 460e9,
+}
+"""Memory bandwidth in bytes per second, as Apple's specifications say; of two variants the slower one."""
+OTHER_BANDWIDTH = 100e9
+"""Of a host that the SLO does not name, or that is not in the table."""
+DECODING_SHARE = 0.85
+"""The part of the bandwidth at which decoding reads the weights: an assumption."""
+SPEEDS = (1.0, 500.0)
+"""The slowest and the fastest speed of plain decoding that is derived from a size, in tok/s."""
+UNKNOWN_SPEED = 30.0
+"""Tokens a second where not even the model's size is known."""
 
 
-def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
-    """Return the plan of an SLO file as a document, and the exit code that `certify` would refuse it with, or 0."""
+def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any], int]:
+    """Return the plan of an SLO file as a document, and the exit code that `certify` would refuse it with, or 0.
+
+    *speed* of plain decoding in tok/s; None derives it from the size of the target.
+    """
     prepared = prepare(inputs.read(slo_path), Path("logs"), measuring=False)
     slo, plan = prepared.inputs.slo, prepared.plan
-    speed, stages = _assumed_speed(prepared.manifest), expected_stages(prepared)
+    ahead, how = run_forecast(prepared, speed)
+    stages, fallback = ahead.stages(), ahead.fallback()
+    total = sum(one.seconds for one in stages)
+    saved = next((one.seconds for one in stages if one.name == "sweep"), 0.0) - ahead.shortest_sweep()
     weights = {one.weight for one in prepared.complaints}
     document = {
         "schema": 1,
@@ -38,11 +80,10 @@ def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
         "answers": sum(len(block.requests) for block in plan.blocks),
         "expected_seconds": {one.name: round(one.seconds) for one in stages},
         "expected_answers": {one.name: one.answers for one in stages if one.answers},
-        "expected_total_seconds": round(sum(one.seconds for one in stages)),
-        "assumption": (
-            f"assumes full-length answers at {speed:.0f} tok/s, prompts read {duration.PREFILL:.0f} times as fast, no "
-            "start-up time; the soak may last longer; each fallback step adds another soak and its passes"
-        ),
+        "expected_total_seconds": round(total),
+        "least_total_seconds": round(total - saved),
+        "expected_fallback_seconds": {one.name: round(one.seconds) for one in fallback},
+        "assumption": f"assumes {how}, no start-up time, and that every workload speculates",
         "memory": prepared.memory.document() if prepared.memory is not None else None,
         "doubts": list(prepared.manifest.doubts),
         "complaints": [
@@ -55,28 +96,75 @@ def forecast(slo_path: Path) -> tuple[dict[str, Any], int]:
     return document, ExitCode.UNPROVEN if "not-here" in weights or prepared.manifest.doubts else ExitCode.OK
 
 
-def expected_stages(prepared: Prepared) -> tuple[duration.StageForecast, ...]:
-    """Return the stages of the run and how long each takes, if plain decoding has the assumed speed."""
-    backend, target = prepared.backend, prepared.manifest.target
-    assumed = duration.Assumptions(
-        _assumed_speed(prepared.manifest),
-        target.vocabulary if target is not None else None,
-        Sight.LOGITS in backend.sight,
-    )
-    return duration.forecast_stages(prepared.inputs.slo, prepared.plan, prepared.inputs.canaries, assumed)
+def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[duration.Forecast, str]:
+    """Return the forecast of a run before its first token, and what it assumes, in words.
+
+    A simulated system is asked how long its answers take; *speed* in tok/s holds for any other.
+    """
+    given, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
+    if isinstance(backend, KnowsTime) and speed is None:
+        how = "the answer times of the script"
+        assumed = duration.Assumptions(SPEEDS[1], None, logits=False, known=_known_times(prepared, backend))
+    else:
+        plain, why = (speed, "") if speed is not None else _speed(prepared)
+        how = f"full-length answers at {plain:.0f} tok/s{why}, prompts read {duration.PREFILL:.0f} times as fast"
+        vocabulary = target.vocabulary if target is not None else None
+        assumed = duration.Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
+    return duration.Forecast(given.slo, prepared.plan, given.canaries, given.profile, assumed), how
 
 
 def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
     """Return what a live view needs of the run ahead, or of the one stage that is run *alone*."""
+    stages = run_forecast(prepared)[0].stages()
     return {
         "slo": prepared.inputs.slo.name,
-        "expected": {one.name: one.seconds for one in expected_stages(prepared) if alone in {None, one.name}},
+        "expected": {one.name: one.seconds for one in stages if alone in {None, one.name}},
         "workloads": [one.name for one in prepared.inputs.slo.workload],
         "realtime": prepared.backend.realtime,
     }
 
 
-def _assumed_speed(manifest: Manifest) -> float:
-    """Return the assumed speed of plain decoding in tok/s: the bandwidth over the size of the weights, 1 to 500."""
-    size = manifest.target.bytes if manifest.target is not None else 0
-    return max(1.0, min(500.0, BANDWIDTH / size)) if size else 500.0
+def soak_outlook(prepared: Prepared, soak: SoakPlan, answered: Iterable[Generation]) -> dict[str, float]:
+    """Return the seconds of the stages of *soak*, now that the sweep has shown how long answers take."""
+    times: dict[tuple[str, bool, str], list[float]] = defaultdict(list)
+    for one in answered:
+        if one.role is not Role.WARMUP and one.answer.fault is None:
+            seconds = (one.answer.ended_ns - one.answer.sent_ns) / 1e9
+            times[one.workload, one.arm == "plain", one.canary].append(seconds)
+            times[one.workload, one.arm == "plain", ""].append(seconds)
+
+    def known(workload: str, canary: Canary, knobs: Setting) -> float | None:
+        plain = dict(knobs).get("draft") is None
+        seen = times.get((workload, plain, canary.id)) or times.get((workload, plain, ""))
+        return fmean(seen) if seen else None
+
+    ahead, _ = run_forecast(prepared)
+    ahead = replace(ahead, assumed=replace(ahead.assumed, known=known))
+    return {one.name: one.seconds for one in ahead.soaks([soak]) if one.seconds > 0}
+
+
+def _known_times(prepared: Prepared, backend: KnowsTime) -> Any:
+    """Return a function from workload, canary and setting to seconds; each is asked of the backend once."""
+    slo = prepared.inputs.slo
+    times: dict[tuple[str, str, Setting], float] = {}
+
+    def known(workload: str, canary: Canary, knobs: Setting) -> float:
+        key = workload, canary.id, knobs
+        if key not in times:
+            times[key] = backend.expected_seconds(DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1)))
+        return times[key]
+
+    return known
+
+
+def _speed(prepared: Prepared) -> tuple[float, str]:
+    """Return the assumed speed of plain decoding in tok/s, and where it comes from: bandwidth over weights."""
+    slo, target = prepared.inputs.slo, prepared.manifest.target
+    name = slo.subject.target
+    size = duration.bytes_read(name, float(target.bytes) if target is not None else None)
+    if not size:
+        return UNKNOWN_SPEED, " (a guess; --assume sets it)"
+    bandwidth = DECODING_SHARE * BANDWIDTH.get(slo.host.chip or "", OTHER_BANDWIDTH)
+    source = "its weights" if target is not None else "the weights its name tells"
+    low, high = SPEEDS
+    return max(low, min(high, bandwidth / size)), f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"

@@ -76,13 +76,15 @@ def prepare(
 ) -> Prepared:
     """Freeze the manifest and make the plan; refuse what cannot be proven.
 
-    Not *measuring*: nothing is refused and no request is sent; what the backend reports is then a forecast. A *fixed*
-    setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it froze is unchanged.
+    Not *measuring*: nothing is refused, models may be missing and no request is sent; what the backend reports is then
+    a forecast. A *fixed* setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it
+    froze is unchanged.
     """
-    models = freeze_models(inputs)
+    models, missing = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
     here = host.conditions()
     problems, memory = preflight(inputs, models, backend, here)
+    problems = (*missing, *problems)
     if measuring:
         _refuse(problems)
     sight, findings = probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [])
@@ -93,6 +95,18 @@ def prepare(
         manifest = load_manifest(text.encode())
     plan = plan_of(inputs, manifest, text, fixed)
     return Prepared(inputs, backend, manifest, text, plan, problems, memory)
+
+
+def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Complaint, ...]]:
+    """Find and hash the models; where they are not *needed*, one that is missing is a complaint."""
+    try:
+        return freeze_models(inputs), ()
+    except InputError as error:
+        if needed:
+            raise
+        subject = inputs.slo.subject
+        folders = {name: Path(name) for name in (subject.target, *subject.drafts)}
+        return FrozenModels(folders), (Complaint("not-here", "the models", error.message, error.hint or ""),)
 
 
 def preflight(

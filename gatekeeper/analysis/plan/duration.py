@@ -1,36 +1,47 @@
-"""The forecast of a run's duration, stage by stage, before the first token: an estimate, not a measurement.
+"""The forecast of a run's duration, stage by stage: an estimate, not a measurement.
 
-It assumes that every answer has its maximum length, at an assumed speed of plain decoding. Stages outside of the soak's
-duration are included: plain blocks, the closing pass, near-ties, the warm cache and first tokens.
+The soak's schedule is played through on paper: it lasts its duration, or until every objective has the answers it
+needs. Where nothing is known of an answer, it has its maximum length, at an assumed speed of plain decoding.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics import first_tokens
+from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
-from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
+from gatekeeper.analysis.plan.settings import PLAIN, plain_of, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
     WARM_REPEATS,
     WARMUPS,
+    Coverage,
+    SoakPlan,
     SoakRequest,
+    canaries_needed,
     closing_requests,
     plain_block,
+    soak_plans,
+    soak_requests,
 )
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 
 PREFILL = 10.0
 """Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU."""
 
 
+_TYPICAL = 200
+"""After so many answers the mix of a soak is known, and the rest of its duration is extrapolated."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageForecast:
-    """One stage of a run: its answers, and the longest time they may take."""
+    """One stage of a run: its answers, and how long it takes."""
 
     name: str
     answers: int
@@ -46,94 +57,177 @@ class Assumptions:
     vocabulary: int | None
     logits: bool
     """The target's logits can be read."""
+    known: Callable[[str, Canary, Setting], float | None] = lambda *_: None
+    """The seconds of an answer, by workload, canary and setting, where they are known."""
 
-    def seconds(self, canary: Canary, tokens: int) -> float:
+    def seconds(self, canary: Canary, tokens: float) -> float:
         """Return the time to read the prompt of *canary* and write *tokens*."""
         return (prompt_tokens(canary, self.vocabulary) / PREFILL + tokens) / self.speed
 
 
-def forecast_stages(
-    slo: Slo, plan: SweepPlan, canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
-) -> tuple[StageForecast, ...]:
-    """Return the stages of a run whose sweep chooses the default setting for every workload, in their order.
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The forecast of one run's stages; see `stages`, `soaks` and `fallback`."""
 
-    The soak counts with its shortest duration and no answers; near-ties as if every canary diverged once.
+    slo: Slo
+    plan: SweepPlan
+    canaries: Mapping[str, Sequence[Canary]]
+    profile: Profile
+    assumed: Assumptions
+
+    def stages(self) -> tuple[StageForecast, ...]:
+        """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
+        sweep = [self._answer(one.workload, one.canary, one.trial.setting) for one in self.plan.requests]
+        found = (StageForecast("sweep", len(sweep), sum(sweep)), *self.soaks(self._first_soaks()))
+        return tuple(stage for stage in found if stage.seconds > 0)
+
+    def shortest_sweep(self) -> float:
+        """Return the seconds of the sweep if its first look decides everything."""
+        looked = [block for block in self.plan.blocks if block.stretch == 0]
+        return sum(
+            self._answer(one.workload, one.canary, one.trial.setting) for block in looked for one in block.requests
+        )
+
+    def fallback(self) -> tuple[StageForecast, ...]:
+        """Return each step of the ladder: the soak and the passes it adds where every workload takes it."""
+        settings, last, found = dict(self._chosen()), None, []
+        for turn in range(2, len(self.slo.fallback.ladder) + 2):
+            down = {name: next_step(self.slo, knobs, last) for name, knobs in settings.items()}
+            steps = {name: step for name, step in down.items() if step is not None}
+            if not steps:
+                break
+            last = min((step for step, _ in steps.values()), key=self.slo.fallback.ladder.index)
+            settings = {name: knobs for name, (step, knobs) in steps.items() if step == last}
+            passes = self.soaks(soak_plans(self.plan, settings, turn))
+            found.append(StageForecast(last, sum(one.answers for one in passes), sum(one.seconds for one in passes)))
+        return tuple(found)
+
+    def soaks(self, soaks: Iterable[SoakPlan]) -> tuple[StageForecast, ...]:
+        """Return the stages of *soaks*: the soaks themselves, and the passes outside of their duration."""
+        total: dict[str, StageForecast] = {}
+        for soak in soaks:
+            for one in (
+                self._soak(soak),
+                self._whole("plain_blocks", soak, self._plain_blocks(soak)),
+                self._whole("closing", soak, closing_requests(soak.settings, self.canaries)),
+                self._near_ties(soak),
+                self._warm(soak),
+                self._first_tokens(soak),
+            ):
+                before = total.get(one.name, StageForecast(one.name, 0, 0.0))
+                total[one.name] = StageForecast(one.name, before.answers + one.answers, before.seconds + one.seconds)
+        return tuple(total.values())
+
+    def _chosen(self) -> Mapping[str, Setting]:
+        default = self.plan.candidates[0].setting if self.plan.candidates else PLAIN
+        return dict.fromkeys((one.name for one in self.slo.workload), self.plan.fixed or default)
+
+    def _first_soaks(self) -> tuple[SoakPlan, ...]:
+        return soak_plans(self.plan, self._chosen(), 1)
+
+    def _answer(self, workload: str, canary: Canary, knobs: Setting) -> float:
+        known = self.assumed.known(workload, canary, knobs)
+        return self.assumed.seconds(canary, self._longest(canary, knobs)) if known is None else known
+
+    def _longest(self, canary: Canary, knobs: Setting = ()) -> int:
+        return sampling_for(self.slo, canary, knobs, 1).max_tokens
+
+    def _of(self, soak: SoakPlan, request: SoakRequest) -> float:
+        knobs = soak.settings[request.workload]
+        return self._answer(request.workload, request.canary, knobs if request.arm == "candidate" else plain_of(knobs))
+
+    def _soak(self, soak: SoakPlan) -> StageForecast:
+        """Play the schedule through until every workload has the answers it needs; counts decide, as in the soak."""
+        slo, profile, woven = self.slo, self.profile, self._woven
+        tiers = {one.name: one.tier for one in slo.workload}
+        weights = {name: profile.weight(name, tiers[name]) for name in soak.settings}
+        coverage = Coverage(
+            {name: canaries_needed(slo, name, knobs, self.canaries[name]) for name, knobs in soak.settings.items()}
+        )
+        for before in () if woven else (*self._block(soak, 0), *self._block(soak, 1)):
+            coverage.add(before.workload, before.arm, before.canary.id)
+        share = slo.soak.sentinel_share if woven else 0.0
+        answers, seconds = 0, 0.0
+        for turn in soak_requests(soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed):
+            for one in turn:
+                seconds += (self._of(soak, one) + profile.idle) / slo.soak.concurrency
+                seconds = max(seconds, answers / profile.rate) if profile.rate is not None else seconds
+                answers += 1
+                coverage.add(one.workload, one.arm, one.canary.id)
+            enough = not coverage.lacking() and (answers >= _TYPICAL or seconds >= slo.soak.duration)
+            if seconds >= slo.soak.max_duration or enough:
+                break
+        lasts = min(max(seconds, slo.soak.duration), slo.soak.max_duration)
+        return StageForecast("soak", round(answers * lasts / seconds) if seconds else 0, lasts)
+
+    @property
+    def _woven(self) -> bool:
+        return self.plan.shares_process and self.slo.soak.concurrency == 1
+
+    def _block(self, soak: SoakPlan, number: int) -> list[SoakRequest]:
+        return plain_block(soak.settings, self.canaries, number)
+
+    def _plain_blocks(self, soak: SoakPlan) -> list[SoakRequest]:
+        """Return the plain requests before, midway and after a soak that does not interleave them."""
+        blocks = [] if self._woven else [self._block(soak, number) for number in range(PLAIN_BLOCKS)]
+        return [request for block in blocks for request in (*block[:WARMUPS], *block)]
+
+    def _whole(self, name: str, soak: SoakPlan, requests: Sequence[SoakRequest]) -> StageForecast:
+        return StageForecast(
+            name, len(requests), sum(self._of(soak, one) for one in requests) / self.slo.soak.concurrency
+        )
+
+    def _near_ties(self, soak: SoakPlan) -> StageForecast:
+        """Count one pass per canary, as if each diverged once: the target reads the prompt and the shared tokens."""
+        logits = self.assumed.logits and self.slo.sampling.temperature == 0
+        names = workloads_with(self.slo, soak.settings, "token_agreement") if logits else ()
+        read = [self._read(canary) for name in names for canary in self.canaries[name]]
+        return StageForecast("near_ties", len(read), sum(read))
+
+    def _read(self, canary: Canary) -> float:
+        """Return the seconds to read a prompt and its longest answer."""
+        return self.assumed.seconds(canary, self._longest(canary) / PREFILL)
+
+    def _warm(self, soak: SoakPlan) -> StageForecast:
+        """Count every canary once plainly and *WARM_REPEATS* times drafting, and its second turn once in each arm.
+
+        A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored.
+        """
+        answers, seconds = 0, 0.0
+        for name in warm_cache_workloads(self.slo, soak.settings):
+            knobs, some = soak.settings[name], self.canaries[name]
+            for first, then in zip(some, (*some[1:], *some[:1]), strict=True):
+                seconds += (1 + WARM_REPEATS) * self._answer(name, first, knobs)
+                seconds += 2 * (self._read(first) + self._answer(name, then, knobs))
+                answers += 1 + WARM_REPEATS + 2
+        return StageForecast("warm_cache", answers, seconds)
+
+    def _first_tokens(self, soak: SoakPlan) -> StageForecast:
+        """Count the samples of both arms: a few first tokens, each with the whole prompt."""
+        seconds = [
+            self.assumed.seconds(canary, first_tokens.TOKENS)
+            for name in first_token_workloads(self.slo, soak.settings)
+            for canary in first_tokens.shortest_prompts(self.canaries[name])
+            for _ in range(2 * first_tokens.SAMPLES)
+        ]
+        return StageForecast("first_tokens", len(seconds), sum(seconds))
+
+
+_BILLIONS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+_ACTIVE = re.compile(r"-a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+_BITS = re.compile(r"(\d+)-?bit|q(\d)(?=_)", re.IGNORECASE)
+
+
+def bytes_read(name: str, size: float | None) -> float | None:
+    """Return the bytes of weights read for each token of the model *name*; None where nothing tells.
+
+    Without its *size*, a name such as `Qwen3-8B-4bit` tells it: half a bit per parameter is added for the scales of
+    quantisation, and 16 bits are assumed where it names none. Of a mixture of experts, `30B-A3B`, only a part is read.
     """
-    default = plan.candidates[0].setting if plan.candidates else PLAIN
-    settings = dict.fromkeys((one.name for one in slo.workload), plan.fixed or default)
-    sweep = [(one.canary, _longest(slo, one.canary, one.trial.setting)) for one in plan.requests]
-    found = (
-        _stage("sweep", sweep, assumed),
-        StageForecast("soak", 0, slo.soak.duration),
-        _stage("plain_blocks", _whole(slo, _plain_blocks(slo, plan, settings, canaries)), assumed),
-        _stage("closing", _whole(slo, closing_requests(settings, canaries)), assumed),
-        _near_ties(slo, settings, canaries, assumed),
-        _warm(slo, settings, canaries, assumed),
-        _stage("first_tokens", _draws(slo, settings, canaries), assumed),
-    )
-    return tuple(stage for stage in found if stage.seconds > 0)
-
-
-def _stage(name: str, answers: Iterable[tuple[Canary, int]], assumed: Assumptions) -> StageForecast:
-    spent = [assumed.seconds(canary, tokens) for canary, tokens in answers]
-    return StageForecast(name, len(spent), sum(spent))
-
-
-def _longest(slo: Slo, canary: Canary, knobs: Setting = ()) -> int:
-    return sampling_for(slo, canary, knobs, 1).max_tokens
-
-
-def _whole(slo: Slo, requests: Iterable[SoakRequest]) -> list[tuple[Canary, int]]:
-    return [(one.canary, _longest(slo, one.canary)) for one in requests]
-
-
-def _plain_blocks(
-    slo: Slo, plan: SweepPlan, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]
-) -> list[SoakRequest]:
-    """Return the plain requests before, midway and after a soak that does not interleave them."""
-    if plan.shares_process and slo.soak.concurrency == 1:
-        return []
-    blocks = [plain_block(settings, canaries, number) for number in range(PLAIN_BLOCKS)]
-    return [request for block in blocks for request in (*block[:WARMUPS], *block)]
-
-
-def _near_ties(
-    slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
-) -> StageForecast:
-    """Count one pass per canary: the target reads the prompt and the tokens that both arms share."""
-    greedy = slo.sampling.temperature == 0
-    names = workloads_with(slo, settings, "token_agreement") if assumed.logits and greedy else ()
-    read = [canary for name in names for canary in canaries[name]]
-    seconds = sum(assumed.seconds(one, 0) + _longest(slo, one) / PREFILL / assumed.speed for one in read)
-    return StageForecast("near_ties", len(read), seconds)
-
-
-def _warm(
-    slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], assumed: Assumptions
-) -> StageForecast:
-    """Count every canary once plainly and *WARM_REPEATS* times with the draft, and its second turn once in each arm.
-
-    A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored.
-    """
-    answers, seconds = 0, 0.0
-    for name in warm_cache_workloads(slo, settings):
-        some = canaries[name]
-        for first, then in zip(some, (*some[1:], *some[:1]), strict=True):
-            tokens = _longest(slo, first)
-            before = assumed.seconds(first, 0) + tokens / PREFILL / assumed.speed
-            seconds += (1 + WARM_REPEATS) * assumed.seconds(first, tokens)
-            seconds += 2 * (before + assumed.seconds(then, _longest(slo, then)))
-            answers += 1 + WARM_REPEATS + 2
-    return StageForecast("warm_cache", answers, seconds)
-
-
-def _draws(
-    slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]
-) -> list[tuple[Canary, int]]:
-    """Return the samples of both arms: a few first tokens, each with the whole prompt."""
-    return [
-        (canary, first_tokens.TOKENS)
-        for name in first_token_workloads(slo, settings)
-        for canary in first_tokens.shortest_prompts(canaries[name])
-        for _ in range(2 * first_tokens.SAMPLES)
-    ]
+    billions, active, bits = _BILLIONS.search(name), _ACTIVE.search(name), _BITS.search(name)
+    if size is None and billions is not None:
+        width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
+        size = float(billions[1]) * 1e9 * width / 8
+    if size is None or billions is None or active is None:
+        return size
+    return size * min(1.0, float(active[1]) / float(billions[1]))

@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.slo import Slo
 
 WARM_REPEATS = 3
@@ -117,18 +117,25 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
     return CanaryNeeds(min(answered, len(canaries)), paired)
 
 
-def workloads_lacking(wanted: Mapping[str, CanaryNeeds], answers: Sequence[Generation]) -> list[str]:
-    """Name the workloads that have too few distinct canaries answered so far."""
-    answered: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in answers:
-        if one.role is not Role.WARMUP:
-            answered[one.workload, one.arm].add(one.canary)
-    found = []
-    for workload, need in wanted.items():
-        candidate, plain = answered[workload, "candidate"], answered[workload, "plain"]
-        if len(candidate or plain) < need.answered or len(candidate & plain) < need.paired:
-            found.append(workload)
-    return found
+class Coverage:
+    """Which distinct canaries were answered so far, and which workloads still lack some that their objectives need."""
+
+    def __init__(self, wanted: Mapping[str, CanaryNeeds]) -> None:
+        self._wanted = wanted
+        self._answered: dict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def add(self, workload: str, arm: str, canary: str) -> None:
+        """Note an answer of `plain` or `candidate`; warm-ups do not count."""
+        self._answered[workload, arm].add(canary)
+
+    def lacking(self) -> list[str]:
+        """Name the workloads with too few distinct canaries."""
+        found = []
+        for workload, need in self._wanted.items():
+            candidate, plain = self._answered[workload, "candidate"], self._answered[workload, "plain"]
+            if len(candidate or plain) < need.answered or len(candidate & plain) < need.paired:
+                found.append(workload)
+        return found
 
 
 def soak_requests(

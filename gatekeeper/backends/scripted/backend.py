@@ -81,6 +81,19 @@ class ScriptedBackend:
             self._noise = kept * self._noise + math.sqrt(1 - kept**2) * fresh
             return self._answers, self._noise
 
+    def expected_seconds(self, request: DecodeRequest) -> float:
+        """Return the seconds of an answer without noise, drift and faults."""
+        arm: Arm = "plain" if request.draft is None else "candidate"
+        slower = [1 + one.share * (one.slower - 1) for one in self.script.modes if one.arm in {"both", arm}]
+        context = self.context(request, number=0, pace=math.prod(slower), seconds=0.0)
+        return sum(gap for gap, _ in plan_answer(context).bursts)
+
+    def context(self, request: DecodeRequest, **given: Any) -> AnswerContext:
+        """Return what the answer to *request* depends on; *given* is what differs from answer to answer."""
+        behaviour, knobs = self.script.behaviour(request.canary), dict(request.setting)
+        length = int(knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens)
+        return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **given)
+
     def seconds(self, now_ns: int) -> float:
         """Return how long the backend has been open."""
         return (now_ns - self._opened_ns) / 1e9
@@ -146,14 +159,9 @@ class ScriptedSystem(RunningSystem):
             return Answer(begun, begun, fault="not running: it ended before this request")
         number, noise = backend.next_number()
         arm: Arm = "plain" if request.draft is None else "candidate"
-        behaviour = script.behaviour(canary)
         fault = next((one.fault for one in script.faults if one.strikes(number, arm, canary.id)), None)
-        context = AnswerContext(
-            script,
-            behaviour,
-            canary,
-            resolve(request),
-            draft_tokens=int(knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens),
+        context = backend.context(
+            request,
             number=number,
             pace=math.exp(noise) * self._pace(arm, number, begun, streams),
             seconds=backend.seconds(begun),

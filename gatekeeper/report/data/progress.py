@@ -175,7 +175,7 @@ class Progress:
                 case "stage":
                     self._enter(detail)
                 case "soaking":
-                    self._next(_Part("", self._at, float(detail["seconds"]), detail.get("most")))
+                    self._next(self._soaking(float(detail["seconds"]), detail.get("most")))
                 case "block" if "soak" in detail:
                     self._next(_Part(f"plain block {detail['block']}", self._at, of=detail.get("answers")))
                 case "closing":
@@ -227,6 +227,8 @@ class Progress:
 
     def _enter(self, detail: Mapping[str, Any]) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
+        if isinstance(detail.get("expected"), Mapping):  # a soak's, with the answer times that the sweep measured
+            self._expected, self._pace = detail["expected"], 1.0
         chosen = settings if isinstance(settings, Mapping) else {}
         kept = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
@@ -236,6 +238,12 @@ class Progress:
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
         self._kind, self._since, self._soaked = stage, self._at, 0.0
         self._part = _Part("", self._at, detail.get("seconds"))
+
+    def _soaking(self, seconds: float, most: float | None) -> _Part:
+        """Return a part of the soak: past its shortest duration it continues until it has enough answers."""
+        counts = most is not None and most > seconds
+        expected = self._expected.get("soak", 0.0) - self._soaked
+        return _Part("", self._at, min(most, max(seconds, expected)) if counts and most else seconds, most)
 
     def _next(self, part: _Part) -> None:
         before = self._part

@@ -1,18 +1,18 @@
 """The soak: the chosen settings under load, long enough to judge them, compared with plain decoding."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     WARMUPS,
+    Coverage,
     SoakRequest,
     canaries_needed,
     closing_requests,
     plain_block,
     soak_requests,
-    workloads_lacking,
 )
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.records import Generation, Role
@@ -46,7 +46,12 @@ def soak(
     the host is judged only while the candidate is running. Records of earlier, interrupted segments count, but the
     clock starts over.
     """
-    run = _Soak(task, profile, client, clock, woven, record, observe, list(task.before))
+    wanted = {
+        name: canaries_needed(task.slo, name, knobs, task.canaries[name]) for name, knobs in task.settings.items()
+    }
+    run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted))
+    for one in task.before:
+        run.count(one)
     run.plain_block(0, plain_client, phase)
     client.open(task.resident)
     client.send_all(run.warmups(), 1, run.note)
@@ -68,7 +73,7 @@ def soak(
     run.plain_block(2, plain_client, phase)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Soak:
     task: SoakTask
     profile: Profile
@@ -77,11 +82,18 @@ class _Soak:
     woven: bool
     record: Callable[[Generation], None]
     observe: Observe
-    made: list[Generation] = field(default_factory=list)
+    coverage: Coverage
+    made: int = 0
+    """Answers so far, those of earlier segments included."""
+
+    def count(self, one: Generation) -> None:
+        self.made += 1
+        if one.role is not Role.WARMUP:
+            self.coverage.add(one.workload, one.arm, one.canary)
 
     def note(self, one: Generation) -> None:
         self.record(one)
-        self.made.append(one)
+        self.count(one)
         self.observe("answer", {"generation": one, "soak": self.task.name})
 
     def send(self, client: Client, some: Sequence[SoakRequest], prefix: str) -> None:
@@ -108,9 +120,6 @@ class _Soak:
     def load(self, *, number: int, until_s: float, counting: bool) -> None:
         """Keep the system busy for *until_s* seconds; *counting* continues until the objectives have enough answers."""
         task, now_ns = self.task, self.clock.now_ns
-        wanted = {
-            name: canaries_needed(task.slo, name, knobs, task.canaries[name]) for name, knobs in task.settings.items()
-        }
         begun = answered = now_ns()
         over = task.slo.soak.max_duration - (task.slo.soak.duration - until_s)
 
@@ -123,7 +132,7 @@ class _Soak:
             if self.client.gave_up or (now_ns() - begun) / 1e9 >= over:
                 return False
             # It ends with the last answer, not with the pause after it: the records must cover the whole duration.
-            return (answered - begun) / 1e9 < until_s or (counting and bool(workloads_lacking(wanted, self.made)))
+            return (answered - begun) / 1e9 < until_s or (counting and bool(self.coverage.lacking()))
 
         self.observe("soaking", {"soak": task.name, "seconds": until_s, "most": over if counting else until_s})
         requests = self.paced(self.turns(more, number))
@@ -134,7 +143,7 @@ class _Soak:
         tiers = {one.name: one.tier for one in task.slo.workload}
         weights = {name: self.profile.weight(name, tiers[name]) for name in task.settings}
         share = task.slo.soak.sentinel_share if self.woven else 0.0
-        number = len(self.made)
+        number = self.made
         seed = task.seed + task.segment * 1_000_003 + number
         endless = soak_requests(task.settings, task.canaries, weights, sentinel_share=share, seed=seed)
         while more():

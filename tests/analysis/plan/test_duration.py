@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.duration import PREFILL, Assumptions, StageForecast, forecast_stages
+from gatekeeper.analysis.plan.duration import PREFILL, Assumptions, Forecast, StageForecast, bytes_read
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 from tests.builders.slo import canaries, objective, slo
 
 RATIO = objective("throughput_ratio", at_least=1.1)
@@ -20,11 +20,16 @@ def forecast(
     written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any
 ) -> dict[str, StageForecast]:
     """Return the stages of *written* on ten canaries whose answers are 100 tokens long at most."""
+    return {one.name: one for one in ahead(written, expect=expect, shares_process=shares_process, **assumed).stages()}
+
+
+def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any) -> Forecast:
     marked: dict[str, Any] = {"expect": {"equals": "x"}} if expect else {}
     mine = {"easy": canaries(10, max_tokens=100, **marked)}
     plan = sweep_plan(written, mine, shares_process=shares_process, restart_knobs=("draft",), seed=1)
     given = {"vocabulary": None, "logits": True, **assumed}
-    return {one.name: one for one in forecast_stages(written, plan, mine, Assumptions(SPEED, **given))}
+    profile = Profile(schema_=1, name="steady")
+    return Forecast(written, plan, mine, profile, Assumptions(SPEED, **given))
 
 
 def test_the_sweep_and_the_soak_are_always_there() -> None:
@@ -35,7 +40,8 @@ def test_the_sweep_and_the_soak_are_always_there() -> None:
 
     assert {"sweep", "soak"} == found.keys()
     assert found["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(found["sweep"].seconds)
-    assert StageForecast("soak", 0, 600.0) == found["soak"]
+    assert found["soak"].seconds == 600.0
+    assert found["soak"].answers == pytest.approx(600 / (PROMPT + 100 / SPEED), rel=0.01)
 
 
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])
@@ -43,11 +49,11 @@ def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, An
     """
     Where the arms cannot share a process, or several streams run at once, three blocks of ten and two warm-ups each.
     """
-    streams = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
+    streams: dict[str, Any] = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
     found = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
 
     assert found.answers == 36
-    assert found.seconds == pytest.approx(36 * (PROMPT + 2))
+    assert found.seconds == pytest.approx(36 * (PROMPT + 2) / streams["soak"]["concurrency"])
 
 
 def test_quality_canaries_come_once_more() -> None:
@@ -90,3 +96,64 @@ def test_first_tokens_are_drawn_from_three_prompts() -> None:
 
     assert found.answers == 720
     assert found.seconds == pytest.approx(720 * (PROMPT + 3 / SPEED))
+
+
+def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
+    """
+    Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s.
+    """
+    agreement = objective("token_agreement", at_least=1.0)
+    found = forecast(slo(agreement, soak={"duration": "20 s", "sentinel_share": 0.2}))["soak"]
+
+    assert 90 <= found.seconds <= 110
+
+
+def test_a_soak_never_lasts_longer_than_max_duration() -> None:
+    """
+    The longest duration ends the forecast of a soak whose objectives would need more answers.
+    """
+    agreement = objective("token_agreement", at_least=1.0)
+    soak = {"duration": "20 s", "max_duration": "30 s", "sentinel_share": 0.2}
+
+    assert forecast(slo(agreement, soak=soak))["soak"].seconds == 30.0
+
+
+def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
+    """
+    Shorter draft, lighter draft, plain decoding: the first two cost what the first soak did, the last has no near-ties.
+    """
+    found = ahead(slo(RATIO, objective("token_agreement", at_least=1.0)))
+    first = sum(one.seconds for one in found.stages() if one.name != "sweep")
+    steps = {one.name: one.seconds for one in found.fallback()}
+
+    assert list(steps) == ["shrink-draft", "lighter-draft", "autoregressive"]
+    assert steps["shrink-draft"] == pytest.approx(first)
+    assert steps["autoregressive"] < first
+
+
+def test_known_answer_times_replace_the_assumed_ones() -> None:
+    """
+    Where the time of an answer is known, its length and speed are not assumed.
+    """
+    found = forecast(slo(RATIO), known=lambda *_: 0.5)["sweep"]
+
+    assert found.seconds == pytest.approx(0.5 * found.answers)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected"),
+    [
+        ("mlx-community/Qwen3-8B-4bit", None, 8e9 * 4.5 / 8),
+        ("Qwen/Qwen3-0.6B", None, 1.2e9),
+        ("ggml-org/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf", None, 4e9 * 4.5 / 8),
+        ("mlx-community/Qwen3-Coder-30B-A3B-Instruct-4bit", None, 3e9 * 4.5 / 8),
+        ("mlx-community/Qwen3-Coder-30B-A3B-Instruct-4bit", 17e9, 1.7e9),
+        ("a/little-model", None, None),
+        ("a/little-model", 5e6, 5e6),
+    ],
+)
+def test_bytes_that_a_token_reads(name: str, size: float | None, expected: float | None) -> None:
+    """
+    The file's size where it is known, else what the name tells; of a mixture of experts only the active part.
+    """
+    assert bytes_read(name, size) == (None if expected is None else pytest.approx(expected))

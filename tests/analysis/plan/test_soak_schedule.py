@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.plan.soak_schedule import (
     CanaryNeeds,
+    Coverage,
     SoakRequest,
     canaries_needed,
     closing_requests,
     plain_block,
     soak_requests,
-    workloads_lacking,
 )
 from gatekeeper.core.records import Role, Setting
-from tests.builders.slo import FAST, PLAIN, answer, canaries, generation, objective, slo
+from tests.builders.slo import FAST, PLAIN, canaries, objective, slo
 
 EASY: dict[str, Setting] = {"easy": FAST}
 TWO: dict[str, Setting] = {"easy": FAST, "hard": PLAIN}
@@ -147,20 +147,25 @@ def test_needs_of_plain_decoding() -> None:
     assert CanaryNeeds(6, 0) == canaries_needed(written, "easy", PLAIN, canaries(100))
 
 
-def test_lacking_counts_distinct_canaries_in_each_arm() -> None:
-    """
-    Repeats and warm-ups do not count, a pair wants both arms, and enough is enough.
-    """
-    mine = [generation(answer(), name) for name in ("a", "a", "b")]
-    warm = [generation(answer(), "c", role=Role.WARMUP)]
-    plain = [generation(answer(), name, arm="plain", role=Role.SENTINEL) for name in ("a", "x", "y", "z")]
-    every = [*mine, *warm, *plain]
+def lacking(need: CanaryNeeds, *answers: tuple[str, str]) -> list[str]:
+    coverage = Coverage({"easy": need})
+    for arm, canary in answers:
+        coverage.add("easy", arm, canary)
+    return coverage.lacking()
 
-    assert [] == workloads_lacking({"easy": CanaryNeeds(2, 1)}, every)
-    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(3, 1)}, every)
-    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(2, 2)}, every)
-    assert ["easy"] == workloads_lacking({"easy": CanaryNeeds(1, 0)}, [])
-    assert [] == workloads_lacking({"easy": CanaryNeeds(4, 0)}, plain)
+
+def test_coverage_counts_distinct_canaries_in_each_arm() -> None:
+    """
+    Repeats do not count, a pair needs both arms, and a plain workload counts its plain answers.
+    """
+    mine = [("candidate", name) for name in ("a", "a", "b")]
+    plain = [("plain", name) for name in ("a", "x", "y", "z")]
+
+    assert [] == lacking(CanaryNeeds(2, 1), *mine, *plain)
+    assert ["easy"] == lacking(CanaryNeeds(3, 1), *mine, *plain)
+    assert ["easy"] == lacking(CanaryNeeds(2, 2), *mine, *plain)
+    assert ["easy"] == lacking(CanaryNeeds(1, 0))
+    assert [] == lacking(CanaryNeeds(4, 0), *plain)
 
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:

@@ -148,13 +148,28 @@ def test_the_first_answers_foretell_nothing() -> None:
     assert (None, None) == (snapshot.left, snapshot.run_left)
 
 
-def test_a_soak_past_its_shortest_duration_says_how_long_it_may_last() -> None:
-    """
-    After 60 s of at least 60 s counts decide the end: no remaining time is shown, but the longest one.
-    """
-    soaking = event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0)
+def soaking(expected: float, seconds_later: float) -> Snapshot:
+    """Return the snapshot of a soak of 60 s to 300 s, forecast to last *expected* seconds."""
+    stage = event(0, "stage", stage="soak", soak="soak-1", expected={"soak": expected})
+    return told(
+        begin(), stage, event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0), seconds_later=seconds_later
+    )
 
-    snapshot = told(begin(), event(0, "stage", stage="soak", soak="soak-1"), soaking, seconds_later=61.0)
+
+def test_a_soak_that_needs_more_than_its_shortest_duration_is_measured_by_its_forecast() -> None:
+    """
+    A soak of at least 60 s whose answers are forecast to need 120 s is half done after 60 s.
+    """
+    snapshot = soaking(expected=120.0, seconds_later=60.0)
+
+    assert (60.0, None, 0.5) == (snapshot.left, snapshot.over, snapshot.share)
+
+
+def test_a_soak_past_its_forecast_says_how_long_it_may_last() -> None:
+    """
+    After 61 s of at least 60 s, with nothing more forecast, no remaining time is shown, but the longest duration.
+    """
+    snapshot = soaking(expected=60.0, seconds_later=61.0)
 
     assert (None, 300.0, 1.0) == (snapshot.left, snapshot.over, snapshot.share)
 

@@ -1,0 +1,70 @@
+"""`gatekeeper plan`: the forecast of a run's duration, with and without the models."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.clock import wall_seconds
+from tests.builders.place import Place
+
+Scripted = Callable[..., Place]
+
+RUNS: dict[str, dict[str, Any]] = {
+    "promoted": {},
+    "an early stop": {"sweep": {"repeats": 3, "stop": "early", "num_draft_tokens": [4]}},
+    "a soak longer than its duration": {
+        "soak": {"duration": "20 s", "sentinel_share": 0.1},
+        "objective": [{"metric": "token_agreement", "at_least": 1.0, "why": "every canary, in both arms"}],
+    },
+    "plain blocks": {"truth": {"shares_process": False}},
+    "several streams": {"soak": {"duration": "300 s", "concurrency": 4}},
+    "a fallback": {
+        "objective": [{"metric": "acceptance_rate", "at_least": 0.99, "why": "no draft reaches it"}],
+        "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
+    },
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripted: Scripted) -> None:
+    """
+    With the fallback steps that were taken, the time between first and last event is within 25 % of the forecast, which
+    is a range where the sweep may stop early.
+    """
+    place = scripted(**RUNS[name], workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+
+    planned = json.loads(place.run("plan", "slo.toml", "--json", code=0).out)
+    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+
+    events = [json.loads(line) for line in (place.path / "run" / "events.jsonl").read_text().splitlines()]
+    times = [seconds for event in events if (seconds := wall_seconds(event.get("at", ""))) is not None]
+    steps = list(planned["expected_fallback_seconds"].values())
+    taken = len({event["detail"]["soak"] for event in events if event.get("detail", {}).get("stage") == "soak"}) - 1
+    took = max(times) - min(times) - sum(steps[:taken])
+    assert 0.75 * planned["least_total_seconds"] <= took <= 1.25 * planned["expected_total_seconds"]
+
+
+def test_a_plan_needs_no_models(scripted: Scripted) -> None:
+    """
+    Where the models are not on this machine, `plan` says so, derives the speed from the target's name, and ends in 3.
+    """
+    subject = {"backend": "mlx", "target": "someone/Other-8B-4bit", "drafts": ["someone/Other-0.5B-4bit"]}
+    place = scripted(subject=subject)
+
+    planned = place.run("plan", "slo.toml", code=3)
+
+    assert "model 'someone/Other-8B-4bit' is not on this machine" in planned.out
+    assert "over the weights its name tells, 4.5 GB" in planned.out
+    assert "expected in total" in planned.out
+
+
+def test_a_given_speed_is_used(scripted: Scripted) -> None:
+    """
+    `--assume` sets the speed of plain decoding; a quantity of another kind is refused with an example.
+    """
+    place = scripted()
+
+    assert "40 tok/s" in place.run("plan", "slo.toml", "--assume", "40 tok/s", code=0).out
+    assert "--assume '40 tok/s'" in place.run("plan", "slo.toml", "--assume", "40 W", code=2).err
