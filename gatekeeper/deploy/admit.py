@@ -10,14 +10,13 @@ from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
-from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
-from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
 
@@ -77,7 +76,7 @@ def admit(
         verify.check_signers_file(required.signers)
     decision = Admission(given.slo.name)
     try:
-        present = _present(given)
+        present = verify.present_now(given)
         decision.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
         decision.checks.append(("artifacts", f"{len(decision.artifacts)} models hashed"))
         directory, manifest = _newest(paths, given, present, decision, only=run is not None)
@@ -99,20 +98,6 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
     return run_directory.runs_in(runs)
 
 
-def _present(given: Inputs) -> Present:
-    """Hash the models on this machine now. Every byte is read again: a cached digest proves nothing about now."""
-    try:
-        models = freeze_models(given, afresh=True)
-        subject = given.slo.subject
-        script = sha256((given.base / subject.script).read_bytes()) if subject.script is not None else None
-    except InputError as error:
-        raise NoProofError(Reason.NO_ARTIFACTS, error.message, hint=error.hint) from error
-    except OSError as error:
-        hint = "the gate must be able to read every model file"
-        raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
-    return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
-
-
 def _newest(
     paths: Sequence[Path], given: Inputs, present: Present, decision: Admission, *, only: bool
 ) -> tuple[RunDirectory, Manifest]:
@@ -127,7 +112,7 @@ def _newest(
             candidates.append(((True, "", path.name), directory, error))
             continue
         try:
-            _same_slo(frozen, given.slo)
+            verify.check_slo(frozen, given.slo)
             admission.same_subject(manifest, present)
         except NoProofError as error:
             if len(paths) == 1:
@@ -147,15 +132,6 @@ def _newest(
     return directory, newest
 
 
-def _same_slo(frozen: Slo, now: Slo) -> None:
-    """Refuse a run of another SLO; comments and layout of the file do not matter."""
-    if frozen.name != now.name:
-        raise NoProofError(Reason.OTHER_SLO, f"the run is of the SLO '{frozen.name}'", hint=admission.CERTIFY)
-    if frozen != now:
-        keys = [key for key in type(now).model_fields if getattr(frozen, key) != getattr(now, key)]
-        raise NoProofError(Reason.OTHER_SLO, f"the run's SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
-
-
 def _examine(
     directory: RunDirectory, manifest: Manifest, slo: Slo, required: Requirements, now: datetime, decision: Admission
 ) -> None:
@@ -167,9 +143,7 @@ def _examine(
     facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
     facts["versions"] = dict(manifest.versions)
     passed(("verdict", f"{run.verdict.outcome}, derived again from the records"))
-    if "host" in slo.model_fields_set:
-        seen = [event.detail["facts"] for event in run.events if event.kind == "conditions"]
-        admission.right_host([doubt for host in (manifest.host, *seen) for doubt in host_doubts(slo.host, host)])
+    if verify.check_host(run):
         passed(("host", "matches [host] of the SLO"))
     admission.proven(run.verdict)
     published = verify.check_published(run)

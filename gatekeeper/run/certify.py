@@ -12,12 +12,14 @@ from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError, did_you_mean
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.system import inputs, run_directory
@@ -27,9 +29,10 @@ from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
+from gatekeeper.run import verify
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.after_soak import after_soak
-from gatekeeper.run.load import judge
+from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
 from gatekeeper.run.requests import Client
@@ -37,7 +40,9 @@ from gatekeeper.run.stages.freeze import freeze_models
 from gatekeeper.run.stages.promote import POLICY, promote
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.verify import certificate_of
+
+NOT_GIVEN = frozenset({Reason.OTHER_SLO, Reason.OTHER_INPUTS, Reason.OTHER_ARTIFACTS, Reason.NO_ARTIFACTS})
+"""Why a finished run is not of what was given: the user's input, not the evidence, is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,45 @@ class Finished:
 def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
     """Make a whole run in *out*, or continue the one that is there."""
     if resume and out is not None and run_directory.RunDirectory(out).is_finished():
-        verdict = judge(out)
-        return Finished(verdict, verdict_json.render(verdict), out, (out / POLICY).is_file())
+        return _finished(slo_path, out)
     with ExitStack() as stack:
         return _run_to_end(_open(stack, slo_path, out, observers, resume=resume))
+
+
+def _finished(slo_path: Path, out: Path) -> Finished:
+    """Return the result of the finished run in *out*, verified as the deploy gate does against what is given now.
+
+    Raise InputError where the run is not of this SLO, these canaries and these models, NoProofError where its evidence,
+    its policy or its certificate was changed, or where it has expired.
+    """
+    given = inputs.read(slo_path)
+    try:
+        run, promoted = _verified(given, run_directory.RunDirectory(out))
+    except NoProofError as error:
+        message = f"{out} holds a finished run: {error.message}"
+        if error.reason in NOT_GIVEN:
+            hint = "give what the run was made of, or start a new run: remove --resume and choose another --out"
+            raise InputError(message, hint=hint) from error
+        raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
+    return Finished(run.verdict, verdict_json.render(run.verdict), out, promoted)
+
+
+def _verified(given: inputs.Inputs, directory: run_directory.RunDirectory) -> tuple[verify.VerifiedRun, bool]:
+    """Verify a finished run, and tell whether it has a policy: an unproven run and a soak alone have none."""
+    manifest, frozen = verify.read_frozen(directory)
+    verify.check_slo(frozen, given.slo)
+    admission.same_subject(manifest, verify.present_now(given))
+    verify.check_sums(directory)
+    run = verify.judge_again(directory, manifest)
+    alone = fixed_in(directory) is not None and not (directory.path / POLICY).exists()
+    if alone or run.verdict.exit_code == ExitCode.UNPROVEN:
+        return run, False
+    verify.check_host(run)
+    issued = verify.check_published(run).issued
+    until = admission.expiry(issued=issued, ended=run.ended, valid_for=given.slo.promote.valid_for, max_age=None)
+    if takes_real_time(given):  # a simulated run expires in its own time
+        admission.in_time(until, issued, SystemClock().wall())
+    return run, True
 
 
 def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observer]) -> dict[str, Any]:
@@ -241,7 +281,7 @@ def _publish(run: ActiveRun) -> Finished:
     wrote = whole and promote(run.slo, verdict, verdict_sha256=sha256(text), now=now, write=directory.write)
     if wrote:
         policy = tomllib.loads(directory.read(POLICY).decode())
-        directory.write(CERTIFICATE, json_text(certificate_of(directory, manifest, verdict, policy)))
+        directory.write(CERTIFICATE, json_text(verify.certificate_of(directory, manifest, verdict, policy)))
     directory.write("junit.xml", junit.render(verdict))
     shown = page_data(
         case,

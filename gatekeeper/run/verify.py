@@ -15,6 +15,7 @@ import numpy as np
 
 from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.analysis.verdict.policy import policy as policy_of
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.clock import stamp
@@ -24,6 +25,7 @@ from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import RESTORE_HINT, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
@@ -31,6 +33,7 @@ from gatekeeper.report import certificate, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run import load
+from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
 NAMESPACE = "gatekeeper"
@@ -127,6 +130,29 @@ class Published:
     certificate: bytes
 
 
+def present_now(given: Inputs) -> Present:
+    """Hash the models on this machine now. Every byte is read again: a cached digest proves nothing about now."""
+    try:
+        models = freeze_models(given, afresh=True)
+        subject = given.slo.subject
+        script = sha256((given.base / subject.script).read_bytes()) if subject.script is not None else None
+    except InputError as error:
+        raise NoProofError(Reason.NO_ARTIFACTS, error.message, hint=error.hint) from error
+    except OSError as error:
+        hint = "every model file must be readable"
+        raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
+    return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
+
+
+def check_slo(frozen: Slo, now: Slo) -> None:
+    """Refuse a run of another SLO; comments and layout of the file do not matter."""
+    if frozen.name != now.name:
+        raise NoProofError(Reason.OTHER_SLO, f"the run is of the SLO '{frozen.name}'", hint=admission.CERTIFY)
+    if frozen != now:
+        keys = [key for key in type(now).model_fields if getattr(frozen, key) != getattr(now, key)]
+        raise NoProofError(Reason.OTHER_SLO, f"the run's SLO differs in: {', '.join(keys)}", hint=admission.CERTIFY)
+
+
 def check_sums(directory: RunDirectory) -> int:
     """Refuse a run that is unfinished or differs from SHA256SUMS; return the number of listed files."""
     if not directory.is_finished():
@@ -168,6 +194,15 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
             hint=RESTORE_HINT,
         )
     return VerifiedRun(directory, manifest, frozen, verdict, exact, events)
+
+
+def check_host(run: VerifiedRun) -> bool:
+    """Refuse a run whose host is not the one of the SLO's [host]; return whether the SLO names one."""
+    if "host" not in run.slo.model_fields_set:
+        return False
+    seen = [event.detail["facts"] for event in run.events if event.kind == "conditions"]
+    admission.right_host([doubt for host in (run.manifest.host, *seen) for doubt in host_doubts(run.slo.host, host)])
+    return True
 
 
 def unreadable(error: Exception) -> NoProofError:

@@ -12,9 +12,12 @@ import pytest
 import tomli_w
 
 from gatekeeper.backends.models import artifacts
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.system import files, inputs
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.admit import Requirements, admit
+from gatekeeper.run.certify import certify
 from tests.builders.manifest import manifest
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -100,6 +103,23 @@ def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> No
 
     assert (3, "other_artifacts") == (code, reason)
     assert "'little' is not the certified model: model.safetensors" in because
+
+
+def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
+    """
+    `certify --resume` on a finished run hashes the models again: other weights, or none, are bad input.
+    """
+    RunDirectory(place / "run").write_checksums()
+    with (place / "little" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\1")
+
+    with pytest.raises(InputError, match=r"'little' is not the certified model: model\.safetensors"):
+        certify(place / "slo.toml", place / "run", resume=True, observers=())
+
+    (place / "big").rename(place / "moved")
+    with pytest.raises(InputError, match="big"):
+        certify(place / "slo.toml", place / "run", resume=True, observers=())
 
 
 def test_a_missing_model_is_no_proof(place: Path) -> None:

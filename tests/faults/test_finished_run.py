@@ -1,0 +1,181 @@
+"""`certify --resume` on a finished run: its result counts only for what is given now, and as it was published."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
+from gatekeeper.run import certify as certifying
+from tests.builders.place import Done, Place, canary_lines
+from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
+
+RESUME = ("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One finished run, made once; tests work on copies of it."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("finished"))  # type: ignore[attr-defined]
+    one = [{"name": "easy", "canaries": "easy.jsonl"}]
+    scripted_in.__wrapped__(place)(workload=one)  # type: ignore[attr-defined]
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    return place
+
+
+@pytest.fixture
+def finished(made: Place, tmp_path: Path) -> Place:
+    folder = tmp_path / "a place"
+    shutil.copytree(made.path, folder)
+    return Place(folder, made.environment)
+
+
+def resume(place: Place) -> Done:
+    return place.run(*RESUME)
+
+
+def edit(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+
+
+def other_canaries(place: Path) -> None:
+    (place / "easy.jsonl").write_text(canary_lines("new", 12))
+
+
+def other_profile(place: Path) -> None:
+    (place / "profiles").mkdir()
+    (place / "profiles" / "steady.toml").write_text('schema = 1\nname = "steady"\nmix = { "*" = 2 }\n')
+
+
+GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "stricter SLO": (lambda place: edit(place / "slo.toml", "1.16", "1.17"), "differs in: objective"),
+    "SLO of another name": (lambda place: edit(place / "slo.toml", "scripted", "other"), "of the SLO 'scripted'"),
+    "missing SLO": (lambda place: (place / "slo.toml").unlink(), "slo.toml does not exist"),
+    "other canaries": (other_canaries, "canaries of workload easy"),
+    "missing canaries": (lambda place: (place / "easy.jsonl").unlink(), "easy.jsonl does not exist"),
+    "other system": (lambda place: edit(place / "truth.json", '"seed": 3', '"seed": 4'), "the script has changed"),
+    "missing system": (lambda place: (place / "truth.json").unlink(), "truth.json"),
+    "other soak profile": (other_profile, "soak profile"),
+}
+
+
+@pytest.mark.parametrize("way", GIVEN)
+def test_a_finished_run_of_something_else_is_bad_input(finished: Place, way: str) -> None:
+    """
+    What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is printed.
+    """
+    change, named = GIVEN[way]
+    change(finished.path)
+
+    done = resume(finished)
+
+    assert (2, "", True) == (done.code, done.out, named in done.err), done
+
+
+@pytest.mark.parametrize("way", GIVEN)
+def test_an_unfinished_run_of_something_else_is_not_resumed(finished: Place, way: str) -> None:
+    """
+    A run that was killed before its verdict is continued only with what it was made of: code 2, and nothing is written.
+    """
+    run = finished.path / "run"
+    for name in (CHECKSUMS, "verdict.json", "policy.toml"):
+        (run / name).unlink()
+    events = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (run / "events.jsonl").write_text("".join(events[:-2]))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    GIVEN[way][0](finished.path)
+
+    done = resume(finished)
+
+    assert (2, "") == (done.code, done.out), done
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def rewritten(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return *change*, with checksums written again as an attacker would."""
+
+    def changed(run: Path) -> None:
+        change(run)
+        RunDirectory(run).write_checksums()
+
+    return changed
+
+
+def more_speculation(run: Path) -> None:
+    edit(run / "policy.toml", "at_least = 1.16", "at_least = 0.16")
+
+
+def as_a_soak_alone(run: Path) -> None:
+    more_speculation(run)
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "plan.json").write_text(json.dumps({**plan, "fixed": {"draft": "heavy", "num_draft_tokens": 4}}))
+
+
+def half(run: Path) -> None:
+    lines = (run / "soak-1.jsonl").read_text().splitlines(keepends=True)
+    (run / "soak-1.jsonl").write_text("".join(lines[: len(lines) // 2]))
+
+
+EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "policy edited": (more_speculation, f"differs from {CHECKSUMS}: policy.toml"),
+    "policy edited, new checksums": (rewritten(more_speculation), "policy.toml does not match the verdict"),
+    "policy edited, run made a soak alone": (rewritten(as_a_soak_alone), "verdict.json"),
+    "policy deleted, new checksums": (rewritten(lambda run: (run / "policy.toml").unlink()), "has no policy.toml"),
+    "certificate deleted, new checksums": (
+        rewritten(lambda run: (run / "certificate.intoto.json").unlink()),
+        "has no certificate.intoto.json",
+    ),
+    "verdict edited, new checksums": (
+        rewritten(lambda run: edit(run / "verdict.json", '"center": 2.', '"center": 9.')),
+        "verdict.json does not match the records",
+    ),
+    "half the soak cut off": (half, f"differs from {CHECKSUMS}: soak-1.jsonl"),
+    "half the soak cut off, new checksums": (rewritten(half), "verdict.json"),
+    "frozen SLO edited, new checksums": (
+        rewritten(lambda run: edit(run / "inputs" / "slo.toml", "1.16", "1.17")),
+        "is not the SLO that was frozen",
+    ),
+    "manifest lost": (lambda run: (run / "manifest.json").unlink(), "manifest.json"),
+}
+
+
+@pytest.mark.parametrize("way", EVIDENCE)
+def test_a_finished_run_that_was_changed_is_no_proof(finished: Place, way: str) -> None:
+    """
+    What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed.
+    """
+    change, named = EVIDENCE[way]
+    change(finished.path / "run")
+
+    done = resume(finished)
+
+    assert (3, "", True) == (done.code, done.out, named in done.err), done
+
+
+def test_an_unchanged_finished_run_gives_its_verdict_again(finished: Place) -> None:
+    """
+    With a comment added to the SLO, which changes nothing, the finished run ends as it did.
+    """
+    edit(finished.path / "slo.toml", "schema", "# a remark\nschema")
+    before = (finished.path / "run" / "verdict.json").read_text()
+
+    done = finished.run(*RESUME, "--json", code=0)
+
+    assert before == done.out
+
+
+def test_an_expired_finished_run_is_no_proof(finished: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
+    its time is taken for real.
+    """
+    monkeypatch.setattr(certifying, "takes_real_time", lambda _: True)
+
+    done = resume(finished)
+
+    assert (3, True) == (done.code, "expired at 2026-01-31" in done.err), done
