@@ -1,14 +1,24 @@
 """A rehearsal: a whole run of the real pipeline in memory, on a scripted subject and its virtual clock.
 
-The same sweep, soak and `conclude` as `certify`, without files and manifest, so that thousands of runs with a known
-truth are affordable. Where the SLO has an objective on the host, the memory that the script sets is sampled once per
-virtual second instead of a real host's.
+    python -m bench.rehearsal slos/m4-24gb.toml                          # truths of 0.9x, 1.0x, 1.3x and 1.6x
+    python -m bench.rehearsal slos/m4-24gb.toml --truth 1.3 --fault leak --machine m4
+
+As a command it takes the objectives, canaries and profile of an SLO file, and a machine's rates from `bench/machines`;
+it prints the outcome, and how long the run would have taken on that machine, stage by stage.
+
+It makes the same sweep, soak and `conclude` as `certify`, without files and manifest, so that thousands of runs with a
+known truth are affordable. Where the SLO has an objective on the host, the memory that the script sets is sampled once
+per virtual second instead of a real host's.
 """
 
+import argparse
+import json
+import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -21,7 +31,8 @@ from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
-from gatekeeper.core.verdict import Verdict
+from gatekeeper.core.system import inputs
+from gatekeeper.core.verdict import Outcome, Verdict
 from gatekeeper.run.requests import Client, SoakTask
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
@@ -37,6 +48,8 @@ class Rehearsed:
 
     case: Case
     verdict: Verdict
+    seconds: Mapping[str, float]
+    """The virtual time of each stage."""
 
     @property
     def answers(self) -> int:
@@ -81,10 +94,12 @@ def rehearse(
     seed: int,
     *,
     profile: Profile = STEADY,
+    host: "Host | None" = None,
 ) -> Rehearsed:
-    """Run sweep, soaks and verdict; *truth* is the content of a script."""
+    """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak."""
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
     plan, made = _swept(promised, prompts, backend, seed)
+    seconds = {"sweep": backend.seconds(backend.clock.now_ns())}
     case = Case(
         slo=promised,
         canaries=prompts,
@@ -96,14 +111,16 @@ def rehearse(
     )
     while needs := (concluded := conclude(case)).needs:
         for soak_plan in needs:
-            answers, samples = _soak(case, soak_plan, backend, profile)
+            begun_ns = backend.clock.now_ns()
+            answers, samples = _soak(case, soak_plan, backend, profile, host)
+            seconds[soak_plan.name] = (backend.clock.now_ns() - begun_ns) / 1e9
             soaks = {**case.soaks, soak_plan.name: StoredRecords(tuple(answers))}
             case = replace(case, soaks=soaks, host_samples=(*case.host_samples, *samples))
-    return Rehearsed(case, concluded.verdict)
+    return Rehearsed(case, concluded.verdict, seconds)
 
 
 def _soak(
-    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile
+    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: "Host | None"
 ) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
     phases: list[tuple[int, str, int]] = []
@@ -126,10 +143,14 @@ def _soak(
             phase=phase,
             observe=_ignore,
         )
-    return made, _samples(backend.script, phases) if case.slo.host_objectives else []
+    return made, _samples(backend.script, phases, host) if case.slo.host_objectives else []
 
 
-def _samples(script: Script, phases: Sequence[tuple[int, str, int]]) -> list[HostSample]:
+Host = Callable[[float], Mapping[str, float]]
+"""The values that a host shows, by the seconds since the first sample."""
+
+
+def _samples(script: Script, phases: Sequence[tuple[int, str, int]], host: Host | None) -> list[HostSample]:
     """Sample the host through the phases that have a name; each entry says when one begins."""
     instants = [
         (at_ns, name, stretch)
@@ -143,13 +164,118 @@ def _samples(script: Script, phases: Sequence[tuple[int, str, int]]) -> list[Hos
         HostSample(
             at="",
             at_ns=at_ns,
-            values={"subject_footprint": Reading(value, "B", "script", "ok", 0.0)},
+            values={
+                name: Reading(read, "", "script", "ok", 0.0)
+                for name, read in ({"subject_footprint": value} | dict(host(at) if host else {})).items()
+            },
             phase=name,
             segment=host_segment(0, stretch),
         )
-        for (at_ns, name, stretch), value in zip(instants, readings(script, since, process), strict=True)
+        for (at_ns, name, stretch), at, value in zip(instants, since, readings(script, since, process), strict=True)
     ]
 
 
 def _ignore(_kind: str, _detail: dict[str, object]) -> None:
     pass
+
+
+# A machine of its own
+
+
+MACHINES = Path(__file__).parent / "machines"
+TRUTHS = (0.9, 1.0, 1.3, 1.6)
+BY_LENGTH = {2: 0.8, 3: 0.95, 4: 1.0, 6: 0.85, 8: 0.7, 12: 0.5}
+"""The power of the truth that each draft length reaches: the gain, or the loss, is greatest near four tokens."""
+CALM = {
+    "memory_headroom": 12e9,
+    "memory_pressure_level": 1.0,
+    "swapin_bytes": 0.0,
+    "swapout_bytes": 0.0,
+    "swap_used": 0.0,
+    "thermal_level": 0.0,
+}
+"""What a host shows that has memory to spare and is cool."""
+FAULTS = ("none", "leak", "throttle", "squeeze", "tools")
+
+
+def script_of(machine: str, truth: float, fault: str = "none") -> dict[str, Any]:
+    """Return the script of a subject on *machine* whose draft of four tokens decodes *truth* times as fast."""
+    rates: dict[str, Any] = tomllib.loads((MACHINES / f"{machine}.toml").read_text())["rates"]
+    rates["ratio"] = {str(length): truth**power for length, power in BY_LENGTH.items()}
+    rates["acceptance"] = 0.9
+    if fault == "leak":
+        rates["memory"]["leak"] = "2 MB/s"
+    if fault == "tools":
+        rates["canaries"] = {"tools": {"quality": {"plain": 1.0, "candidate": 0.9}}}
+    return rates
+
+
+def host_of(fault: str) -> Host:
+    """Return what the host shows in the soak: calm, throttled for a minute, or short of memory in its second half."""
+
+    def values(at: float) -> Mapping[str, float]:
+        throttled = fault == "throttle" and 200 <= at < 260
+        squeezed = fault == "squeeze" and at >= 300
+        return CALM | {"thermal_level": 2.0 * throttled} | ({"memory_headroom": 4e9} if squeezed else {})
+
+    return values
+
+
+def main() -> None:
+    """Rehearse an SLO file on a machine's rates and print a line for each truth."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("slo", type=Path)
+    parser.add_argument("--machine", default="m4", choices=sorted(path.stem for path in MACHINES.glob("*.toml")))
+    parser.add_argument("--truth", type=float, action="append")
+    parser.add_argument("--fault", default="none", choices=FAULTS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    read = inputs.read(given.slo)
+    rows = [
+        _row(
+            truth,
+            rehearse(
+                read.slo,
+                read.canaries,
+                script_of(given.machine, truth, given.fault),
+                given.seed,
+                profile=read.profile,
+                host=host_of(given.fault),
+            ),
+        )
+        for truth in given.truth or TRUTHS
+    ]
+    print(json.dumps(rows, indent=1) if given.json else "\n".join(map(_text, rows)))
+
+
+def _row(truth: float, run: Rehearsed) -> dict[str, Any]:
+    verdict = run.verdict
+    open_or_broken = [
+        f"{one.name}: {check.metric}: {check.because}"
+        for one in verdict.workloads
+        for check in one.checks
+        if check.outcome is not Outcome.PASS
+    ]
+    return {
+        "truth": truth,
+        "minutes": {name: seconds / 60 for name, seconds in run.seconds.items()},
+        "total": sum(run.seconds.values()) / 60,
+        "outcome": verdict.outcome,
+        "exit_code": verdict.exit_code,
+        "workloads": {one.name: one.outcome for one in verdict.workloads},
+        "why": [*open_or_broken, *(f"{one.workload}: {one.because}" for one in verdict.transitions)],
+    }
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    minutes = ", ".join(f"{name} {value:.0f}" for name, value in row["minutes"].items())
+    head = (
+        f"{row['truth']:.2f}x: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
+    )
+    workloads = ", ".join(f"{name} {outcome}" for name, outcome in row["workloads"].items())
+    return "\n".join((head, f"    {workloads}", *(f"    {line}" for line in row["why"])))
+
+
+if __name__ == "__main__":
+    main()
