@@ -1,7 +1,6 @@
 """A server's process: find the program, start it under a guard, wait until it is ready, quote its log, end it."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,10 @@ import psutil
 
 from gatekeeper.backends.workers import loop
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.own_limits import check_own_limit
+from gatekeeper.core.text import quote_lines
 
 GRACE_S = 10.0
 """Seconds from SIGTERM to SIGKILL: a server that frees a large model needs a few."""
@@ -80,10 +82,11 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
     )
     try:
         done = subprocess.run([python, "-I", "-c", script, *names], capture_output=True, timeout=60, check=True)
-        found: dict[str, str] = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+        found = json_value(done.stdout)
+    except (OSError, subprocess.SubprocessError, ParseError) as error:
+        check_own_limit(error)
         return {}
-    return found
+    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
 
 def _python_of(found: str | None) -> str | None:
@@ -99,9 +102,13 @@ def _python_of(found: str | None) -> str | None:
 
 def free_port() -> int:
     """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    try:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        check_own_limit(error)
+        raise
 
 
 class ServerProcess:
@@ -110,23 +117,14 @@ class ServerProcess:
     def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
         self.log, self._grace, self._closing = log, grace, threading.Lock()
         log.parent.mkdir(parents=True, exist_ok=True)
-        guards_end, our_end = os.pipe()
-        self._pipe: int | None = our_end
-        with log.open("wb") as file:
-            try:
-                self._guard = subprocess.Popen(
-                    child_process.guarded([*command], pipe=guards_end, grace=grace),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=file,
-                    pass_fds=(guards_end,),
-                    start_new_session=True,
-                    env=environment(ours=ours),
-                )
-            finally:
-                os.close(guards_end)
+        try:
+            self._guard, self._pipe = _guarded(command, log, ours=ours, grace=grace)
+        except OSError as error:
+            check_own_limit(error)
+            raise
         assert self._guard.stdout is not None
         with self._guard.stdout as output:
+            # The guard writes it before the program can write anything.
             self.pid = int(output.readline() or b"0")
 
     def alive(self) -> bool:
@@ -153,6 +151,30 @@ class ServerProcess:
                         os.killpg(self.pid, signal.SIGKILL)
                 os.close(self._pipe)
                 self._pipe = None
+
+
+def _guarded(
+    command: Sequence[str], log: Path, *, ours: bool, grace: float
+) -> tuple[subprocess.Popen[bytes], int | None]:
+    """Start *command* under its guard; return the guard and our end of the pipe that keeps it waiting."""
+    with log.open("wb") as file:
+        guards_end, our_end = os.pipe()
+        try:
+            guard = subprocess.Popen(
+                child_process.guarded([*command], pipe=guards_end, grace=grace),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                pass_fds=(guards_end,),
+                start_new_session=True,
+                env=environment(ours=ours),
+            )
+        except BaseException:
+            os.close(our_end)
+            raise
+        finally:
+            os.close(guards_end)
+    return guard, our_end
 
 
 def launch(
@@ -208,5 +230,5 @@ def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], s
 
 def quoted_log(log: Path) -> str:
     """Quote the last lines of a log, for an error."""
-    text = tail(log)
+    text = quote_lines(tail(log))
     return f"last lines of {log.name}:\n{text}" if text else f"its log {log.name} is empty"

@@ -1,9 +1,11 @@
 """A server under test: its answers, its cumulative counters, and how it ended."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
@@ -35,6 +37,7 @@ class RequestFormat:
     drafts: Mapping[str, str]
     """The server's name for each draft."""
     cache: bool
+    limits: AnswerLimits
 
     def server_request(self, request: DecodeRequest) -> ServerRequest:
         """Return *request* with the server's names, without a seed where it would change more than the draw."""
@@ -60,6 +63,7 @@ class Server(RunningSystem):
         self.process, self.root = process, root
         self._requests, self._started_for, self._draft = requests, started_for, dict(started_for).get("draft")
         self._closed = False
+        self._slow_paths: set[str] = set()
 
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; a dead server, a broken or invalid stream and silence are the answer's fault."""
@@ -68,7 +72,10 @@ class Server(RunningSystem):
         # Its counters hold one answer alone only while no other request is running.
         counted = request.draft is not None and (sent.knobs.get("concurrency") or 1) == 1
         before = dialect.counters(self._get) if counted and dialect.counters is not None else None
-        answer = self._post(sent, self._requests.subject.timeout)
+        limits, tokens = self._requests.limits, sent.resolved.max_tokens
+        deadline = limits.seconds(tokens, sent.knobs.get("concurrency") or 1)
+        answer = self._post(sent, self._requests.subject.timeout, min(deadline, request.limit_s))
+        limits.note(answer)
         if answer.fault is not None:
             return self._with_ending(answer)
         if before is not None and dialect.counters is not None and (after := dialect.counters(self._get)) is not None:
@@ -79,14 +86,24 @@ class Server(RunningSystem):
 
     def ping(self, timeout: float) -> Answer:
         """Request one token with the setting it was started for, waiting *timeout* seconds."""
-        return self._post(self._requests.server_request(shortest_request(self._started_for)), timeout)
+        answer = self._post(self._requests.server_request(shortest_request(self._started_for)), timeout, timeout)
+        self._requests.limits.note(answer)
+        return answer
 
-    def _post(self, request: ServerRequest, timeout: float) -> Answer:
+    def _post(self, request: ServerRequest, timeout: float, deadline: float) -> Answer:
         if self._closed:
             now = SystemClock().now_ns()
             return Answer(now, now, fault=f"{NO_CONNECTION}: gatekeeper has ended the server")
         dialect, headers = self._requests.dialect, self._requests.headers
-        raw = post(self.root + dialect.path, self._requests.body(request), headers=headers, timeout=timeout)
+        body = self._requests.body(request)
+        raw = post(
+            self.root + dialect.path,
+            body,
+            headers=headers,
+            timeout=timeout,
+            deadline=deadline,
+            most_bytes=most_bytes(request.resolved.max_tokens, len(body)),
+        )
         answer, response = read_answer(raw, tokens_of=dialect.tokens_of)
         return dialect.read(answer, response) if answer.fault is None else answer
 
@@ -98,7 +115,14 @@ class Server(RunningSystem):
             raise GatekeeperError(message, hint="this is a bug; please report it")
 
     def _get(self, path: str) -> str | None:
-        return control.fetch(self.root + path, self._requests.headers)
+        """Fetch a path; one that took too long once is not requested again: every answer would wait for it."""
+        if path in self._slow_paths:
+            return None
+        begun = time.monotonic()
+        text = control.fetch(self.root + path, self._requests.headers)
+        if text is None and time.monotonic() - begun >= control.LIMIT_S:
+            self._slow_paths.add(path)
+        return text
 
     def _with_ending(self, answer: Answer) -> Answer:
         fault = answer.fault or ""

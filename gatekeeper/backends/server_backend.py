@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
-from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
@@ -29,12 +29,16 @@ from gatekeeper.backends.process import (
 )
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.system.own_limits import check_own_limit
+from gatekeeper.core.text import quote
 
+_HEALTHY = 200
 _COMMAND_S = 60.0
 """Seconds to wait for a program's --help or --version: some import a whole framework first."""
 
@@ -80,6 +84,7 @@ class ServerBackend:
         self.clock: Clock = SystemClock()
         self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
+        self._limits = AnswerLimits(subject)
         self._starts = count(1)
         self._help = cache(lambda program: _output_of((*program, "--help")))
         self._headers = {**dialect.headers, **_authorization(subject)}
@@ -156,18 +161,27 @@ class ServerBackend:
             raise
 
     def _ready(self, server: Server) -> Server:
-        """Wait until a request is answered: some servers are healthy before, or without, loaded models."""
-        answer = server.ping(self._subject.start_timeout)
-        healthy = control.status(server.root + self._dialect.health, self._headers) == 200
-        if healthy and not (answer.fault or "").startswith(TIMEOUT):
-            # Any other fault of the answer is a result: the records will show that the draft does not work.
+        """Wait until a request is answered: some servers are healthy before, or without, loaded models.
+
+        Raise InputError where there is no server, UnresponsiveError where there is one that does not answer.
+        """
+        fault = server.ping(self._subject.start_timeout).fault
+        late = (fault or "").startswith(TIMEOUT)
+        if fault is None or (
+            not late and control.status(server.root + self._dialect.health, self._headers) == _HEALTHY
+        ):
+            # A fault of the answer is a result: the records will show that the draft does not work.
             return server
         process = server.process
         ended = process.ending(0.0) if process is not None else None
-        because = f"it exited: {ended}" if ended else answer.fault or f"GET {self._dialect.health} is not HTTP 200"
         where = f" at {server.root}" if process is None else ""
+        message = f"{self.name}{where} cannot serve {self._subject.target}: {f'it exited: {ended}' if ended else fault}"
+        log = "" if process is None else f".\n{quoted_log(process.log)}"
+        if late and ended is None:
+            hint = f"restart it, look in its log, or raise start_timeout in [subject] if it is still loading{log}"
+            raise UnresponsiveError(message, hint=hint)
         hint = "start it, or correct the url" if process is None else quoted_log(process.log)
-        raise InputError(f"{self.name}{where} cannot serve {self._subject.target}: {because}", hint=hint)
+        raise InputError(message, hint=hint)
 
     def command(self, setting: Setting, port: int, *, cache: bool) -> tuple[str, ...]:
         """Return the command line of the server that can answer *setting*."""
@@ -214,7 +228,9 @@ class ServerBackend:
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
         """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
-        requests = RequestFormat(self._dialect, self._subject, {}, None, self._drafts(), cache=False)
+        requests = RequestFormat(
+            self._dialect, self._subject, {}, None, self._drafts(), cache=False, limits=self._limits
+        )
         bodies = (requests.body(requests.server_request(shortest_request(one))) for one in (setting, other))
         return _difference(*map(json.loads, bodies))
 
@@ -231,7 +247,7 @@ class ServerBackend:
         elif model is None and named == "listed":
             listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
-        return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache)
+        return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache, self._limits)
 
 
 def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,7 +294,8 @@ def _output_of(command: Sequence[str]) -> str:
             check=False,
             env=environment(ours=False),
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        check_own_limit(error)
         return ""
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
@@ -287,10 +304,10 @@ def _version(text: str, key: str | None = None) -> str:
     """Return the version in *text*: the value under *key*, else the line that names it, else the first line."""
     if key is not None:
         try:
-            text = str(json.loads(text)[key])
-        except (JSONDecodeError, KeyError, TypeError):
+            text = str(json_value(text, from_server=True)[key])
+        except (ParseError, KeyError, TypeError):
             return "unknown"
-    lines = [line.strip()[:200] for line in text.splitlines() if line.strip()]
+    lines = [quoted for line in text.splitlines() if (quoted := quote(line))]
     # Some programs list their devices first.
     return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
@@ -298,6 +315,6 @@ def _version(text: str, key: str | None = None) -> str:
 def _listed(models: str | None) -> list[str]:
     """Return the names a server lists under /v1/models."""
     try:
-        return [str(one["id"]) for one in json.loads(models or "{}").get("data") or ()]
-    except (JSONDecodeError, AttributeError, KeyError, TypeError):
+        return [str(one["id"]) for one in json_value(models or "{}").get("data") or ()]
+    except (ParseError, AttributeError, KeyError, TypeError):
         return []

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http.chat import PLAIN, resolve
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import find_program, installed
@@ -38,6 +39,7 @@ from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.files import file_sha256
+from gatekeeper.core.text import quote
 
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
@@ -143,6 +145,7 @@ class WorkerBackend:
         self.name: str = subject.backend
         self.clock: Clock = SystemClock()
         self._subject, self._commands, self._logs, self._ours = subject, commands, logs, ours
+        self._limits = AnswerLimits(subject)
         self._starts = count(1)
         separate = commands.plain is not None
         self._greeting = self._first_greeting(next(iter(subject.drafts), None))
@@ -169,7 +172,7 @@ class WorkerBackend:
         except BaseException:
             process.close()
             raise
-        return Worker(process, draft, self._subject.timeout, shares_process=self.shares_process)
+        return Worker(process, draft, self._subject.timeout, self._limits, shares_process=self.shares_process)
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions in the workers' greetings, their commands, and the digests of the files in these."""
@@ -252,7 +255,7 @@ def _await_ready(process: WorkerProcess, name: str, deadline: float, limit: floa
 
 def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: float) -> dict[str, Any]:
     try:
-        return read_line(process.receive(timeout))
+        return read_line(process.receive(timeout, time.monotonic() + timeout))
     except WorkerFault as fault:
         hint = MANUAL
         if str(fault).startswith(TIMEOUT):
@@ -267,18 +270,21 @@ def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: flo
 
 def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> InputError:
     if model := message.get("loading"):
-        because = f"{model}: {name} cannot load this model: {message['failed']}"
-        hint = message.get("hint") or "is the folder complete? Download the model again"
+        because = f"{quote(str(model))}: {name} cannot load this model: {quote(str(message['failed']))}"
+        hint = quote(str(message.get("hint") or "is the folder complete? Download the model again"))
     else:
-        because, hint = f"`{process.command}` cannot work here: {message['failed']}", message.get("hint") or MANUAL
+        because = f"`{process.command}` cannot work here: {quote(str(message['failed']))}"
+        hint = quote(str(message.get("hint") or MANUAL))
     return InputError(because, hint=f"{hint}.\n{process.quoted_log()}")
 
 
 class Worker(RunningSystem):
     """One worker, which answers one request at a time."""
 
-    def __init__(self, process: WorkerProcess, draft: str | None, timeout: float, *, shares_process: bool) -> None:
-        self._process, self._draft, self._timeout = process, draft, timeout
+    def __init__(
+        self, process: WorkerProcess, draft: str | None, timeout: float, limits: AnswerLimits, *, shares_process: bool
+    ) -> None:
+        self._process, self._draft, self._timeout, self._limits = process, draft, timeout, limits
         self._drafts = {draft, None} if shares_process else {draft}
         self._numbers = count(1)
         self._lock = threading.Lock()
@@ -295,10 +301,12 @@ class Worker(RunningSystem):
         if message is None:
             return Answer(sent, received, fault=fault)
         try:
-            return answer_from(message, sent_ns=sent, received_ns=received, drafting=request.draft is not None)
+            answer = answer_from(message, sent_ns=sent, received_ns=received, drafting=request.draft is not None)
         except WorkerFault as wrong:
             # The line was complete and of this request: the worker can take the next one.
-            return Answer(sent, received, fault=str(wrong))
+            return Answer(sent, received, fault=quote(str(wrong)))
+        self._limits.note(answer)
+        return answer
 
     def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*.
@@ -329,18 +337,20 @@ class Worker(RunningSystem):
         self, request: DecodeRequest, gap_after: tuple[int, ...] | None = None
     ) -> tuple[dict[str, Any] | None, str]:
         """Return the worker's answer, or None and its fault; a worker out of step is ended."""
-        number, begun = next(self._numbers), False
+        number, begun, resolved = next(self._numbers), False, resolve(request)
+        until = time.monotonic() + min(self._limits.seconds(resolved.max_tokens), request.limit_s)
         try:
-            self._process.send(request_line(number, resolve(request), request.setting, gap_after), self._timeout)
+            self._process.send(request_line(number, resolved, request.setting, gap_after), self._timeout, until)
             while True:
-                message = read_line(self._process.receive(self._timeout))
+                message = read_line(self._process.receive(self._timeout, until))
                 if is_number(message.get("answer"), number):
                     return message, ""
                 _check_in_step(message, number, begun=begun)
                 begun = True
         except WorkerFault as fault:
             self._process.close()
-            return None, str(fault) if begun else f"{fault} (it had not begun)"
+            why = quote(str(fault))
+            return None, why if begun else f"{why} (it had not begun)"
 
 
 def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> None:
@@ -349,6 +359,6 @@ def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> N
         return
     for word in ("answer", "begin"):
         if word in message:
-            raise WorkerFault(f"out of step: {word} {message[word]!r} during request {number}")
+            raise WorkerFault(f"out of step: {word} {quote(repr(message[word]))} during request {number}")
     keys = ", ".join(sorted(message)[:4]) or "nothing"
-    raise WorkerFault(f"out of step: a line that is neither begin nor answer, with {keys}")
+    raise WorkerFault(f"out of step: a line that is neither begin nor answer, with {quote(keys)}")

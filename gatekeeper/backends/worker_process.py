@@ -15,6 +15,8 @@ from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.own_limits import check_own_limit
+from gatekeeper.core.text import quote
 
 HEARTBEAT = "GATEKEEPER_BEAT"
 """Holds the descriptor of the shared page: any change of its first eight bytes is a heartbeat."""
@@ -55,6 +57,7 @@ class WorkerProcess:
                         env={**environment(ours=ours), HEARTBEAT: str(page.fileno())},
                     )
                 except OSError as error:
+                    check_own_limit(error)
                     hint = "does it begin with #! and an installed interpreter?"
                     raise InputError(f"`{self.command}` cannot be run: {error.strerror}", hint=hint) from error
         assert self._child.stdin is not None
@@ -71,11 +74,11 @@ class WorkerProcess:
         """Tell whether it still runs."""
         return self._child.poll() is None
 
-    def send(self, line: bytes, timeout: float) -> None:
+    def send(self, line: bytes, timeout: float, until: float) -> None:
         """Write *line*; raise WorkerFault where the worker is gone or does not read it for *timeout* seconds."""
         rest = memoryview(line)
         while rest:
-            self._await(select.POLLOUT, timeout, f"{TIMEOUT}: it did not read its request within {timeout:g} s")
+            self._await(select.POLLOUT, timeout, f"{TIMEOUT}: it did not read its request within {timeout:g} s", until)
             try:
                 rest = rest[os.write(self._in.fileno(), rest[:_PIPE_BYTES]) :]
             except BlockingIOError:
@@ -83,12 +86,15 @@ class WorkerProcess:
             except (OSError, ValueError):
                 raise WorkerFault(self.ending()) from None
 
-    def receive(self, timeout: float) -> bytes:
-        """Return the next line; raise WorkerFault at its end, and after *timeout* seconds without a heartbeat."""
+    def receive(self, timeout: float, until: float) -> bytes:
+        """Return the next line; raise WorkerFault at its end, and after *timeout* seconds without a heartbeat.
+
+        Heartbeats and pieces of a line prolong the wait, but not beyond *until*, in seconds of the monotonic clock.
+        """
         searched = 0
         while (end := self._unread.find(b"\n", searched)) < 0 and len(self._unread) <= LINE_BYTES:
             searched = len(self._unread)
-            self._await(select.POLLIN, timeout, f"{TIMEOUT}: no token for {timeout:g} s")
+            self._await(select.POLLIN, timeout, f"{TIMEOUT}: no token for {timeout:g} s", until)
             try:
                 part = os.read(self._out.fileno(), _PIPE_BYTES)
             except (OSError, ValueError):
@@ -102,14 +108,19 @@ class WorkerProcess:
         del self._unread[: end + 1]
         return line
 
-    def _await(self, event: int, timeout: float, because: str) -> None:
-        """Wait until a pipe is ready; a heartbeat starts the timeout anew."""
+    def _await(self, event: int, timeout: float, because: str, until: float) -> None:
+        """Wait until a pipe is ready, at most *until*; a heartbeat starts the timeout anew."""
         if not self._open:
             raise WorkerFault(self.ending())
         poll = select.poll()
         poll.register(self._in if event == select.POLLOUT else self._out, event)
         beat, since = self.heartbeat(), time.monotonic()
-        while not poll.poll(1000 * min(_POLL_S, timeout / 4)):
+        while True:
+            now = time.monotonic()
+            if now >= until:
+                raise WorkerFault(f"{TIMEOUT}: its answer was not complete in time; gatekeeper ended the worker")
+            if poll.poll(1000 * min(_POLL_S, timeout / 4, until - now)):
+                return
             if self.heartbeat() != beat:
                 beat, since = self.heartbeat(), time.monotonic()
             elif time.monotonic() - since > timeout:
@@ -128,7 +139,7 @@ class WorkerProcess:
             return "worker closed its output; gatekeeper ended it"
         died = f"worker died: {child_process.exit_reason(status)}"
         last = tail(self._log).splitlines()[-1:] if status >= 0 else []
-        return f"{died} ({last[0].strip()[:_QUOTED]})" if last else died
+        return f"{died} ({quote(last[0])[:_QUOTED]})" if last else died
 
     def quoted_log(self) -> str:
         """Quote the last lines of its log, for an error."""

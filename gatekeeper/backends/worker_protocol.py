@@ -9,8 +9,10 @@ from typing import Any
 from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.records import Answer, Arrival, Rounds, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
+from gatekeeper.core.text import quote
 
 VERSION = 1
 LINE_BYTES = 8 << 20
@@ -52,12 +54,9 @@ class Greeting:
 def read_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object on *line*; raise WorkerFault for anything else, NaN and infinities included."""
     try:
-        message = json.loads(line, parse_constant=_not_json)
-    except (ValueError, RecursionError) as error:
+        return json_object(line, most=LINE_BYTES)
+    except ParseError as error:
         raise WorkerFault(f"garbage on stdout ({error}): {_excerpt(line)}") from error
-    if not isinstance(message, dict):
-        raise WorkerFault(f"garbage on stdout (not a JSON object): {_excerpt(line)}")
-    return message
 
 
 def greeting_from(greeting: Mapping[str, Any], command: str) -> Greeting:
@@ -73,7 +72,8 @@ def greeting_from(greeting: Mapping[str, Any], command: str) -> Greeting:
     if not isinstance(name, str) or not name:
         raise InputError(f"`{command}`: its greeting has no name", hint=MANUAL)
     if type(shares) is not bool:
-        raise InputError(f"`{command}`: its greeting has shares_process = {shares!r}", hint="allowed: true, false")
+        message = f"`{command}`: its greeting has shares_process = {quote(repr(shares))}"
+        raise InputError(message, hint="allowed: true, false")
     if not isinstance(versions, dict):
         raise InputError(f"`{command}`: versions in its greeting is not an object", hint=MANUAL)
     sight = Sight.NOTHING
@@ -93,7 +93,7 @@ def _words(greeting: Mapping[str, Any], key: str, allowed: Any, command: str) ->
     for word in words:
         if word not in list(allowed):
             hint = did_you_mean(str(word), allowed)
-            raise InputError(f"`{command}`: {key} in its greeting has the unknown word {word!r}", hint=hint)
+            raise InputError(f"`{command}`: {key} in its greeting has the unknown word {quote(repr(word))}", hint=hint)
     return words
 
 
@@ -153,7 +153,7 @@ def answer_from(message: Mapping[str, Any], *, sent_ns: int, received_ns: int, d
         rounds=rounds if drafting and fault is None else None,
         memory_active=_count(message, "memory_active"),
         memory_peak=_count(message, "memory_peak"),
-        fault=fault,
+        fault=fault and quote(fault),
     )
 
 
@@ -268,10 +268,6 @@ def _calls(value: object) -> tuple[dict[str, Any], ...]:
 _CALL_KEYS = ("name", "arguments")
 
 
-def _not_json(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _excerpt(line: bytes) -> str:
-    text = line.decode("utf-8", "replace").strip()
+    text = line[: 4 * _EXCERPT].decode("utf-8", "replace").strip()
     return repr(text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…")

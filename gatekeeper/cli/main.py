@@ -78,11 +78,21 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
-        import traceback  # noqa: PLC0415
-
-        traceback.print_exc()
-        _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the traceback above")
+        _report_failure(error)
         return ExitCode.INTERNAL_ERROR
+
+
+def _report_failure(error: Exception) -> None:
+    """Tell which limit of this process was reached; any other unexpected error is a bug."""
+    import traceback  # noqa: PLC0415
+
+    from gatekeeper.core.system.own_limits import own_limit  # noqa: PLC0415
+
+    if (reached := own_limit(error)) is not None:
+        _print_error(reached.message, reached.hint)
+        return
+    traceback.print_exception(error)
+    _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the traceback above")
 
 
 def _print_error(message: str, hint: str) -> None:

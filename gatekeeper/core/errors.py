@@ -50,6 +50,12 @@ class HostLacksError(GatekeeperError):
     exit_code = ExitCode.UNPROVEN
 
 
+class UnresponsiveError(GatekeeperError):
+    """The system under test runs and does not answer, so nothing can be proven of it."""
+
+    exit_code = ExitCode.UNPROVEN
+
+
 class NoProofError(GatekeeperError):
     """A stored run does not prove what a command needs; `reason` is the word that scripts rely on.
 

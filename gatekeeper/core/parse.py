@@ -37,19 +37,21 @@ class ParseError(ValueError):
     """A foreign text is not what it must be. The message says what is wrong; the caller adds where."""
 
 
-def json_value(text: str | bytes, *, most: int = JSON_BYTES, half_characters: bool = False) -> Any:
+def json_value(text: str | bytes, *, most: int = JSON_BYTES, from_server: bool = False) -> Any:
     """Return the value of a JSON *text* of at most *most* bytes; raise ParseError for anything else.
 
     Refused are NaN and infinities, whole numbers of more than 64 bits, numbers too large for a float, and more than
-    DEPTH levels; also half a surrogate pair, which UTF-8 cannot hold, unless *half_characters* are wanted: a server may
-    send a character in two pieces. Where a key is repeated, the last value counts.
+    DEPTH levels; also half a surrogate pair, which UTF-8 cannot hold. Where a key is repeated, the last value counts.
+
+    *from_server*: a server may send a character in two pieces, so halves are kept; and those written in Python send NaN
+    and infinities where they divide by zero, which become None.
     """
     if len(text) > most:
         raise ParseError(f"longer than {most} bytes")
     try:
         value = from_json(text, allow_inf_nan=False)
     except (ValueError, TypeError) as error:
-        if not half_characters:
+        if not from_server:
             what = "half a surrogate pair" if isinstance(error, TypeError) else str(error)
             raise ParseError(f"not JSON: {what.replace(' at line 1 column', ' at column')}") from error
         value = _lenient(text)
@@ -60,9 +62,9 @@ def json_value(text: str | bytes, *, most: int = JSON_BYTES, half_characters: bo
     return value
 
 
-def json_object(text: str | bytes, *, most: int = JSON_BYTES, half_characters: bool = False) -> dict[str, Any]:
+def json_object(text: str | bytes, *, most: int = JSON_BYTES, from_server: bool = False) -> dict[str, Any]:
     """Return the object that a JSON *text* holds, as `json_value` does; raise ParseError for anything else."""
-    value = json_value(text, most=most, half_characters=half_characters)
+    value = json_value(text, most=most, from_server=from_server)
     if not isinstance(value, dict):
         raise ParseError("not a JSON object")
     return value
@@ -70,13 +72,9 @@ def json_object(text: str | bytes, *, most: int = JSON_BYTES, half_characters: b
 
 def _lenient(text: str | bytes) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise ParseError(f"not JSON: {error if isinstance(error, ValueError) else 'nested too deeply'}") from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _is_small(text: str | bytes) -> bool:
@@ -134,14 +132,16 @@ def toml_table(text: str) -> dict[str, Any]:
 
 def integer(text: str) -> int:
     """Return the whole number that *text* is, in decimal ASCII digits with a sign or none; raise ParseError."""
-    if not _INTEGER.fullmatch(text.strip()) or not -WHOLE < int(text) < WHOLE:
+    digits = text.strip()  # also of separators that int() does not take
+    if not _INTEGER.fullmatch(digits) or not -WHOLE < int(digits) < WHOLE:
         raise ParseError(f"{_shown(text)} is not a whole number of up to 64 bits")
-    return int(text)
+    return int(digits)
 
 
 def number(text: str) -> float:
     """Return the finite number that *text* is, in decimal ASCII digits; raise ParseError, also for NaN."""
-    value = float(text) if _NUMBER.fullmatch(text.strip()) else math.inf
+    digits = text.strip()
+    value = float(digits) if _NUMBER.fullmatch(digits) else math.inf
     if not math.isfinite(value):
         raise ParseError(f"{_shown(text)} is not a finite number")
     return value

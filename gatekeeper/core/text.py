@@ -1,6 +1,7 @@
 """Text for people: foreign text made safe to print, and settings, counts and lists in words."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,15 @@ def one_line(text: str) -> str:
 def quote(text: str) -> str:
     """Return the beginning of a foreign text on one line."""
     return one_line(text[: 4 * QUOTED])[:QUOTED]
+
+
+_CI_COMMAND = re.compile(r"##(?=\w*\[)")
+
+
+def quote_lines(text: str) -> str:
+    """Return foreign lines as a quotation that is safe to print: a CI system finds no command in it."""
+    shown = (_CI_COMMAND.sub("# #", one_line(line)) for line in text.splitlines())
+    return "\n".join(f"  | {line}" for line in shown if line)
 
 
 def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:

@@ -95,7 +95,7 @@ OUT_OF_STEP = {
     "true id": "out of step: answer True during request 1",
     "begins twice": "out of step: begin 1",
     "no line of ours": "out of step: a line that is neither begin nor answer, with progress",
-    "nan": "garbage on stdout (NaN is not JSON)",
+    "nan": "garbage on stdout (not JSON: expected value at column 29)",
     "garbage": "garbage on stdout",
     "no object": "garbage on stdout (not a JSON object)",
     "deep": "garbage on stdout",

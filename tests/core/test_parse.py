@@ -70,14 +70,16 @@ def test_json_out_of_range_is_one_error_that_says_why(text: str, why: str) -> No
             parse.json_value(text.encode(), most=most)
 
 
-def test_half_characters_are_read_where_they_are_wanted_and_nothing_else_is() -> None:
+def test_what_servers_write_is_read_where_it_is_wanted_and_nothing_else_is() -> None:
     """
-    A server may send a character in two pieces; depth, size and finite numbers are held to all the same.
+    A server may send a character in two pieces, and Python's NaN for what it cannot compute; depth, size and finite
+    numbers are held to all the same.
     """
-    assert ["\ud83d"] == parse.json_value('["\\ud83d"]', half_characters=True)
-    for text in (deep(102), deep(100_000), '["\\ud800", 1e999]', '["\\ud800", NaN]', "1" * 5000, '["\\ud800", 1' * 21):
+    assert ["\ud83d", None] == parse.json_value('["\\ud83d", NaN]', from_server=True)
+    assert [None, None] == parse.json_value(b"[NaN, -Infinity]", from_server=True)
+    for text in (deep(102), deep(100_000), '["\\ud800", 1e999]', "[NaN, 1e999]", "1" * 5000, '["\\ud800", 1' * 21):
         with pytest.raises(ParseError):
-            parse.json_value(text, half_characters=True)
+            parse.json_value(text, from_server=True)
 
 
 def test_a_json_object_is_an_object() -> None:

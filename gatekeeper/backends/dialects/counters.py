@@ -1,5 +1,6 @@
 """Servers' claims about their drafting, converted from their names and definitions to ours."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -7,13 +8,14 @@ from typing import Any
 
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.core.parse import WHOLE, ParseError, integer, number
 from gatekeeper.core.records import Answer
 
 
 def count(value: object) -> int | None:
     """Return *value* as a count; None where it is not a whole number of at least 0."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and float(value).is_integer()
-    return int(value) if usable else None  # type: ignore[call-overload]
+    found = number_of(value)
+    return int(found) if found is not None and 0 <= found < WHOLE and float(found).is_integer() else None
 
 
 def counts(values: object) -> tuple[int, ...]:
@@ -24,12 +26,13 @@ def counts(values: object) -> tuple[int, ...]:
 
 def seconds(milliseconds: object) -> float | None:
     """Return milliseconds as seconds; None for anything but a number."""
-    number = _number(milliseconds)
-    return None if number is None else number / 1e3
+    found = number_of(milliseconds)
+    return None if found is None else found / 1e3
 
 
-def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def number_of(value: object) -> float | None:
+    """Return *value* where it is a finite number; None for anything else, True and False included."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < WHOLE else None
 
 
 def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
@@ -58,7 +61,7 @@ def _claim(claim: str, key: str, value: object) -> object:
         return counts(value)
     if not claim.endswith("_seconds"):
         return count(value)
-    return seconds(value) if key.endswith("_ms") else _number(value)
+    return seconds(value) if key.endswith("_ms") else number_of(value)
 
 
 def claiming(answer: Answer, **claims: Any) -> Answer:
@@ -67,17 +70,19 @@ def claiming(answer: Answer, **claims: Any) -> Answer:
     return replace(answer, claims=replace(answer.claims, **known))
 
 
-def by_length(rounds: int | None, length: float | None) -> int | None:
+def by_length(rounds: int | None, length: object) -> int | None:
     """Return the accepted tokens from rounds and tokens per round (definition C).
 
     Every round emits the accepted tokens and one of the target's own: accepted = rounds x (length - 1).
     """
-    return None if rounds is None or length is None else max(0, round(rounds * (length - 1)))
+    found = number_of(length)
+    return None if rounds is None or found is None else max(0, round(rounds * (found - 1)))
 
 
-def by_output(answer: Answer, rate: float | None) -> int | None:
+def by_output(answer: Answer, rate: object) -> int | None:
     """Return the accepted tokens from their share of the output (definition B)."""
-    return None if rate is None or answer.output_tokens is None else round(rate * answer.output_tokens)
+    found = number_of(rate)
+    return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
 
 
 _LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+([-+.\deEnaifNI]+)")
@@ -87,19 +92,24 @@ def total(text: str, name: str) -> int | None:
     """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
     values = [value for found, _, value in _LINE.findall(text) if found == name]
     try:
-        return int(sum(float(value) for value in values)) if values else None
-    except (ValueError, OverflowError):
+        summed = math.fsum(map(number, values))
+    except (ParseError, OverflowError):
         return None
+    return count(float(math.floor(summed))) if values and summed < WHOLE else None
 
 
 def by_position(text: str, name: str) -> tuple[int, ...]:
-    """Return a Prometheus counter by its label `position`, from 0 on; empty where a position is missing."""
-    found: dict[int, int] = {}
+    """Return a Prometheus counter by its label `position`, from 0 on; empty where one is missing or not a count."""
+    found: dict[int, float] = {}
     for written, labels, value in _LINE.findall(text):
         position = re.search(r'position="(\d+)"', labels)
         if written == name and position is not None:
-            found[int(position.group(1))] = found.get(int(position.group(1)), 0) + int(float(value))
-    return tuple(found[at] for at in range(len(found))) if found.keys() == set(range(len(found))) else ()
+            try:
+                at = integer(position.group(1))
+                found[at] = found.get(at, 0) + number(value)
+            except ParseError:
+                return ()
+    return counts([found[at] for at in range(len(found))]) if found.keys() == set(range(len(found))) else ()
 
 
 def spec_decode(text: str | None, prefix: str) -> Counters | None:

@@ -6,12 +6,12 @@ without a DFlash draft, not even for plain decoding, and no such draft fits a mo
 untested.
 """
 
-import json
 from collections.abc import Iterator
 
-from gatekeeper.backends.dialects.counters import by_output, claiming, count, within
+from gatekeeper.backends.dialects.counters import by_output, claiming, count, number_of, within
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Get, ServerRequest, Start, option
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
 
 
@@ -31,8 +31,8 @@ def argv(start: Start) -> Iterator[str]:
 def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
     """Add the claims in /metrics, where they are of this answer."""
     try:
-        last = within(json.loads(get("/metrics") or "{}"), "last_request")
-    except ValueError:
+        last = within(json_value(get("/metrics") or "{}", from_server=True), "last_request")
+    except ParseError:
         return answer
     if count(last.get("generated_tokens")) != answer.output_tokens:
         return answer
@@ -43,8 +43,8 @@ def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
         accepted=by_output(answer, last.get("acceptance_rate")),
         drafted=rounds * (block - 1) if rounds is not None and block is not None else None,
         cached_tokens=count(last.get("cache_hit_tokens")),
-        prompt_seconds=last.get("prefill_s"),
-        decode_seconds=last.get("decode_s"),
+        prompt_seconds=number_of(last.get("prefill_s")),
+        decode_seconds=number_of(last.get("decode_s")),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends.dialects.counters import count, counts
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, option, thinking
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import installed
@@ -40,10 +41,11 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     counted = response.usage.get("speculative")
     if not isinstance(counted, dict) or counted.get("tokens") != answer.output_tokens:
         return answer
-    try:
-        return replace(answer, rounds=rounds_from(counted))
-    except KeyError:
+    numbers = [count(counted.get(name)) for name in ("rounds", "drafted", "accepted")]
+    lists = [counted.get(name) for name in ("tried_by_position", "accepted_by_position")]
+    if None in numbers or not all(isinstance(one, list) and len(counts(one)) == len(one) for one in lists):
         return answer
+    return replace(answer, rounds=rounds_from(counted))
 
 
 def versions(subject: Subject) -> dict[str, str]:

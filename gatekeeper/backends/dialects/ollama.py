@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming
+from gatekeeper.backends.dialects.counters import claiming, number_of
 from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.core.records import Answer
@@ -34,7 +34,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the durations claimed in the last line; loading a model during an answer spoils them: a fault."""
-    if _seconds(response.last, "load_duration", otherwise=0.0) > _LOADED_S:
+    if (_seconds(response.last, "load_duration") or 0.0) > _LOADED_S:
         return replace(answer, fault="setting not applied: the model was loaded during this answer")
     return claiming(
         answer,
@@ -47,9 +47,9 @@ _LOADED_S = 1.0
 """For a loaded model Ollama reports a few milliseconds here; a real load takes seconds."""
 
 
-def _seconds(fields: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
-    value = fields.get(name)
-    return value * _NS if isinstance(value, int | float) else otherwise
+def _seconds(fields: Mapping[str, Any], name: str) -> float | None:
+    value = number_of(fields.get(name))
+    return None if value is None else value * _NS
 
 
 DIALECT = Dialect(

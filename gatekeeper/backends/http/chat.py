@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
 from gatekeeper.core.interfaces import DecodeRequest
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Arrival, Claims
+from gatekeeper.core.text import quote
 
 PLAIN = "plain"
 """The residence of plain decoding."""
@@ -113,7 +115,7 @@ class ChatResponse:
     @property
     def model(self) -> str | None:
         """Return the name of the model, or the names of all that answered."""
-        return ", then ".join(self.models) or None
+        return ", then ".join(map(quote, self.models)) or None
 
     @property
     def text(self) -> str:
@@ -131,7 +133,7 @@ class ChatResponse:
         brought = False
         for choice in chunk.get("choices") or ():
             if choice.get("finish_reason"):
-                self.finish = str(choice["finish_reason"])
+                self.finish = quote(str(choice["finish_reason"]))
             brought |= self._add_delta(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
         if isinstance(chunk.get("message"), dict):
             brought |= self._add_delta(chunk["message"])
@@ -147,7 +149,7 @@ class ChatResponse:
             self.fault = self.fault or f"server error: {excerpt(json.dumps(chunk['error']).encode())}"
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
-        if (model := chunk.get("model")) and model not in self.models:
+        if (model := chunk.get("model")) and len(self.models) < _MOST_MODELS and model not in self.models:
             self.models.append(model + "")
         for name, value in chunk.items():
             if name not in _OWN_FIELDS:
@@ -175,7 +177,7 @@ class ChatResponse:
             {"type": "function", "function": {"name": "", "arguments": ""}},
         )
         if call.get("id"):
-            known["id"] = call["id"]
+            known["id"] = quote(str(call["id"]))
         function = call.get("function") or {}
         known["function"]["name"] += function.get("name") or ""
         arguments = function.get("arguments") or ""
@@ -183,7 +185,7 @@ class ChatResponse:
 
     def _end(self, chunk: Mapping[str, Any]) -> None:
         """Add the end of an answer as Ollama writes it."""
-        self.finish = str(chunk.get("done_reason") or self.finish or "stop")
+        self.finish = quote(str(chunk.get("done_reason") or self.finish or "stop"))
         counts = {"prompt_tokens": chunk.get("prompt_eval_count"), "completion_tokens": chunk.get("eval_count")}
         self.usage = self.usage or {name: count for name, count in counts.items() if count is not None}
 
@@ -191,7 +193,8 @@ class ChatResponse:
 _OWN_FIELDS = frozenset(
     {"id", "object", "created", "model", "system_fingerprint", "choices", "usage", "message", "done", "done_reason"}
 )
-_DECODE = json.JSONDecoder().raw_decode
+_MOST_MODELS = 3
+"""Names of models that are kept of one answer: two of them are already a finding."""
 
 
 def read_answer(raw: RawResponse, *, tokens_of: TokensOf | None = None) -> tuple[Answer, ChatResponse]:
@@ -209,19 +212,12 @@ def _gather(http: HttpResponse, chat: ChatResponse) -> str | None:
     """Add every chunk of *http* to *chat*; return the first that is not valid, as a fault."""
     for event in http.events if http.status == 200 else ():
         try:
-            chat.add(event.at_ns, _read(event.data))
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            chat.add(event.at_ns, json_value(event.data, from_server=True))
+        except ParseError as error:
+            return f"garbled stream: {excerpt(event.data)} ({error})"
+        except (ValueError, TypeError, AttributeError, KeyError):
             return f"garbled stream: {excerpt(event.data)}"
     return None
-
-
-def _read(data: bytes) -> Any:
-    """Read one JSON text as `json.loads` does, in two thirds of its time."""
-    text = data.decode().strip()
-    value, end = _DECODE(text)
-    if end < len(text):
-        raise ValueError("more than one JSON text")
-    return value
 
 
 def _fault(raw: RawResponse, http: HttpResponse, chat: ChatResponse, garbled: str | None) -> str | None:
@@ -270,7 +266,7 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
         arrivals=tuple(map(Arrival, times, tokens)),
         text=chat.text,
         reasoning=chat.reasoning,
-        tool_calls=tuple(chat.calls[index] for index in sorted(chat.calls)),
+        tool_calls=tuple(_whole_call(chat.calls[index]) for index in sorted(chat.calls)),
         finish=chat.finish,
         prompt_tokens=prompt,
         output_tokens=output,
@@ -316,6 +312,11 @@ def _one_each(arrivals: int, output: int | None, finish: str | None) -> list[int
 def _joined(pieces: list[str]) -> str:
     """Join pieces, and the halves of characters that a server cut in two and escaped apart."""
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = {name: _joined([text]) for name, text in call["function"].items()}
+    return {**call, "function": function}
 
 
 def _count(value: object) -> int | None:

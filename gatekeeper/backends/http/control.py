@@ -1,43 +1,29 @@
-"""Control requests, which are not measured: for a server's health and its counters."""
+"""Control requests, which are not measured: for a server's health and its counters, limited in time and size."""
 
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ssl import SSLContext
+from gatekeeper.backends.http.response import HttpResponse, parse_response
+from gatekeeper.backends.http.stream import get
 
 LIMIT_S = 5.0
-"""Seconds to wait for a control response."""
+"""Seconds that a control request may take in all."""
+MOST_BYTES = 1 << 22
+"""Bytes of a control response that are read: the counters of a busy vLLM are a tenth of this."""
 
 
 def status(url: str, headers: Mapping[str, str]) -> int | None:
-    """Return the HTTP status of *url*, None where nothing answers."""
+    """Return the HTTP status of *url*, None where nothing answers completely within the limits."""
     answer = _get(url, headers)
-    return None if answer is None else answer[0]
+    return None if answer is None else answer.status
 
 
 def fetch(url: str, headers: Mapping[str, str]) -> str | None:
     """Return the text of *url*, None where there is none; redirects are not followed, so no key is sent elsewhere."""
     answer = _get(url, headers)
-    return answer[1] if answer is not None and answer[0] == 200 else None
+    return answer.body.decode("utf-8", "replace") if answer is not None and answer.status == 200 else None
 
 
-def _get(url: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    import httpx2  # noqa: PLC0415 (slow to import, and not needed without a server)
-
-    try:
-        answer = httpx2.get(
-            url, headers=dict(headers), timeout=LIMIT_S, follow_redirects=False, trust_env=False, verify=_trust()
-        )
-    except (httpx2.HTTPError, httpx2.InvalidURL):
-        return None
-    return answer.status_code, answer.text
-
-
-@cache
-def _trust() -> "SSLContext":
-    """Return the trusted authorities; reading them takes far longer than a control request."""
-    import httpx2  # noqa: PLC0415 (see above)
-
-    return httpx2.create_ssl_context(trust_env=False)
+def _get(url: str, headers: Mapping[str, str]) -> HttpResponse | None:
+    raw = get(url, headers=headers, deadline=LIMIT_S, most_bytes=MOST_BYTES)
+    answer = parse_response(raw) if raw.broken is None else None
+    return answer if answer is not None and answer.whole else None

@@ -1,6 +1,5 @@
 """An HTTP response parsed: its status, its headers, and its JSON texts with their arrival times."""
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -9,6 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gatekeeper.backends.http.stream import Frame, RawResponse, frame, header
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.text import one_line
 
 _EXCERPT = 200
@@ -46,23 +46,21 @@ def parse_response(raw: RawResponse) -> HttpResponse:
     The bytes decide what kind of body it is: servers are careless with their content types.
     """
     framed = frame(raw.data, len(raw.data))
-    match = re.match(rb"HTTP/\d(?:\.\d)? (\d{3})", raw.data)
-    if framed is None or match is None:
+    if framed is None or framed.status is None:
         return HttpResponse(None, body=raw.data)
     spans, whole = _spans(raw.data, framed)
     body = b"".join(raw.data[begin:stop] for begin, stop in spans)
     times = _ArrivalTimes(raw, spans)
     events = tuple(JsonText(times.at(stop - 1), data) for stop, data in _texts(body))
     done = bool(events) and events[-1].data.strip() == b"[DONE]"
-    head = raw.data[: framed.start]
     return HttpResponse(
-        int(match.group(1)),
+        framed.status,
         events[:-1] if done else events,
         done,
         whole,
         body,
-        retry_after=header(head, "Retry-After"),
-        location=header(head, "Location"),
+        retry_after=header(framed.head, "Retry-After"),
+        location=header(framed.head, "Location"),
     )
 
 
@@ -122,14 +120,20 @@ def _texts(body: bytes) -> Iterable[tuple[int, bytes]]:
 
 def _is_json(text: bytes) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        json_value(text, from_server=True)
+    except ParseError:
         return False
     return True
 
 
+_LONE_CR = re.compile(rb"\r(?!\n)")
+
+
 def _events(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the data of each server-sent event; comments and other fields are passed over."""
+    if b"\r" in body:
+        # A line may end in CR alone; one in a JSON text would have been escaped.
+        body = _LONE_CR.sub(b"\n", body)
     gathered: list[bytes] = []
     begin = stop = 0
     while begin < len(body):

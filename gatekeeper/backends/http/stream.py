@@ -1,34 +1,40 @@
 """A measured stream: one HTTP response read from its socket, every read with its time, nothing parsed before its end.
 
 The connection is open before the clock starts, the clock is read right after each read, and parsing waits until the
-answer has ended. Redirects are not followed, certificates are verified, and requests are never retried.
+answer has ended. Redirects are not followed, certificates are verified, and requests are never retried. Whatever the
+server does, reading ends at a limit of time or of bytes.
 """
 
 import contextlib
 import functools
 import gc
+import math
 import re
 import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
+from gatekeeper.core.system.own_limits import check_own_limit
 
-NO_CONNECTION, BROKEN = "no connection", "connection broken"
-"""Kinds of faults: the request could not be sent; the connection failed under way."""
+NO_CONNECTION, BROKEN, ENDLESS = "no connection", "connection broken", "endless"
+"""Kinds of faults: the request could not be sent; the connection failed under way; the answer exceeds its limit."""
 
 _BUFFER_BYTES = 1 << 17
-_MAX_BYTES = 1 << 26
-"""Bytes after which an answer is read no further: a quarter of a million chunks of the usual size."""
+MOST_BYTES = 1 << 26
+"""Bytes after which any answer is read no further: a quarter of a million chunks of the usual size."""
+_KEPT_BYTES = 1 << 16
+"""Bytes that are kept of an answer that exceeds its limit: it is a fault, so only its beginning is of interest."""
 _OVERLAP = 16
 """Bytes of the previous read that are searched again, for an end marker that was cut in two."""
-_DONE = re.compile(rb"\ndata: ?\[DONE\]")
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 _NO_CONTENT = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
@@ -53,32 +59,65 @@ class RawResponse:
     sent_ns: int
     ended_ns: int
     data: bytes = b""
-    times: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
+    times: Sequence[int] = ()
+    ends: Sequence[int] = ()
     """How many bytes had been received after each read."""
     broken: str | None = None
     """Why reading stopped before the server ended it: a timeout, a reset, no connection."""
 
 
-def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout: float) -> RawResponse:
-    """POST *body* and read until the answer ends; give up after *timeout* seconds without content.
+def post(
+    url: str,
+    body: bytes,
+    *,
+    headers: Mapping[str, str],
+    timeout: float,
+    deadline: float = math.inf,
+    most_bytes: int = MOST_BYTES,
+) -> RawResponse:
+    """POST *body* and read until the answer ends.
 
-    Every failure of the server is in the result. Where it echoes a key of the *headers*, the key is masked.
+    Give up after *timeout* seconds without content, *deadline* seconds in all, or more than *most_bytes*. Every failure
+    of the server is in the result; raise GatekeeperError where this process reached a limit of its own. Where the
+    server echoes a key of the *headers*, the key is masked.
     """
-    parts = urlsplit(url)
-    request = _request(parts, headers, body)
+    return _request("POST", url, body, headers, _Limits(timeout, deadline, most_bytes))
+
+
+def get(url: str, *, headers: Mapping[str, str], deadline: float, most_bytes: int) -> RawResponse:
+    """GET *url* within *deadline* seconds in all, reading at most *most_bytes*; otherwise as `post`."""
+    return _request("GET", url, b"", headers, _Limits(deadline, deadline, most_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    silence: float
+    """Seconds without content."""
+    deadline: float
+    """Seconds in all, from the first byte of the request."""
+    most_bytes: int
+
+
+def _request(method: str, url: str, body: bytes, headers: Mapping[str, str], limits: _Limits) -> RawResponse:
+    parts = _parts(url)
+    request = _head(method, parts, headers, len(body)) + body
     try:
-        sock = _connect(parts, min(timeout, _CONNECT_S))
+        sock = _connect(parts, min(limits.silence, limits.deadline, _CONNECT_S))
     except OSError as error:
+        check_own_limit(error)
         at = time.monotonic_ns()
         return RawResponse(at, at, broken=f"{NO_CONNECTION}: {error.strerror or error}")
     with contextlib.closing(sock), quiet:
-        return _exchange(sock, request, timeout, tuple(_secrets(headers)))
+        return _exchange(sock, request, limits, tuple(_secrets(headers)))
 
 
 def _connect(parts: SplitResult, timeout: float) -> socket.socket:
     host, secure = parts.hostname or "", parts.scheme == "https"
-    sock = socket.create_connection((host, parts.port or (443 if secure else 80)), timeout)
+    try:
+        sock = socket.create_connection((host, parts.port or (443 if secure else 80)), timeout, all_errors=True)
+    except ExceptionGroup as group:
+        # The last address tried: "localhost" begins with the one of IPv6, which this machine may not have.
+        raise group.exceptions[-1] from None
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _trust().wrap_socket(sock, server_hostname=host) if secure else sock
@@ -93,16 +132,33 @@ def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
-    """Write the request; `Connection: close` makes the end of the answer the end of the stream."""
+def _parts(url: str) -> SplitResult:
+    """Return the parts of *url*; raise InputError where it cannot be requested. It may hold a key: it is not quoted."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.port != 0 and url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        usable = False
+    if not usable:
+        hint = "write it as http://HOST:PORT, with other characters escaped as a browser does"
+        raise InputError("a url in [subject] is not valid", hint=hint)
+    return parts
+
+
+def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: int) -> bytes:
+    """Write the head of the request; `Connection: close` makes the end of the answer the end of the stream."""
     fixed = {
         "Host": parts.netloc.rpartition("@")[2],
         "Content-Type": "application/json",
         "Accept": "text/event-stream, application/x-ndjson, application/json",
         "Accept-Encoding": "identity",
-        "Content-Length": str(len(body)),
+        "Content-Length": str(length),
         "Connection": "close",
     }
+    if method == "GET":
+        # Counters are text, and a server may refuse a request that does not accept it.
+        fixed |= {"Accept": "*/*"}
+        del fixed["Content-Type"], fixed["Content-Length"]
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             # The value may be a key, so it is not quoted.
@@ -110,42 +166,52 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
             raise InputError(f"header {name} cannot be sent", hint=hint)
     lines = "".join(f"{name}: {value}\r\n" for name, value in {**fixed, **headers}.items())
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
 
 
-def _exchange(sock: socket.socket, request: bytes, timeout: float, secrets: tuple[bytes, ...]) -> RawResponse:
-    reads, left, broken = _Reads(), timeout, None
-    sock.settimeout(timeout)
+def _exchange(sock: socket.socket, request: bytes, limits: _Limits, secrets: tuple[bytes, ...]) -> RawResponse:
+    reads, broken = _Reads(limits.most_bytes), None
+    left = min(limits.silence, limits.deadline)
+    sock.settimeout(left)
     sent = content = time.monotonic_ns()
     try:
         sock.sendall(request)
         while reads.read(sock):
             if reads.has_content():
                 content = reads.at
-            before, left = left, max(_MIN_TIMEOUT_S, timeout - (reads.at - content) / 1e9)
+            before = left
+            left = min(limits.silence - (reads.at - content) / 1e9, limits.deadline - (reads.at - sent) / 1e9)
+            if left <= 0:
+                raise TimeoutError  # noqa: TRY301 (a server that never pauses does not let the socket time out)
             if left != before:
-                sock.settimeout(left)
-        if reads.filled >= _MAX_BYTES:
-            broken = f"endless: the answer exceeds {_MAX_BYTES >> 20} MiB"
+                sock.settimeout(max(_MIN_TIMEOUT_S, left))
+        broken = reads.excess()
     except TimeoutError:
-        broken = f"{TIMEOUT}: nothing of an answer for {timeout:g} s"
+        if time.monotonic_ns() - sent >= limits.deadline * 1e9:
+            broken = f"{TIMEOUT}: the answer was not complete after {limits.deadline:.4g} s"
+        else:
+            broken = f"{TIMEOUT}: nothing of an answer for {limits.silence:g} s"
     except OSError as error:
+        check_own_limit(error)
         broken = f"{BROKEN}: {error.strerror or error}"
     ended = time.monotonic_ns() if broken else reads.at
-    raw = bytes(reads.buffer[: reads.filled])
+    kept = _KEPT_BYTES if reads.excess() else reads.filled
+    raw = bytes(reads.buffer[: min(kept, reads.filled)])
     for secret in secrets:
         raw = raw.replace(secret, b"*" * len(secret))
-    return RawResponse(sent, ended, raw, tuple(reads.times), tuple(reads.ends), broken)
+    return RawResponse(sent, ended, raw, reads.times, reads.ends, broken)
 
 
 class _Reads:
     """The bytes of one answer and when each read of them returned; only the end of the answer is recognised."""
 
-    def __init__(self) -> None:
-        self.buffer = bytearray(_BUFFER_BYTES)
+    def __init__(self, most_bytes: int) -> None:
+        self.buffer = bytearray(min(_BUFFER_BYTES, most_bytes + 1))
         self.filled = self._before = self.at = 0
-        self.times: list[int] = []
-        self.ends: list[int] = []
+        # Eight bytes each: a server may send its answer in single bytes.
+        self.times = array("q")
+        self.ends = array("q")
+        self._most = most_bytes
         self._framed: Frame | None = None
 
     def read(self, sock: socket.socket) -> bool:
@@ -158,9 +224,19 @@ class _Reads:
         self._before, self.filled = self.filled, self.filled + received
         self.times.append(self.at)
         self.ends.append(self.filled)
+        if self._is_over() or self.excess():
+            return False
         if self.filled == len(self.buffer):
             self.buffer.extend(bytes(self.filled))
-        return self.filled < _MAX_BYTES and not self._is_over()
+        return True
+
+    def excess(self) -> str | None:
+        """Return which limit of bytes the answer exceeds, None while there is none."""
+        if self.filled > self._most:
+            return f"{ENDLESS}: the answer exceeds {self._most / (1 << 20):.3g} MiB"
+        if self._framed is None and self.filled > _HEAD_MOST:
+            return f"{ENDLESS}: its headers exceed {_HEAD_MOST >> 10} KiB"
+        return None
 
     def has_content(self) -> bool:
         """Tell whether the last read held content of the answer."""
@@ -182,8 +258,11 @@ class _Reads:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How the server marks the end of its answer."""
+    """The head of an answer, and how the server marks its end."""
 
+    status: int | None
+    """The HTTP status; None where the head is not one of HTTP."""
+    head: bytes
     start: int
     """Where the body begins."""
     chunked: bool
@@ -193,19 +272,29 @@ class Frame:
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_MOST = 1 << 16
-_LENGTH = re.compile(r"\d{1,15}")
+_STATUS = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3})")
+_INTERIM = range(100, 200)
+"""Statuses of heads that only announce the answer, such as 100 Continue and 103 Early Hints."""
+_BODILESS = frozenset({204, 304})
+_LENGTH = re.compile(r"[0-9]{1,15}")
 
 
 def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
-    """Return how the answer is framed; None until its head is complete."""
-    end = _HEAD_END.search(raw, 0, min(filled, _HEAD_MOST))
-    if end is None:
-        return None
-    head, start = bytes(raw[: end.start()]), end.end()
-    chunked = "chunked" in (header(head, "Transfer-Encoding") or "").lower()
-    length = header(head, "Content-Length") or ""
-    known = _LENGTH.fullmatch(length) is not None and not chunked
-    return Frame(start, chunked, start + int(length) if known else None)
+    """Return how the answer is framed; None until its head is complete, those before it left out."""
+    begin, most = 0, min(filled, _HEAD_MOST)
+    while (end := _HEAD_END.search(raw, begin, most)) is not None:
+        head, start = bytes(raw[begin : end.start()]), end.end()
+        matched = _STATUS.match(head)
+        status = None if matched is None else int(matched.group(1))
+        if status not in _INTERIM:
+            chunked = "chunked" in (header(head, "Transfer-Encoding") or "").lower()
+            length = header(head, "Content-Length") or ""
+            if status in _BODILESS:
+                return Frame(status, head, start, chunked=False, stop=start)
+            known = _LENGTH.fullmatch(length) is not None and not chunked
+            return Frame(status, head, start, chunked, start + int(length) if known else None)
+        begin = start
+    return None
 
 
 def header(head: bytes, name: str) -> str | None:

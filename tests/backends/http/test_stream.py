@@ -83,16 +83,24 @@ def test_a_long_line_is_one_piece() -> None:
     assert (None, size, 1) == (answer.fault, len(answer.text), len(answer.arrivals))
 
 
-def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param([HEAD, *([chunk({"content": "a" * 100_000})] * 200)], id="tokens"),
+        pytest.param([HEAD, b"data: " + b"a" * (1 << 21)], id="a-line"),
+        pytest.param([HEAD, b": ping\n\n" * (1 << 18)], id="comments"),
+    ],
+)
+def test_an_endless_answer_ends(script: list[bytes]) -> None:
     """
-    An endless answer is read up to a limit of memory.
+    An endless answer is read up to its limit of bytes, and only its beginning is kept.
     """
-    monkeypatch.setattr(stream, "_MAX_BYTES", 1 << 20)
+    with FakeServer(script) as server:
+        raw = post(server.url, b"{}", headers={}, timeout=5, most_bytes=1 << 20)
+    answer, _ = read_answer(raw)
 
-    answer, _ = answer_to(HEAD, *([chunk({"content": "a" * 100_000})] * 200), timeout=5)
-
-    assert answer.fault is not None
-    assert answer.fault.startswith("endless")
+    assert answer.fault == "endless: the answer exceeds 1 MiB"
+    assert len(raw.data) <= 1 << 16
 
 
 PLAIN_ERROR = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n\r\n"
@@ -108,7 +116,7 @@ WRONG = [
     pytest.param([Act.RESET], "^connection broken", id="reset-at-once"),
     pytest.param([], "^cut off", id="closed-at-once"),
     pytest.param([LENGTH.replace(b"Length: ", b"Length: " + b"9" * 5000), SHORT[:20]], "^garbled", id="absurd-length"),
-    pytest.param([b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1_000_000, SHORT], "^not HTTP", id="endless-head"),
+    pytest.param([b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1_000_000, SHORT], "^endless: its headers", id="endless-head"),
     pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n"], "^not HTTP: SSH", id="another-protocol"),
     pytest.param([PLAIN_ERROR % b"404 Not Found", b'{"error": "no such model"}'], "^HTTP 404: .*no such", id="404"),
     pytest.param([PLAIN_ERROR % b"500 Oops", b"<html>sorry</html>"], "^HTTP 500: <html>sorry", id="500"),

@@ -1,0 +1,70 @@
+"""Limits that this process or its machine reached: errors of ours, never faults of the system under test."""
+
+import errno
+import os
+import resource
+import socket
+
+from gatekeeper.core.errors import GatekeeperError
+
+_REACHED = {
+    errno.EMFILE: "this process may not open more files and connections",
+    errno.ENFILE: "this machine may not open more files and connections",
+    errno.EADDRNOTAVAIL: "this machine has no free local port or address for a connection",
+    errno.ENOBUFS: "this machine has no memory left for connections",
+    errno.ENOMEM: "this machine has no memory left",
+    errno.EAGAIN: "no further process or thread can be started",
+}
+_NO_THREAD = "can't start new thread"
+
+
+class OwnLimitError(GatekeeperError):
+    """gatekeeper reached a limit of its own; what was measured until then is stored, and the run can be resumed."""
+
+
+def own_limit(error: BaseException) -> OwnLimitError | None:
+    """Return what to tell where *error* comes from a limit of this process or machine, None for anything else."""
+    if isinstance(error, socket.gaierror):
+        number = errno.EMFILE if _no_descriptor_left() else 0
+    elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        number = errno.EAGAIN
+    else:
+        number = (error.errno or 0) if isinstance(error, OSError) else 0
+    if number not in _REACHED or isinstance(error, TimeoutError):
+        return None
+    return OwnLimitError(f"{_REACHED[number]} ({os.strerror(number)})", hint=_hint(number))
+
+
+def check_own_limit(error: BaseException) -> None:
+    """Raise OwnLimitError where *error* comes from a limit of this process or machine; anything else is left alone."""
+    if (reached := own_limit(error)) is not None:
+        raise reached from error
+
+
+def _hint(number: int) -> str:
+    """Return what to raise or to change, with the current value, and how to continue."""
+    if number == errno.EMFILE:
+        now = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        what = f"raise the limit (ulimit -n {max(4096, 4 * now)}; it is {now}), or lower the concurrency"
+    elif number == errno.ENFILE:
+        what = "close other programs, or raise fs.file-max (Linux) or kern.maxfiles (macOS)"
+    elif number == errno.EADDRNOTAVAIL:
+        what = (
+            "wait a minute until closed connections are freed, widen net.ipv4.ip_local_port_range (Linux) or "
+            "net.inet.ip.portrange.first (macOS), or check that this machine has the address in the url"
+        )
+    elif number == errno.EAGAIN:
+        now = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        what = f"raise the limit of processes and threads (ulimit -u; it is {now}), or lower the concurrency"
+    else:
+        what = "close other programs, or use a smaller model"
+    return f"{what}; then continue the run with --resume"
+
+
+def _no_descriptor_left() -> bool:
+    """Tell whether no file can be opened: the look-up of a name hides that this is why it failed."""
+    try:
+        os.close(os.dup(0))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return False
