@@ -1,8 +1,11 @@
 """The raw records of a run: answers, near-ties, host samples and events, one JSON line each."""
 
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, overload
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -23,6 +26,121 @@ class Arrival(NamedTuple):
     drafted: bool | None = None
     """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
+
+
+UNKNOWN = -(2**63)
+"""In a column of whole numbers: None."""
+_FLAGS = (False, True, None)
+
+
+@lru_cache(maxsize=4096)
+def _shared(column: bytes) -> bytes:
+    """Return the first of equal columns: greedy answers to one canary have the same tokens, again and again."""
+    return column
+
+
+class Arrivals(Sequence[Arrival]):
+    """The arrivals of one answer, in columns: ten to twenty bytes a token, of which tuples need two hundred.
+
+    A column holds native 64-bit whole numbers, UNKNOWN for None, or one byte a flag; it is empty where no arrival has
+    a value. Equal to a tuple of the same arrivals. ValueError for numbers of more than 64 bits and for other types.
+    """
+
+    __slots__ = ("at_ns", "drafted", "token_ids", "tokens")
+
+    def __init__(self, rows: Iterable[Sequence[Any]] = ()) -> None:
+        try:
+            columns = list(zip(*rows, strict=True))
+            at, tokens, drafted, ids = columns + [()] * (4 - len(columns))
+            self.at_ns = array("q", at).tobytes()
+            self.tokens = _shared(_whole(tokens))
+            self.drafted = _flags(drafted)
+            self.token_ids = _shared(_whole(ids))
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"not arrivals: {error}") from error
+
+    def __len__(self) -> int:
+        """Return the number of arrivals."""
+        return len(self.at_ns) // 8
+
+    def __iter__(self) -> Iterator[Arrival]:
+        """Yield the arrivals one by one; columns are faster."""
+        nothing = [None] * len(self)
+        tokens, ids = _known(self.tokens) or nothing, _known(self.token_ids) or nothing
+        drafted = [_FLAGS[one] for one in self.drafted] or nothing
+        return map(Arrival, _numbers(self.at_ns), tokens, drafted, ids)
+
+    @overload
+    def __getitem__(self, at: int) -> Arrival: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Arrival, ...]: ...
+    def __getitem__(self, at: int | slice) -> Arrival | tuple[Arrival, ...]:
+        """Return one arrival, or a tuple of some."""
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with another sequence of arrivals."""
+        if isinstance(other, Arrivals):
+            return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return isinstance(other, tuple) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        """Return the hash of the tuple of the same arrivals."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """Show them as a tuple."""
+        return repr(tuple(self))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> Any:
+        """Read and write them as JSON lists."""
+        from pydantic_core import core_schema  # noqa: PLC0415  programs of other environments import this module
+
+        as_lists = core_schema.plain_serializer_function_ser_schema(tuple)
+        return core_schema.no_info_plain_validator_function(_arrivals, serialization=as_lists)
+
+
+def _arrivals(value: object) -> Arrivals:
+    if isinstance(value, Arrivals):
+        return value
+    if not isinstance(value, list | tuple):
+        raise ValueError("arrivals are not a list")
+    return Arrivals(value)
+
+
+def _is_known(value: object) -> bool:
+    return value is not None
+
+
+def _flags(values: Sequence[bool | None]) -> bytes:
+    """Return a column of flags, by their place in _FLAGS; empty where all are None."""
+    if None not in values:
+        column = bytes(values)  # type: ignore[arg-type]  # mypy does not see that None is not in it
+        if column.strip(b"\0\1"):
+            raise ValueError("a flag is neither true nor false")
+        return column
+    return bytes([_FLAGS.index(one) for one in values]) if any(map(_is_known, values)) else b""
+
+
+def _whole(values: Sequence[int | None]) -> bytes:
+    """Return a column of whole numbers; empty where all are None."""
+    try:
+        return array("q", values).tobytes()  # type: ignore[type-var]  # None raises TypeError
+    except TypeError:
+        if not any(map(_is_known, values)):
+            return b""
+        return array("q", [UNKNOWN if one is None else one for one in values]).tobytes()
+
+
+def _numbers(column: bytes) -> "array[int]":
+    numbers = array("q")
+    numbers.frombytes(column)
+    return numbers
+
+
+def _known(column: bytes) -> list[int | None]:
+    return [None if one == UNKNOWN else one for one in _numbers(column)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +187,8 @@ class Answer:
 
     sent_ns: int
     ended_ns: int
-    arrivals: tuple[Arrival, ...] = ()
+    arrivals: Annotated[Sequence[Arrival], Arrivals] = ()
+    """Kept as Arrivals, whatever sequence they are given as."""
     text: str = ""
     reasoning: str = ""
     """Reasoning before the text, if a server separates the two; its arrivals count, and it is not graded."""
@@ -87,6 +206,16 @@ class Answer:
     memory_peak: int | None = None
     fault: str | None = None
     """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
+
+    def __post_init__(self) -> None:
+        """Keep the arrivals in columns."""
+        if not isinstance(self.arrivals, Arrivals):
+            object.__setattr__(self, "arrivals", Arrivals(self.arrivals))
+
+    @property
+    def columns(self) -> Arrivals:
+        """Return the arrivals, typed as what they are."""
+        return cast("Arrivals", self.arrivals)
 
 
 class Role(StrEnum):

@@ -64,7 +64,10 @@ def relay_observer() -> Observer | None:
 
 def encode(event: Event) -> bytes:
     """Return an event as one line of JSON."""
-    return _EVENTS.dump_json(event) + b"\n"
+    detail = event.detail
+    if isinstance(made := detail.get(_CARRIED), Generation):
+        detail = {**detail, _CARRIED: _ANSWERS.dump_python(made, mode="json")}
+    return _EVENTS.dump_json(Event(event.at, event.kind, detail)) + b"\n"
 
 
 def decode(line: str | bytes) -> Event | None:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
 from gatekeeper.report.data.progress import Gauge, Progress, Snapshot
+from gatekeeper.run.events import encode
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 10**9
@@ -89,7 +90,7 @@ def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
     sample = event(21, "sample", values={"memory_headroom": Reading(5e9, "B", "made", "ok", 0.0)})
     live = [*swept(10), sample]
 
-    read = [EVENT.validate_json(EVENT.dump_json(one)) for one in live]
+    read = [EVENT.validate_json(encode(one)) for one in live]
 
     assert told(*live) == told(*read)
 
