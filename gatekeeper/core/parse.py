@@ -8,15 +8,16 @@ import json
 import math
 import re
 import tomllib
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 from pydantic_core import from_json
 
 JSON_BYTES = 64 << 20
 """Bytes of one JSON text; the answers that we measure have under a hundredth of it."""
-TOML_BYTES = 256 << 10
-"""Characters of one TOML file; a long SLO file has a tenth of it."""
+TOML_CHARACTERS = 256 << 10
+"""Of one TOML file; a long SLO file has a tenth of it."""
 DEPTH = 100
 """Lists and tables inside each other. Recursion over a value takes up to eight frames a level; Python allows 1,000."""
 WHOLE = 2**64
@@ -27,6 +28,9 @@ YEARS = range(1970, 3000)
 _LARGE = re.compile(r"[0-9]{20}|[eE]\+?[0-9]{3}")
 """Found in every text that holds a number out of range: only such texts are searched for one."""
 _LARGE_BYTES = re.compile(_LARGE.pattern.encode())
+_TOO_DEEP = f"nested more than {DEPTH} levels deep"
+_UNUSUAL = re.compile(r"[0-9_]{20}|0[xob][0-9A-Fa-f_]{16}|[0-9]{4}-[0-9]{2}-[0-9]{2}")
+"""What a line of TOML with a number or a date out of range holds."""
 _DOTS = 200
 """Dots in one line of TOML: a dotted key takes time and memory with the square of its parts."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
@@ -74,7 +78,7 @@ def _lenient(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"not JSON: {error if isinstance(error, ValueError) else 'nested too deeply'}") from error
+        raise ParseError(f"not JSON: {error if isinstance(error, ValueError) else _TOO_DEEP}") from error
 
 
 def _is_small(text: str | bytes) -> bool:
@@ -84,50 +88,58 @@ def _is_small(text: str | bytes) -> bool:
     return text.count(b"[") + text.count(b"{") <= DEPTH and not _LARGE_BYTES.search(text)
 
 
-def _check(value: Any) -> None:
-    """Raise ParseError for a parsed value that is out of range or nested too deeply. Not by recursion."""
+def _check(value: Any, *, finite: bool = True) -> None:
+    """Raise ParseError for a parsed value that is out of range or nested too deeply; it does not recurse."""
     level, depth = [value], 0
     while level:
         if depth > DEPTH:
-            raise ParseError(f"nested more than {DEPTH} levels deep")
+            raise ParseError(_TOO_DEEP)
         deeper: list[Any] = []
         for one in level:
             if isinstance(one, dict):
                 deeper += one.values()
             elif isinstance(one, list):
                 deeper += one
-            elif isinstance(one, int | float | datetime):
-                _check_scalar(one)
+            elif isinstance(one, int) and not -WHOLE < one < WHOLE:
+                raise ParseError("a whole number has more than 64 bits")
+            elif finite and isinstance(one, float) and not math.isfinite(one):
+                raise ParseError("a number is too large")
+            elif isinstance(one, date) and one.year not in YEARS:
+                raise ParseError(f"the year {one.year} is not between {YEARS[0]} and {YEARS[-1]}")
         level, depth = deeper, depth + 1
 
 
-def _check_scalar(value: float | datetime) -> None:
-    if isinstance(value, datetime):
-        if value.year not in YEARS:
-            raise ParseError(f"the year {value.year} is not between {YEARS[0]} and {YEARS[-1]}")
-    elif isinstance(value, int):
-        if not -WHOLE < value < WHOLE:
-            raise ParseError("a whole number has more than 64 bits")
-    elif not math.isfinite(value):
-        raise ParseError("a number is not finite, or too large")
-
-
 def toml_table(text: str) -> dict[str, Any]:
-    """Return the table that a TOML *text* holds; raise ParseError, with the line where it can be known."""
-    if len(text) > TOML_BYTES:
-        raise ParseError(f"longer than {TOML_BYTES} characters")
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") > _DOTS:
-            raise ParseError(f"more than {_DOTS} dots (at line {number})")
+    """Return the table that a TOML *text* holds; raise ParseError, which names the line.
+
+    Depth and whole numbers have the limits of JSON. TOML has infinities and NaN: they are left to the reader of a key.
+    """
+    if len(text) > TOML_CHARACTERS:
+        raise ParseError(f"longer than {TOML_CHARACTERS} characters")
+    lines = text.split("\n")
+    if crowded := next((number for number, line in enumerate(lines, start=1) if line.count(".") > _DOTS), None):
+        raise ParseError(f"more than {_DOTS} dots (at line {crowded})")
     try:
         table = tomllib.loads(text)
+        _check(table, finite=False)
+    except tomllib.TOMLDecodeError as error:
+        raise ParseError(f"not TOML: {error}") from error
     except RecursionError as error:
-        raise ParseError(f"nested more than {DEPTH} levels deep") from error
-    except ValueError as error:  # also a whole number of more digits than Python reads
-        what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a whole number has too many digits"
-        raise ParseError(what) from error
-    _check(table)
+        raise ParseError(f"{_TOO_DEEP} (at line {_unusual_line(lines)})") from error
+    except ValueError as error:  # ours, or Python's of a whole number of over 4,300 digits
+        what = error if isinstance(error, ParseError) else "a whole number has too many digits"
+        raise ParseError(f"{what} (at line {_unusual_line(lines)})") from error
     return table
+
+
+def _unusual_line(lines: Sequence[str]) -> int:
+    """Return the number of the line with a long number, a date, or where brackets nest too deeply; else 1."""
+    depth = 0
+    for number, line in enumerate(lines, start=1):
+        depth += line.count("[") + line.count("{") - line.count("]") - line.count("}")
+        if line.count("[") + line.count("{") + max(0, depth) > DEPTH or _UNUSUAL.search(line):
+            return number
+    return 1
 
 
 def integer(text: str) -> int:

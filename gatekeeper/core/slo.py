@@ -27,6 +27,12 @@ CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs that are swept in both arms and reported, never chosen."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that set the draft length, for the step `shrink-draft`."""
+LONGEST_S = 30 * 86400.0
+"""Seconds of the longest soak, and of the longest time inside one."""
+MOST_TOKENS = 10_000_000
+"""The largest value of a knob that counts tokens; no model reads as many."""
+MOST_VALUES = 100
+"""Of one knob in a sweep."""
 TIER_PREFIX = "tier:"
 """Prefix of a name in the mix that stands for every workload of a tier."""
 
@@ -43,12 +49,12 @@ class Host(InputTable):
 class Sampling(InputTable):
     """How tokens are drawn."""
 
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=1)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int = 7
-    max_tokens: int = Field(default=256, ge=1)
+    max_tokens: int = Field(default=256, ge=1, le=MOST_TOKENS)
     thinking: bool | None = Field(
         default=None, description="reason before the answer; unset: the default of the model's template"
     )
@@ -71,33 +77,33 @@ class ChosenKnobs(InputTable):
     """One value of each knob that the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
-    num_draft_tokens: int | None = Field(default=None, ge=1)
-    block_size: int | None = Field(default=None, ge=1)
-    window: int | None = Field(default=None, ge=1)
-    draft_n_min: int | None = Field(default=None, ge=0)
+    num_draft_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    block_size: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    window: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    draft_n_min: int | None = Field(default=None, ge=0, le=MOST_TOKENS)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
 
 
 class Knobs(ChosenKnobs):
     """One value of each knob."""
 
-    temperature: float | None = Field(default=None, ge=0)
-    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     thinking: bool | None = None
-    concurrency: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=64)
 
 
 class Sweep(InputTable):
     """Which knobs are swept, over which values."""
 
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
-    repeats: int = Field(default=3, ge=1)
-    max_runs: int = Field(default=200, ge=1)
-    budget: int = Field(default=400, ge=1, description="answers per arm and workload, at most")
+    repeats: int = Field(default=3, ge=1, le=1000)
+    max_runs: int = Field(default=200, ge=1, le=10_000)
+    budget: int = Field(default=400, ge=1, le=100_000, description="answers per arm and workload, at most")
     stop: Literal["early", "never"] = Field(
         default="early", description="early: stop testing a setting once its answers decide"
     )
-    warmups: int = Field(default=1, ge=0, description="unmeasured answers before each block")
+    warmups: int = Field(default=1, ge=0, le=1000, description="unmeasured answers before each block")
     draft: tuple[str, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
     block_size: tuple[int, ...] = ()
@@ -115,9 +121,11 @@ class Sweep(InputTable):
     def _sane(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
             raise ValueError("a value is listed twice")
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{len(values)} values; a sweep takes up to {MOST_VALUES} of a knob")
         for value in values:
-            if not isinstance(value, bool | str) and value < 0:
-                raise ValueError(f"{value} is negative")
+            if not isinstance(value, bool | str) and not 0 <= value <= MOST_TOKENS:
+                raise ValueError(f"{value} is {'negative' if value < 0 else f'more than {MOST_TOKENS}'}")
         return values
 
     @field_validator("num_draft_tokens", "block_size", "concurrency", "max_tokens", "window")
@@ -136,9 +144,11 @@ class Sweep(InputTable):
 class Soak(InputTable):
     """How long and under which load the choice is proven."""
 
-    duration: Seconds = Field(default=600.0, gt=0)
-    max_duration: Seconds = Field(default=3600.0, gt=0)
-    window: Seconds | None = Field(default=None, gt=0, description="acceptance windows; default duration / 5")
+    duration: Seconds = Field(default=600.0, gt=0, le=LONGEST_S)
+    max_duration: Seconds = Field(default=3600.0, gt=0, le=LONGEST_S)
+    window: Seconds | None = Field(
+        default=None, ge=0.001, le=LONGEST_S, description="acceptance windows; default duration / 5"
+    )
     profile: str = "steady"
     concurrency: int = Field(default=1, ge=1, le=64)
     sentinel_share: float = Field(default=0.2, gt=0, le=0.5)
@@ -176,7 +186,7 @@ class Fallback(InputTable):
 class Promote(InputTable):
     """How long a certificate is valid."""
 
-    valid_for: Seconds = Field(default=30 * 86400.0, gt=0)
+    valid_for: Seconds = Field(default=30 * 86400.0, gt=0, le=3650 * 86400.0)
 
 
 class Telemetry(InputTable):
@@ -290,13 +300,13 @@ class Slo(InputTable):
     host: Host = Host()
     subject: Subject
     sampling: Sampling = Sampling()
-    workload: tuple[Workload, ...] = Field(min_length=1)
+    workload: tuple[Workload, ...] = Field(min_length=1, max_length=100)
     sweep: Sweep = Sweep()
     soak: Soak = Soak()
     fallback: Fallback = Fallback()
     promote: Promote = Promote()
     telemetry: Telemetry = Telemetry()
-    objective: tuple[Objective, ...] = Field(min_length=1)
+    objective: tuple[Objective, ...] = Field(min_length=1, max_length=1000)
 
     @field_validator("workload")
     @classmethod
@@ -342,7 +352,7 @@ class Background(InputTable):
     """A reproducible desktop load during the soak."""
 
     memory: Bytes = Field(default=0.0, ge=0, description="memory to allocate and touch")
-    cpu: float = Field(default=0.0, ge=0, description="cores to keep busy; 0.5 is half a core")
+    cpu: float = Field(default=0.0, ge=0, le=10_000, description="cores to keep busy; 0.5 is half a core")
     disk_read: ByteRate = Field(default=0.0, ge=0, description="rate of reads from disk")
 
 
@@ -356,8 +366,8 @@ class Profile(InputTable):
         default={"*": 1.0}, description="weight per workload or per tier:NAME; * stands for all others"
     )
     arrival: Literal["closed", "open"] = "closed"
-    rate: EventRate | None = Field(default=None, gt=0, description="requests per second of an open profile")
-    idle: Seconds = Field(default=0.0, ge=0, description="pause after each answer")
+    rate: EventRate | None = Field(default=None, gt=0, le=1e6, description="requests per second of an open profile")
+    idle: Seconds = Field(default=0.0, ge=0, le=LONGEST_S, description="pause after each answer")
     background: Background = Background()
 
     @model_validator(mode="after")

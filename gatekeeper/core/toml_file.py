@@ -1,7 +1,6 @@
 """Reading a TOML file that people write; errors name the line, the key and the allowed values."""
 
 import re
-import tomllib
 from collections.abc import Sequence
 from typing import TypeVar, get_origin
 
@@ -9,25 +8,28 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.parse import ParseError, toml_table
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = Sequence[str | int]
 
+_SHOWN = 5
+"""Errors of one file that are described; each takes a search for its line."""
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\]?\s*(?:#.*)?$")
 
 
 def parse(text: str, name: str, model: type[Model]) -> Model:
     """Return *text* as a *model*; raise InputError with the file, line, key, allowed values and the nearest word."""
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{name}: not TOML: {error}", hint="check quotes and brackets near that line") from error
+        document = toml_table(text)
+    except ParseError as error:
+        raise InputError(f"{name}: {error}", hint="check quotes, brackets and numbers near that line") from error
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        first, *others = (describe_error(text, name, model, one) for one in error.errors())
+        first, *others = (describe_error(text, name, model, one) for one in error.errors()[:_SHOWN])
         message, hint = first
-        more = "".join(f"\n{other}" for other, _ in others[:4])
+        more = "".join(f"\n{other}" for other, _ in others)
         raise InputError(message + more, hint=hint) from error
 
 
@@ -97,7 +99,7 @@ def line_of(text: str, path: Path) -> int:
             for end in range(len(names), 0, -1):
                 if names[:end] in counts:
                     table.insert(end, counts[names[:end]])
-            here = table
+            here = list(names) if names == tuple(path) else table  # a list of tables as a whole begins with its first
         elif assignment := re.match(r'^\s*"?([A-Za-z0-9_\-]+)"?\s*=', line):
             here = [*table, assignment.group(1)]
         else:

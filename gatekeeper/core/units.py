@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from gatekeeper.core.text import quote
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 # People write both decimal and binary prefixes; neither is guessed from the other.
 BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
@@ -29,7 +31,9 @@ UNITS_OF: dict[str, dict[str, float]] = {
 }
 """The units that a bound may have, by the base unit of its metric: "10 s" of memory is an error."""
 
-_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*$")
+_LONGEST = 400
+"""Characters of a quantity: the largest number written out has 309 digits."""
+_QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/%]*)\s*")
 
 
 def parse(written: object, units: dict[str, float]) -> float:
@@ -37,14 +41,17 @@ def parse(written: object, units: dict[str, float]) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected a number or a quantity such as '1 {next(iter(units))}', got {written!r}")
     if not isinstance(written, str):
-        return float(written)
-    match = _QUANTITY.match(written)
+        try:
+            return float(written)
+        except OverflowError:
+            raise ValueError("not a finite quantity: the number is too large") from None
+    match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
-        raise ValueError(f"cannot read {written!r}; write a number with one of these units: {', '.join(units)}")
+        raise ValueError(f"cannot read {quote(written)!r}; write a number with one of these units: {', '.join(units)}")
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
-        raise ValueError(f"{written!r} is not a finite quantity")
+        raise ValueError(f"{quote(written)!r} is not a finite quantity")
     return value
 
 

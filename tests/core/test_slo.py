@@ -250,6 +250,7 @@ list = [
         (("table",), 3),
         (("table", "key"), 4),
         (("table", "inner", "key"), 6),
+        (("many",), 7),
         (("many", 0), 7),
         (("many", 0, "key"), 8),
         (("many", 1, "key"), 10),

@@ -13,6 +13,7 @@ import pytest
 from tests.builders.place import ROOT, Place
 
 Scripted = Callable[..., Place]
+NAME = 'name = "scripted"'
 
 
 def edit(place: Place, old: str, new: str) -> None:
@@ -62,6 +63,89 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -
 
     assert "line 13" in refused.err
     assert wanted in refused.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        pytest.param(
+            NAME, NAME + "\nseed = " + "[" * 1500 + "]" * 1500, ("line 3", "100 levels"), id="nested-1500-deep"
+        ),
+        pytest.param(NAME, NAME + "\nseed = " + "9" * 5000, ("line 3", "digits"), id="5000-digits"),
+        pytest.param(NAME, NAME + "\nseed" + ".x" * 50_000 + " = 3", ("line 3", "dots"), id="50000-dots"),
+        pytest.param(NAME, NAME + "\n" + "[[x]]\n" * 40_000, ("line 3", "x: unknown key"), id="40000-unknown-tables"),
+        pytest.param(NAME, NAME + "\n" + "[x]\n" * 40_000, ("line 4", "not TOML"), id="40000-equal-tables"),
+        pytest.param(NAME, NAME + "\n# " + "x" * 300_000, ("longer than",), id="300-kB"),
+        pytest.param("repeats = 1", f"repeats = {10**12}", ("sweep.repeats", "1000"), id="repeats-1e12"),
+        pytest.param("repeats = 1", f"budget = {10**12}", ("sweep.budget", "100000"), id="budget-1e12"),
+        pytest.param("repeats = 1", f"warmups = {10**12}", ("sweep.warmups", "1000"), id="warmups-1e12"),
+        pytest.param("repeats = 1", f"block_size = [{10**12}]", ("sweep.block_size", "10000000"), id="knob-1e12"),
+        pytest.param(
+            "repeats = 1",
+            "repeats = 1000\nbudget = 100000\ntemperature = ["
+            + ", ".join(str(number) for number in range(1, 60))
+            + "]",
+            ("requests", "sweep.budget"),
+            id="a-million-requests",
+        ),
+        pytest.param(
+            "repeats = 1",
+            'design = "grid"\n'
+            + "\n".join(
+                f"{knob} = {[*range(1, 100)]}" for knob in ("block_size", "window", "draft_n_min", "max_tokens")
+            ),
+            ("max_runs",),
+            id="a-grid-of-100-million",
+        ),
+        pytest.param('"150 s"', f'"{10**12} s"', ("soak.duration", "2592000"), id="duration-1e12"),
+        pytest.param('"150 s"', '"150 s"\nwindow = "1e-12 s"', ("soak.window", "0.001"), id="window-of-no-length"),
+        pytest.param('"150 s"', '"' + "1" * 5000 + ' s"', ("soak.duration", "cannot read"), id="duration-5000-digits"),
+        pytest.param("1.16", "1" * 400, ("line ", "64 bits"), id="bound-400-digits"),
+    ],
+)
+def test_an_slo_without_bounds_is_refused_at_once(
+    scripted: Scripted, old: str, new: str, wanted: tuple[str, ...]
+) -> None:
+    """
+    Nesting, numbers, sizes and plans have limits: exit code 2 with the file and the line, before anything grows.
+    """
+    place = scripted()
+    edit(place, old, new)
+
+    refused = place.run("plan", "slo.toml", code=2)
+
+    assert [] == [word for word in wanted if word not in refused.err]
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize("named", ["slo", "canaries", "profile", "script"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop", "larger-than-any"])
+def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: str, kind: str) -> None:
+    """
+    A pipe, an endless device, a folder, a loop of links and a file of gigabytes are exit code 2: none is waited for.
+    """
+    place = scripted()
+    edit(place, "[soak]", '[soak]\nprofile = "own.toml"')
+    (place.path / "own.toml").write_text('schema = 1\nname = "own"\n')
+    place.run("plan", "slo.toml", code=0)
+    path = (
+        place.path / {"slo": "slo.toml", "canaries": "easy.jsonl", "profile": "own.toml", "script": "truth.json"}[named]
+    )
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "larger-than-any":
+        path.touch()
+        os.truncate(path, 100 << 30)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else path.name)
+
+    refused = place.run("plan", "slo.toml", code=2)
+
+    assert path.name in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:

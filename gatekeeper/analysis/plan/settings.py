@@ -1,5 +1,6 @@
 """Settings: their knobs, how their answers are sampled, how they are written, and those that a sweep tries."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -90,6 +91,12 @@ def with_conditions(slo: Slo, chosen: Setting) -> Setting:
     base = defaults(slo)
     conditions = {knob: base[knob] for knob in CONDITIONS if knob in base and knob != "concurrency"}
     return setting(**{**conditions, **dict(chosen)})
+
+
+def grid_size(slo: Slo) -> int:
+    """Return how many combinations of swept values a grid has; 0 for a design that is none."""
+    swept = [len(values) for knob in (*CHOSEN, *CONDITIONS) if (values := slo.sweep.values(knob))]
+    return math.prod(swept) if slo.sweep.design == "grid" else 0
 
 
 def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:

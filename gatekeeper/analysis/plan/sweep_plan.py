@@ -10,6 +10,7 @@ from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
     defaults,
+    grid_size,
     plain_of,
     process_of,
 )
@@ -23,6 +24,8 @@ from gatekeeper.core.slo import Slo
 BASELINE = "baseline"
 NULL = "null"
 """A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
+MOST_REQUESTS = 1_000_000
+"""Of a sweep: at one second each they take twelve days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ def sweep_plan(
         return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed)
     shuffle = random.Random(seed)
     trials = trials_of(slo)
+    _check_length(slo, canaries, len(trials))
     groups: dict[tuple[str, int], list[Trial]] = {}
     for trial in trials:
         if trial.arm == "candidate":
@@ -168,17 +172,31 @@ def sweep_plan(
     return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks)
 
 
+def _check_length(slo: Slo, canaries: Mapping[str, Sequence[Canary]], trials: int) -> None:
+    """Raise InputError for a sweep of more than MOST_REQUESTS requests."""
+    shares = (share_of_budget(slo, canaries[workload.name]) for workload in slo.workload)
+    requests = trials * sum(count * repeats for count, repeats in shares)
+    if requests > MOST_REQUESTS:
+        raise InputError(
+            f"the sweep would send {requests} requests; a plan has up to {MOST_REQUESTS}",
+            hint="lower sweep.budget or sweep.repeats, sweep fewer values, or take the `first` canaries of a file",
+        )
+
+
 def trials_of(slo: Slo) -> tuple[Trial, ...]:
     """Return the plain trials and the candidates; raise InputError for more runs than sweep.max_runs."""
     plain = {plain_of(setting(**defaults(slo))): BASELINE}
     candidates = []
-    for name, changed, knobs in candidate_settings(slo):
-        baseline = plain.setdefault(plain_of(knobs), f"plain-{name}")
-        candidates.append(Trial(name, "candidate", knobs, changed, baseline))
-    runs = len(candidates) * len(slo.workload)
+    settings = grid_size(slo)
+    if settings <= slo.sweep.max_runs:  # a larger grid is not even listed: it may have 100 values to the power of 10
+        for name, changed, knobs in candidate_settings(slo):
+            baseline = plain.setdefault(plain_of(knobs), f"plain-{name}")
+            candidates.append(Trial(name, "candidate", knobs, changed, baseline))
+        settings = len(candidates)
+    runs = settings * len(slo.workload)
     if runs > slo.sweep.max_runs:
         raise InputError(
-            f"the {slo.sweep.design} sweep has {runs} runs ({len(candidates)} settings x "
+            f"the {slo.sweep.design} sweep has {runs} runs ({settings} settings x "
             f"{len(slo.workload)} workloads); sweep.max_runs allows {slo.sweep.max_runs}",
             hint='raise max_runs, sweep fewer values, or use design = "one-at-a-time"',
         )

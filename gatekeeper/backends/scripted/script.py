@@ -56,17 +56,19 @@ Faults count every answer of the backend from 1: "die" and "hang" end the system
 answer, "short" cuts an answer at half its length as if it had reached its limit.
 """
 
-import json
 import random
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.parse import json_object
 from gatekeeper.core.subject import InputTable
+from gatekeeper.core.system.files import read_input
+from gatekeeper.core.system.inputs import MOST_BYTES
 from gatekeeper.core.units import ByteRate, Bytes, Seconds
 
 Arm = Literal["plain", "candidate"]
@@ -283,9 +285,7 @@ def complaints(error: ValidationError) -> str:
 def read_script(path: Path) -> Script:
     """Read a script; raise InputError with the file, the place and what is wrong."""
     try:
-        return Script.model_validate(
-            TypeAdapter(dict[str, object]).validate_python(json.loads(path.read_text("utf-8")))
-        )
+        return Script.model_validate(json_object(read_input(path, MOST_BYTES)))
     except OSError as error:
         hint = "`script` is a path relative to the SLO file"
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error

@@ -1,5 +1,6 @@
 """The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
+import errno
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.files import read_input
 
+MOST_BYTES = 64 << 20
+"""Of one input file; the longest shipped canary file has a hundredth of it."""
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
 
@@ -35,9 +39,9 @@ class Inputs:
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return a file's text; a missing or unreadable one is an InputError."""
+    """Return a file's text; a missing or unreadable one, a pipe and one over MOST_BYTES are an InputError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_input(path, MOST_BYTES).decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         near = [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, near) if near else "check the path"
@@ -45,7 +49,10 @@ def read_text(path: Path, what: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{what} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
     except OSError as error:
-        raise InputError(f"cannot read {what} {path}: {error.strerror}", hint="check its permissions") from error
+        hint = "name a file" if error.errno in {errno.EINVAL, errno.EISDIR, errno.EFBIG} else "check its permissions"
+        raise InputError(f"cannot read {what} {path}: {error.strerror}", hint=hint) from error
+    except ValueError as error:  # the path itself holds a NUL or half a character
+        raise InputError(f"cannot read {what} {str(path)!r}: {error}", hint="check the path") from error
 
 
 def read(path: Path) -> Inputs:
@@ -57,8 +64,12 @@ def read(path: Path) -> Inputs:
     canaries = {}
     for number, workload in enumerate(slo.workload):
         source = base / workload.canaries
-        line = toml_file.line_of(text, ("workload", number, "canaries"))
-        content = read_text(source, f"{path}: line {line}: workload[{number + 1}].canaries: canary file")
+        try:
+            content = read_text(source, "canary file")
+        except InputError as error:
+            line = toml_file.line_of(text, ("workload", number, "canaries"))
+            where = f"{path}: line {line}: workload[{number + 1}].canaries"
+            raise InputError(f"{where}: {error.message}", hint=error.hint) from error
         canaries[workload.name] = canary.parse(content, str(source))[: workload.first]
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
@@ -81,7 +92,7 @@ def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     for folder in (Path(), Path("slos")):
         for path in sorted(folder.glob("*.toml")):
             with suppress(OSError):  # skip files that cannot be read
-                if path.read_text(encoding="utf-8", errors="replace") == text:
+                if read_input(path, MOST_BYTES).decode(errors="replace") == text:
                     return path, text
     return copy, text
 

@@ -18,7 +18,7 @@ from gatekeeper.core.errors import InputError
         ('{"sight": ["everything"]}', "allowed: arrivals, "),
         ('{"token": "fast"}', "cannot read 'fast'"),
         ('{"token": ', "not a valid script"),
-        ("[]", "dict"),
+        ("[]", "not a JSON object"),
     ],
 )
 def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: str) -> None:
