@@ -123,17 +123,26 @@ class Coverage:
     def __init__(self, wanted: Mapping[str, CanaryNeeds]) -> None:
         self._wanted = wanted
         self._answered: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._half = set[tuple[str, str]]()
+        self._paired: dict[str, set[str]] = defaultdict(set)
 
-    def add(self, workload: str, arm: str, canary: str) -> None:
-        """Note an answer of `plain` or `candidate`; warm-ups do not count."""
+    def add(self, workload: str, arm: str, canary: str, pair: str = "") -> None:
+        """Note an answer of `plain` or `candidate`; warm-ups do not count, nor does half a pair count as one.
+
+        A run that is killed between the two answers of a *pair* leaves half of it.
+        """
         self._answered[workload, arm].add(canary)
+        if pair and (workload, pair) not in self._half:
+            self._half.add((workload, pair))
+        elif pair or arm == "plain":
+            self._paired[workload].add(canary)
 
     def lacking(self) -> list[str]:
         """Name the workloads with too few distinct canaries."""
         found = []
         for workload, need in self._wanted.items():
             candidate, plain = self._answered[workload, "candidate"], self._answered[workload, "plain"]
-            if len(candidate or plain) < need.answered or len(candidate & plain) < need.paired:
+            if len(candidate or plain) < need.answered or len(candidate & self._paired[workload]) < need.paired:
                 found.append(workload)
         return found
 

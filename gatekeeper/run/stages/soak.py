@@ -89,7 +89,7 @@ class _Soak:
     def count(self, one: Generation) -> None:
         self.made += 1
         if one.role is not Role.WARMUP:
-            self.coverage.add(one.workload, one.arm, one.canary)
+            self.coverage.add(one.workload, one.arm, one.canary, one.pair)
 
     def note(self, one: Generation) -> None:
         self.record(one)

@@ -168,6 +168,21 @@ def test_coverage_counts_distinct_canaries_in_each_arm() -> None:
     assert [] == lacking(CanaryNeeds(4, 0), *plain)
 
 
+def test_half_a_pair_is_none() -> None:
+    """
+    A run killed between the two answers of a pair needs another pair: only answers of one pair are compared.
+    """
+    coverage = Coverage({"easy": CanaryNeeds(1, 1)})
+    coverage.add("easy", "candidate", "a")
+    coverage.add("easy", "plain", "a", "1.1")
+
+    assert ["easy"] == coverage.lacking()
+    coverage.add("easy", "candidate", "a", "2.1")
+    assert ["easy"] == coverage.lacking()
+    coverage.add("easy", "plain", "a", "2.1")
+    assert [] == coverage.lacking()
+
+
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     """
     A small set is sent in every block, so that each canary is compared with itself; a large one is split over them.
