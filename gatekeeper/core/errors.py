@@ -51,7 +51,7 @@ class HostLacksError(GatekeeperError):
 
 
 class UnresponsiveError(GatekeeperError):
-    """The system under test runs and does not answer, so nothing can be proven of it."""
+    """The system under test runs and does not answer, or cannot be started in mid-run: it proves nothing."""
 
     exit_code = ExitCode.UNPROVEN
 

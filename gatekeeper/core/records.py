@@ -334,3 +334,5 @@ class StoredRecords(Generic[Kind]):
     trouble: str | None = None
     whole_bytes: int = 0
     """How much of the file is whole records: a resumed run appends there."""
+    damaged: bool = False
+    """The trouble is not what a killed run leaves, which is a file that ends early."""

@@ -270,7 +270,8 @@ def _is_recorded(name: Path) -> bool:
     # A file that was being written when the run was killed starts with a dot and ends with a number.
     half_written = name.name.startswith(".") and name.suffix[1:].isdigit()
     expected_folder = name.parts[0] in run_directory.FOLDERS or len(name.parts) == 1
-    return expected_folder and (name.parts[0] == run_directory.LOGS or half_written or name.suffix in KINDS)
+    suffix = Path(name.name.partition(run_directory.DAMAGED)[0]).suffix  # a damaged record file is kept beside its own
+    return expected_folder and (name.parts[0] == run_directory.LOGS or half_written or suffix in KINDS)
 
 
 def _finish_removals(folder: Path, result: PruneResult) -> None:

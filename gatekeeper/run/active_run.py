@@ -3,16 +3,21 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from pydantic import TypeAdapter
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.core.errors import GatekeeperError, InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
-from gatekeeper.core.records import Generation, HostSample
+from gatekeeper.core.records import Generation, HostSample, Kind
 from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.run_directory import DAMAGED, EVENTS_FILE, RecordWriter
+from gatekeeper.core.text import counted
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import load_case
@@ -36,12 +41,13 @@ class ActiveRun:
         self.observers = observers
         self.open = ExitStack()
         """Closes everything that the run opens."""
-        self.events = directory.writer("events.jsonl", run_directory.EVENTS)
+        self.events = directory.writer(EVENTS_FILE, run_directory.EVENTS)
         self.open.callback(self.events.close)
         self.observe = EventRecorder(self.events, self.backend.clock, observers)
         self.segment = 1 + max((one.detail.get("segment", 0) for one in self.events.records), default=-1)
         self.telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
         self._sampler: host.Sampler | None = None
+        self._samples: RecordWriter[HostSample] | None = None
 
     def begin(self, *, alone: str | None = None) -> None:
         """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
@@ -54,12 +60,25 @@ class ActiveRun:
             self.observe("warning", {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
+        self._tell_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
 
     def case(self, *, live: bool = False) -> Case:
         """Read the records so far; *live*: an unfinished soak counts as not started."""
         prepared = self.prepared
         return load_case(self.directory, prepared.inputs, prepared.manifest, prepared.text, live=live)
+
+    def writer(self, name: str, kind: TypeAdapter[Kind]) -> RecordWriter[Kind]:
+        """Open a record file until the run is closed; warn where it was damaged."""
+        file = self.directory.writer(name, kind)
+        self.open.callback(file.close)
+        self._tell_damage(name, file)
+        return file
+
+    def _tell_damage(self, name: str, file: RecordWriter[Any]) -> None:
+        if file.damage is not None:
+            kept = f"its {counted(len(file.records), 'intact record')} count, and the whole file is kept beside it"
+            self.observe("warning", {"about": name, "because": f"{file.damage}: {kept} ({name}{DAMAGED})"})
 
     def client(self, *, cache: bool = False) -> Client:
         """Return another client of the backend."""
@@ -82,12 +101,17 @@ class ActiveRun:
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
         """Sample the host and the processes of *client* while the context is open."""
-        samples = self.directory.writer("host.jsonl", run_directory.SAMPLES)
-        self.open.callback(samples.close)
+        samples = self._samples = self.writer("host.jsonl", run_directory.SAMPLES)
+        samples.reopen()  # a run that was killed after its last answer samples once more
+        ours: list[GatekeeperError] = []
 
         def keep(sample: HostSample) -> None:
-            samples(sample)
-            self.observe("sample", {"values": sample.values})
+            try:
+                samples(sample)
+                self.observe("sample", {"values": sample.values})
+            except GatekeeperError as error:
+                ours.append(error)
+                raise
 
         interval = self.prepared.manifest.sample_interval
         self._sampler = host.Sampler(
@@ -95,9 +119,33 @@ class ActiveRun:
         )
         with self._sampler, host.keep_awake():
             yield
+        if ours:  # a full disk is no fault of the host: the run continues when there is room
+            raise ours[0]
         if self._sampler.fault is not None:
             self.observe("sampler_died", {"because": self._sampler.fault})
         samples.finish()
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Record why measuring ends early: an interrupt, or a system that cannot be started, which is unproven."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.observe("interrupted", {"segment": self.segment})
+            raise
+        except (InputError, UnresponsiveError) as error:  # the inputs were read before: a start has failed
+            self.observe("subject_lost", {"because": error.message})
+            raise UnresponsiveError(
+                f"the system under test cannot be started: {error.message}",
+                hint=f"{error.hint}; then continue with --resume: what was recorded is kept",
+            ) from error
+
+    def stage_done(self, name: str) -> None:
+        """Bring the records of the stage *name* to the disk, and send them to the collector."""
+        self.events.sync()
+        if self._samples is not None:
+            self._samples.sync()
+        self.telemetry.stage(name)
 
     def phase(self, name: str, stretch: int = 0) -> None:
         """Name the phase of the host samples that follow; counters are never compared across a break in a segment."""

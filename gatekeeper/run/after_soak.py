@@ -21,18 +21,18 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
     """Do the missing passes after the soak of *soak_plan*; none is timed, and a finished file stays as it is."""
     task, backend = run.task(soak_plan), run.backend
     if divergences := forbidden_divergences(case, soak_plan):
-        with _pass(run, run.directory.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
+        with _pass(run, run.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None
                 before = tuple(ties.records)
                 read_ties(task, divergences, client, backend.clock, before=before, record=ties, observe=run.observe)
     if names := warm_cache_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.writer(soak_plan.warm_file, ANSWERS), "warm cache", soak_plan) as file:
+        with _pass(run, run.writer(soak_plan.warm_file, ANSWERS), "warm cache", soak_plan) as file:
             if file is not None:
                 part = _part(task, names, file)
                 warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
     if names := first_token_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.directory.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
+        with _pass(run, run.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
             if file is not None:
                 sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
 

@@ -108,7 +108,7 @@ def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observe
     with ExitStack() as stack:
         run = _open(stack, slo_path, out, observers, resume=False)
         run.begin(alone="sweep")
-        with run.client() as client, host.keep_awake():
+        with run.measuring(), run.client() as client, host.keep_awake():
             _sweep(run, client)
         run.telemetry.close()
         run.events.finish()
@@ -140,6 +140,7 @@ def _open(
     if resume and out is None:
         raise InputError("--resume needs --out RUN_DIR", hint="name the directory of the run to continue")
     path = out or run_directory.RUNS / run_directory.new_run_id(given.slo.name, SystemClock().wall())
+    resume = resume and not run_directory.RunDirectory.nothing_measured(path)
     directory = _directory(stack, path, resume=True) if resume else None
     # A run that measures real time locks the host until it has ended.
     hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
@@ -149,10 +150,8 @@ def _open(
         directory = _directory(stack, path, resume=False)
         for name, text in given.texts.items():
             directory.write(name, text)
-        directory.write("manifest.json", prepared.text)
-    if not (directory.path / "plan.json").is_file():  # a resumed run may have been killed between the two files
-        document = sweep_plan.plan_document(given.slo, prepared.plan)
-        directory.write("plan.json", json_text(document))
+        directory.write("plan.json", json_text(sweep_plan.plan_document(given.slo, prepared.plan)))
+        directory.write("manifest.json", prepared.text)  # the last: with it, there is a run to resume
     return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
 
 
@@ -178,16 +177,15 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
 
 def _run_to_end(run: ActiveRun) -> Finished:
     """Measure what is missing, then judge and publish."""
+    if run.events.finished and conclude(run.case()).verdict.incomplete:
+        run.events.reopen()  # a run killed while it published, whose records were damaged since
     if not run.events.finished:
         run.begin()
-        try:
+        with run.measuring():
             _measure(run)
             run.observe("stage", {"stage": "judge"})
             _check_models(run)
             run.telemetry.close(lambda: conclude(run.case()).verdict)
-        except KeyboardInterrupt:
-            run.observe("interrupted", {"segment": run.segment})
-            raise
         run.events.finish()
     return _publish(run)
 
@@ -196,21 +194,19 @@ def _measure(run: ActiveRun) -> None:
     """Sweep, then soak what is due, until nothing is: a broken objective makes the next fallback step due."""
     with run.client() as client, run.sampling(client):
         _sweep(run, client)
-        run.telemetry.stage("sweep")
+        run.stage_done("sweep")
         while due := conclude(case := run.case(live=True)).needs:
             answered = [one for recorded in case.sweep.values() for one in recorded.records]
             for soak_plan in due:
                 _soak(run, soak_plan, client, soak_outlook(run.prepared, soak_plan, answered))
                 after_soak(run, soak_plan, run.case(live=True))
-                run.telemetry.stage(soak_plan.name)
+                run.stage_done(soak_plan.name)
         client.close()
 
 
 def _sweep(run: ActiveRun, client: Client) -> None:
     plan = run.prepared.plan
-    files = {trial.name: run.directory.writer(trial.file, run_directory.ANSWERS) for trial in plan.trials}
-    for file in files.values():
-        run.open.callback(file.close)
+    files = {trial.name: run.writer(trial.file, run_directory.ANSWERS) for trial in plan.trials}
     if all(file.finished for file in files.values()):
         return
     run.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -225,8 +221,7 @@ def _sweep(run: ActiveRun, client: Client) -> None:
 
 
 def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping[str, float]) -> None:
-    file = run.directory.writer(soak_plan.file, run_directory.ANSWERS)
-    run.open.callback(file.close)
+    file = run.writer(soak_plan.file, run_directory.ANSWERS)
     if file.finished:
         return
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
@@ -279,7 +274,10 @@ def _publish(run: ActiveRun) -> Finished:
     now = run.backend.clock.wall()
     whole = run.prepared.plan.fixed is None  # a soak alone promotes nothing
     wrote = whole and promote(run.slo, verdict, verdict_sha256=sha256(text), now=now, write=directory.write)
-    if wrote:
+    if not wrote:  # killed between these files, and resumed to another verdict
+        directory.remove(POLICY)
+        directory.remove(CERTIFICATE)
+    else:
         policy = tomllib.loads(directory.read(POLICY).decode())
         directory.write(CERTIFICATE, json_text(verify.certificate_of(directory, manifest, verdict, policy)))
     directory.write("junit.xml", junit.render(verdict))

@@ -25,8 +25,8 @@ from gatekeeper.run.stages.promote import POLICY
 
 def fixed_in(directory: run_directory.RunDirectory) -> Setting | None:
     """Return the setting of a run that soaked one setting without a sweep; None for any other run."""
-    path = directory.path / "plan.json"
-    fixed = run_directory.parse_json(path.read_bytes(), "plan.json").get("fixed") if path.is_file() else None
+    here = (directory.path / "plan.json").exists()
+    fixed = run_directory.parse_json(directory.read("plan.json"), "plan.json").get("fixed") if here else None
     return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
 
 
@@ -61,8 +61,9 @@ def load_case(
     ties_files = [file_after("ties", name) for name in soaks]
     ties = {file: run_directory.read_records(directory.path / file, run_directory.TIES) for file in ties_files}
     after = {file: answers(file) for name in soaks for file in (file_after("warm", name), file_after("draws", name))}
+    damaged = directory.damaged_files()
     samples = run_directory.read_records(directory.path / "host.jsonl", run_directory.SAMPLES)
-    events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS)
+    events = run_directory.read_records(directory.path / run_directory.EVENTS_FILE, run_directory.EVENTS)
     return Case(
         slo=given.slo,
         canaries=given.canaries,
@@ -77,11 +78,28 @@ def load_case(
         interval=manifest.sample_interval,
         conditions=_conditions_in(events.records),
         weights={one.name: given.profile.weight(one.name, one.tier) for one in given.slo.workload},
-        findings=tuple(
-            Finding(one["kind"], one["about"], one["detail"], one.get("advice", "")) for one in manifest.findings
+        findings=(
+            *(Finding(one["kind"], one["about"], one["detail"], one.get("advice", "")) for one in manifest.findings),
+            *(_damage_finding(name) for name in damaged),
         ),
-        doubts=(*manifest.doubts, *_doubts_in(events.records)),
+        doubts=(*manifest.doubts, *_doubts_in(events.records), *_lost_events(damaged)),
     )
+
+
+def _damage_finding(name: str) -> Finding:
+    """Return the finding of a record file that was damaged, and continued without its damaged lines."""
+    file, _, _ = name.partition(run_directory.DAMAGED)
+    return Finding(
+        "damaged_records",
+        file,
+        f"lines of it were damaged while the run was interrupted; they are left out, and the whole file is {name}",
+        "check the disk; where a soak lost answers, a new run proves more than this one",
+    )
+
+
+def _lost_events(damaged: Sequence[str]) -> list[str]:
+    """Return a doubt where events were lost: any of them may have been a reason not to promote."""
+    return [f"{name}: events were lost" for name in damaged if name.startswith(run_directory.EVENTS_FILE)]
 
 
 def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
@@ -136,7 +154,7 @@ def load_page_data(path: Path) -> PageData:
         events.records,
         finished=events.trouble is None,
         manifest=manifest.model_dump(mode="json", by_alias=True),
-        policy=policy.read_text(errors="replace") if policy.is_file() else None,
+        policy=directory.read(POLICY).decode(errors="replace") if policy.is_file() else None,
     )
 
 
@@ -153,7 +171,7 @@ def _stored(
         given = _with_objectives_of(given, inputs.read(slo_path), slo_path)
     with _unreadable_as_no_proof(path):
         case = load_case(directory, given, manifest, text)
-    events = run_directory.read_records(path / "events.jsonl", run_directory.EVENTS)
+    events = run_directory.read_records(path / run_directory.EVENTS_FILE, run_directory.EVENTS)
     if events.trouble is not None:
         doubts.append(f"events.jsonl: {events.trouble}")
     if not (path / "plan.json").is_file():

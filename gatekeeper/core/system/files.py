@@ -25,6 +25,10 @@ class LockHeldError(Exception):
         self.owner = owner
 
 
+class NotRegularError(OSError):
+    """There is a link, a pipe, a device or a folder where a regular file must be."""
+
+
 @contextmanager
 def open_folder(folder: Path, *, inside: Path | None = None) -> Iterator[int]:
     """Open *folder* and yield its descriptor. Raise OSError.
@@ -32,9 +36,12 @@ def open_folder(folder: Path, *, inside: Path | None = None) -> Iterator[int]:
     The user chose *folder*, or *inside* where it is given, so that one may be a link; nothing below *inside* may be.
     """
     root = folder if inside is None else inside
+    parts = folder.relative_to(root).parts
+    if ".." in parts:
+        raise NotRegularError(errno.EINVAL, f"it leads out of {root}", folder)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in folder.relative_to(root).parts:
+        for part in parts:
             with _named(folder):
                 below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             os.close(descriptor)
@@ -47,8 +54,8 @@ def open_folder(folder: Path, *, inside: Path | None = None) -> Iterator[int]:
 def open_regular(path: Path, flags: int, *, inside: Path | None = None, mode: int = 0o666) -> int:
     """Open the regular file at *path* with *flags* and return its descriptor.
 
-    A link is not followed, and a pipe or a device is not waited for: both raise OSError. With *inside*, no folder
-    between that one and the file may be a link either.
+    A link is not followed, and a pipe or a device is not waited for: both raise NotRegularError. With *inside*, no
+    folder between that one and the file may be a link either. Raise OSError.
     """
     with open_folder(path.parent, inside=inside) as folder, _named(path):
         # Without O_NONBLOCK, opening a pipe waits for its other end.
@@ -56,7 +63,7 @@ def open_regular(path: Path, flags: int, *, inside: Path | None = None, mode: in
         descriptor = os.open(path.name, flags, mode, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "it is not a regular file")
+            raise NotRegularError(errno.EINVAL, "it is not a regular file")
     return descriptor
 
 
@@ -65,9 +72,13 @@ def _named(path: Path) -> Iterator[None]:
     """Say which file an error is about, and where it is a link, that links are not followed."""
     try:
         yield
+    except NotRegularError as error:
+        raise NotRegularError(error.errno, error.strerror, path) from error
     except OSError as error:
-        link = error.errno in {errno.ELOOP, errno.EMLINK, errno.ENOTDIR} and path.is_symlink()
-        raise OSError(error.errno, "it is a link, which is not followed" if link else error.strerror, path) from error
+        if path.is_symlink():
+            raise NotRegularError(error.errno, "it is a link, which is not followed", path) from error
+        kind = NotRegularError if error.errno in {errno.EISDIR, errno.ENXIO} else OSError
+        raise kind(error.errno, error.strerror, path) from error
 
 
 def read_regular(path: Path, *, inside: Path | None = None) -> bytes:

@@ -1,21 +1,34 @@
 """The run directory: records are appended line by line, every other file is replaced atomically."""
 
-import errno
+import io
+import itertools
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Generic
+from typing import Any, Generic
 
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
-from gatekeeper.core.system.files import FileLock, LockHeldError, file_sha256, write_atomically
+from gatekeeper.core.system.files import (
+    FileLock,
+    LockHeldError,
+    NotRegularError,
+    file_sha256,
+    open_folder,
+    open_regular,
+    read_regular,
+    sync_to_disk,
+    write_all,
+    write_atomically,
+)
 
 RUNS = Path("runs")
 """Where a run goes without --out."""
@@ -30,14 +43,23 @@ SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 
+EVENTS_FILE = "events.jsonl"
+PLAN = "plan.json"
+MANIFEST = "manifest.json"
+"""Written last before a run measures: a folder without it holds nothing that was measured."""
 LOGS = "logs"
-FOLDERS = ("inputs", LOGS)
+INPUTS = "inputs"
+FOLDERS = (INPUTS, LOGS)
+_COPY = re.compile(r"\.?(slo\.toml|profile\.toml|canaries-.+\.jsonl)(\.\d+)?")
+"""Copies of the inputs, and the hidden names under which they are written."""
 CHECKSUMS = "SHA256SUMS"
 LOCK = "lock"
 FINDER_FILE = ".DS_Store"
 """macOS writes it into every folder that is opened in the Finder: not tampering."""
 WATCH_FILES = ("policy.live.toml", "watch.jsonl")
 """Files that `gatekeeper watch` writes next to a policy: not part of the run."""
+DAMAGED = ".damaged"
+"""Ends the name under which --resume keeps a damaged record file."""
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
 
@@ -55,23 +77,25 @@ def is_taken(path: Path) -> bool:
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     """Read a record file; of a missing, cut off or damaged one return the intact records, and what is wrong."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return StoredRecords((), "missing")
+    except NotRegularError as error:
+        return StoredRecords((), error.strerror, damaged=True)
     except OSError as error:
         raise GatekeeperError(f"cannot read {path}: {error.strerror}", hint="check its permissions") from error
     records: list[Kind] = []
     whole = 0
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+    for number, line in enumerate(io.BytesIO(content), start=1):  # bytes.splitlines also splits at a carriage return
         if not line.endswith(b"\n"):
             return StoredRecords(tuple(records), f"cut off inside line {number}", whole)
         if line.startswith(b'{"end":'):
             trouble = _closing_trouble(line, len(records), content[whole + len(line) :])
-            return StoredRecords(tuple(records), trouble, whole)
+            return StoredRecords(tuple(records), trouble, whole, damaged=trouble is not None)
         try:
             records.append(kind.validate_json(line))
         except ValidationError:
-            return StoredRecords(tuple(records), f"line {number} is damaged", whole)
+            return StoredRecords(tuple(records), f"line {number} is damaged", whole, damaged=True)
         whole += len(line)
     return StoredRecords(tuple(records), "cut off: the closing line is missing", whole)
 
@@ -94,6 +118,13 @@ def _write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into an error that names the file."""
     try:
         yield
+    except NotRegularError as error:
+        raise NoProofError(Reason.UNREADABLE, f"cannot write {path}: {error.strerror}", hint=RESTORE_HINT) from error
+    except FileNotFoundError as error:
+        raise GatekeeperError(
+            f"cannot write {path}: it or its folder was removed, renamed or replaced while the run was writing",
+            hint="if you renamed it, rename it back and continue with --resume; otherwise start a new run",
+        ) from error
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {path}: {error.strerror or error}",
@@ -107,13 +138,19 @@ class RecordWriter(Generic[Kind]):
     def __init__(self, path: Path, kind: TypeAdapter[Kind]) -> None:
         self._path = path
         self._kind: TypeAdapter[Kind] = kind
+        self._file: int | None = None
         before = read_records(path, kind)
-        self.records: list[Kind] = list(before.records)
-        self.finished = before.trouble is None
+        self.damage = before.trouble if before.damaged else None
+        """What was wrong with the file: it is kept as NAME.damaged, and its intact records are in this one."""
         with _write_errors(path):
-            if path.exists() and not self.finished:
-                os.truncate(path, before.whole_bytes)
-            self._file: IO[bytes] | None = None if self.finished else path.open("ab", buffering=0)
+            if before.damaged:
+                _set_aside(path, kind)
+                before = read_records(path, kind)
+            self.records: list[Kind] = list(before.records)
+            self._whole = before.whole_bytes
+            self.finished = before.trouble is None
+            if not self.finished:
+                self._open()
 
     def __call__(self, record: Kind) -> None:
         """Append one record; a full disk raises an error that names the file, and keeps what was written."""
@@ -121,25 +158,72 @@ class RecordWriter(Generic[Kind]):
         self.records.append(record)
 
     def finish(self) -> None:
-        """Write the closing line and close the file."""
+        """Write the closing line, sync the file to the disk and close it."""
         if self._file is not None:
             self._write(json.dumps({"end": True, "records": len(self.records)}).encode() + b"\n")
             self.finished = True
+            self.sync()
             self.close()
+
+    def reopen(self) -> None:
+        """Remove the closing line, so that more records can follow."""
+        if self.finished:
+            self.finished = False
+            with _write_errors(self._path):
+                self._open()
+
+    def sync(self) -> None:
+        """Bring the records to the disk, where a power failure does not reach them."""
+        if self._file is not None:
+            with _write_errors(self._path), open_folder(self._path.parent) as folder:
+                sync_to_disk(self._file)
+                sync_to_disk(folder)
 
     def close(self) -> None:
         """Close the file as it is."""
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
             self._file = None
+
+    def _open(self) -> None:
+        self._file = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if os.fstat(self._file).st_size > self._whole:
+            os.ftruncate(self._file, self._whole)
 
     def _write(self, line: bytes) -> None:
         if self._file is None:
             raise GatekeeperError(f"{self._path} is closed", hint="this is a bug; please report it")
         with _write_errors(self._path):
-            # One write per line: a crash leaves at most one incomplete line, which reading detects.
-            if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if not os.path.samestat(os.fstat(self._file), self._path.lstat()):
+                raise FileNotFoundError  # another file has the name now
+            write_all(self._file, line)  # one line: a crash leaves at most one incomplete, which reading detects
+            self._whole += len(line)
+
+
+def _set_aside(path: Path, kind: TypeAdapter[Kind]) -> None:
+    """Keep a damaged record file as NAME.damaged, and leave its intact records in place. Raise OSError.
+
+    The copy is complete before the file changes. Where a kill came between, the next call finds the copy.
+    """
+    content = read_regular(path)
+    for number in itertools.count(1):
+        beside = path.with_name(f"{path.name}{DAMAGED}{f'-{number}' if number > 1 else ''}")
+        try:
+            if read_regular(beside) == content:
+                break
+        except FileNotFoundError:
+            write_atomically(beside, content, sync=True)
+            break
+    intact = (line for line in io.BytesIO(content) if _is_record(line, kind))
+    write_atomically(path, b"".join(intact), sync=True)
+
+
+def _is_record(line: bytes, kind: TypeAdapter[Kind]) -> bool:
+    try:
+        kind.validate_json(line)
+    except ValidationError:
+        return False
+    return line.endswith(b"\n")
 
 
 class RunDirectory:
@@ -152,12 +236,11 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or continue one that holds an unfinished run."""
-        # The first probe writes the server's log to logs/ before the run begins.
-        if not resume and path.is_dir() and any(one.name != LOGS for one in path.iterdir()):
-            raise InputError(f"{path} is not empty", hint="continue that run with --resume, or choose another --out")
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="choose another --out")
-        if resume and not (path / "manifest.json").is_file():
+        if not resume and path.is_dir() and not cls.nothing_measured(path):
+            raise InputError(f"{path} is not empty", hint="continue that run with --resume, or choose another --out")
+        if resume and not (path / MANIFEST).is_file():
             raise InputError(f"{path} has no run to resume", hint="remove --resume to start a new run")
         with _write_errors(path):
             for folder in FOLDERS:
@@ -172,6 +255,17 @@ class RunDirectory:
             ) from None
         return run
 
+    @staticmethod
+    def nothing_measured(path: Path) -> bool:
+        """Tell whether the folder at *path* is empty, or holds only what a run killed before its manifest leaves."""
+        if not path.is_dir():
+            return False
+        # The first probe writes the server's log to logs/, and an atomic write begins under a hidden name.
+        copies = path / INPUTS
+        rest = [one.name for one in path.iterdir() if one.name not in {LOCK, FINDER_FILE, PLAN, *FOLDERS}]
+        rest += [one.name for one in (copies.iterdir() if copies.is_dir() else ()) if not _COPY.fullmatch(one.name)]
+        return all(name.startswith((f".{PLAN}.", f".{MANIFEST}.")) for name in rest)
+
     def close(self) -> None:
         """Release the lock of the folder."""
         self._lock.release()
@@ -179,14 +273,18 @@ class RunDirectory:
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file atomically: a reader sees the old content or the new one, never a part."""
         with _write_errors(self.path / name):
-            write_atomically(self.path / name, content)
+            write_atomically(self.path / name, content, sync=True, inside=self.path)
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes; a missing file is an InputError."""
         try:
-            return (self.path / name).read_bytes()
+            return read_regular(self.path / name, inside=self.path)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}", hint="is this a run directory of gatekeeper?") from None
+        except NotRegularError as error:
+            raise NoProofError(
+                Reason.UNREADABLE, f"cannot read {self.path / name}: {error.strerror}", hint=RESTORE_HINT
+            ) from error
         except OSError as error:
             raise GatekeeperError(
                 f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
@@ -203,6 +301,15 @@ class RunDirectory:
                 hint=RESTORE_HINT,
             ) from error
 
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with _write_errors(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
+
+    def damaged_files(self) -> list[str]:
+        """Name the record files that --resume found damaged and keeps beside those that it continued."""
+        return sorted(path.name for path in self.path.glob(f"*{DAMAGED}*"))
+
     def writer(self, name: str, kind: TypeAdapter[Kind]) -> RecordWriter[Kind]:
         """Open a record file for appending."""
         return RecordWriter(self.path / name, kind)
@@ -212,9 +319,14 @@ class RunDirectory:
         names = sorted(
             str(path.relative_to(self.path))
             for path in self.path.rglob("*")
-            if path.is_file() and path.name not in {CHECKSUMS, LOCK} and not path.name.startswith(".")
+            if path.is_file()
+            and not path.is_symlink()
+            and path.name not in {CHECKSUMS, LOCK}
+            and not path.name.startswith(".")
         )
-        self.write(CHECKSUMS, "".join(f"{file_sha256(self.path / name)}  {name}\n" for name in names))
+        with _write_errors(self.path):
+            digests = {name: file_sha256(self.path / name, inside=self.path) for name in names}
+        self.write(CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
 
     def is_finished(self) -> bool:
         """Return whether the run has ended: SHA256SUMS is written last."""
@@ -222,18 +334,23 @@ class RunDirectory:
 
     def changed_files(self, wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
         """Name the *wanted* files that differ from SHA256SUMS; none if SHA256SUMS is missing."""
-        path = self.path / CHECKSUMS
-        if not path.is_file():
+        if not self.is_finished():
             return []
         changed, listed = [], {CHECKSUMS, LOCK, FINDER_FILE, *WATCH_FILES}
-        for line in path.read_text(errors="replace").splitlines():
+        for line in self.read(CHECKSUMS).decode(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
-            file = self.path / name
             listed.add(name)
-            if wanted(name) and (not file.is_file() or file_sha256(file) != digest):
+            if wanted(name) and self._digest(name) != digest:
                 changed.append(name)
         here = sorted(path.name for path in self.path.glob("*") if path.is_file())
         return [*changed, *(name for name in here if name not in listed and wanted(name))]
+
+    def _digest(self, name: str) -> str | None:
+        """Return a file's digest; None where it cannot be read, or is not in this folder."""
+        try:
+            return file_sha256(self.path / name, inside=self.path)
+        except (OSError, ValueError):  # ValueError: a name that leads elsewhere
+            return None
 
 
 def is_run(path: Path) -> bool:

@@ -1,0 +1,221 @@
+"""A kill at every write of a run: what it leaves is continued, and ends as the undisturbed run does."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper import host
+from gatekeeper.core.system import run_directory
+from tests.builders.place import ROOT, Place, canary_lines
+
+Files = dict[str, bytes | None]
+"""The content of a folder by path; None for a folder in it."""
+SWEEP = ("baseline.jsonl", "null.jsonl", "sweep-default.jsonl")
+RECORDS = (*SWEEP, "soak-1.jsonl", "host.jsonl", "events.jsonl")
+PUBLISHED = ("verdict.json", "policy.toml", "certificate.intoto.json", "junit.xml", "report.html", "SHA256SUMS")
+POINTS = (
+    "before the manifest",
+    "a line of the sweep",
+    "a line of the soak",
+    "a host sample",
+    "an event",
+    "a closing line",
+    *PUBLISHED,
+    "the lock",
+)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """What a kill in one write leaves behind."""
+
+    point: str
+    files: Files
+
+
+def small(folder: Path) -> Place:
+    """Write the SLO of a run with few writes."""
+    place = Place(folder, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)})
+    script = {"seed": 3, "token": "100 ms", "verify": "110 ms", "draft_token": {"heavy": "10 ms"}}
+    (folder / "truth.json").write_text(json.dumps({**script, "canaries": {"easy-": {"acceptance": 0.9}}}))
+    (folder / "easy.jsonl").write_text(canary_lines("easy", 5))
+    place.write_slo(
+        {
+            "schema": 1,
+            "name": "small",
+            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "truth.json"},
+            "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+            "sweep": {"repeats": 1, "num_draft_tokens": [4], "default": {"num_draft_tokens": 4}},
+            "soak": {"duration": "2 s"},
+            "objective": [{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
+        }
+    )
+    return place
+
+
+class Recorder:
+    """Keeps what the folder holds before and in each change that this process makes to it."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.crashes: list[Crash] = []
+        self._folder, self._names = folder, dict[int, str]()
+        self._open, self._write, self._replace = os.open, os.write, os.replace
+        patch.setattr(os, "open", self.open)
+        patch.setattr(os, "write", self.write)
+        patch.setattr(os, "replace", self.replace)
+        for name in ("mkdir", "unlink", "ftruncate"):
+            patch.setattr(os, name, self._before(getattr(os, name)))
+
+    def _keep(self, name: str, content: bytes = b"") -> None:
+        files = stored(self._folder)
+        if self._folder.is_dir() and (not self.crashes or self.crashes[-1].files != files):
+            self.crashes.append(Crash(_point(name, content, files), files))
+
+    def _before(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def changing(path: Any, *args: Any, **options: Any) -> Any:
+            self._keep(self._names[path] if isinstance(path, int) else Path(path).name)
+            return change(path, *args, **options)
+
+        return changing
+
+    def open(self, path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            self._keep(Path(path).name)
+        descriptor = self._open(path, flags, *args, **options)
+        self._names[descriptor] = Path(path).name
+        return descriptor
+
+    def write(self, descriptor: int, content: memoryview) -> int:
+        name, half = self._names[descriptor], len(content) // 2
+        # Half a line ends like the whole one before it, so most lines need no other point.
+        if name not in RECORDS or bytes(content[:6]) == b'{"end"':
+            self._keep(name, bytes(content))
+        self._write(descriptor, content[:half])
+        self._keep(name, bytes(content))
+        return half + self._write(descriptor, content[half:])
+
+    def replace(self, old: Any, new: Any, **options: Any) -> None:
+        self._keep(str(new))
+        self._replace(old, new, **options)
+
+
+def _point(name: str, content: bytes, files: Files) -> str:
+    if "manifest.json" not in files:
+        return "before the manifest"
+    if name in RECORDS and content.startswith(b'{"end"'):
+        return "a closing line"
+    kinds = {"soak-1.jsonl": "a line of the soak", "host.jsonl": "a host sample", "events.jsonl": "an event"}
+    kinds |= dict.fromkeys(SWEEP, "a line of the sweep")
+    whole = name.lstrip(".").removesuffix(f".{os.getpid()}")
+    return "the lock" if whole == "lock" else kinds.get(whole, whole)
+
+
+def stored(folder: Path) -> Files:
+    """Return what a folder holds."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in paths}
+
+
+def restored(folder: Path, files: Files) -> None:
+    """Make *folder* hold just these files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in files.items():
+        if content is None:
+            (folder / name).mkdir(parents=True)
+        else:
+            (folder / name).write_bytes(content)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    place: Place
+    crashes: list[Crash]
+    files: Files
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
+    """Make a whole run once, and keep what its folder held at each write."""
+    place = small(tmp_path_factory.mktemp("kills"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
+        patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that the kernel has
+        place.run("certify", "slo.toml", "--out", "warm", code=0)
+        with pytest.MonkeyPatch.context() as hooks:
+            recorder = Recorder(place.path / "run", hooks)
+            place.run("certify", "slo.toml", "--out", "run", code=0)
+        yield Undisturbed(place, recorder.crashes, stored(place.path / "run"))
+
+
+def gist(text: bytes | None) -> Any:
+    """Return what a verdict says, without figures that another soak or another moment changes."""
+    verdict = json.loads(text or b"{}")
+    workloads = [
+        (one["name"], one["outcome"], one["setting"], [(check["metric"], check["outcome"]) for check in one["checks"]])
+        for one in verdict["workloads"]
+    ]
+    return verdict["outcome"], verdict["exit_code"], verdict.get("incomplete"), workloads
+
+
+def lines(content: bytes | None) -> list[bytes]:
+    """Return the whole lines of a record file that are records."""
+    whole = (content or b"").split(b"\n")[:-1]
+    return [line for line in whole if not line.startswith(b'{"end"')]
+
+
+def test_there_are_crash_points_of_every_kind(undisturbed: Undisturbed) -> None:
+    """
+    The run is stopped in each of its writes, and where half a write is no line that is cut off, also before it.
+    """
+    assert set(POINTS) == {crash.point for crash in undisturbed.crashes}
+    assert len(undisturbed.crashes) > 100
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_there_ends_as_the_undisturbed_one(undisturbed: Undisturbed, point: str) -> None:
+    """
+    Killed before or in any such write, --resume reaches the same verdict, and each whole record is still there.
+    """
+    place, run = undisturbed.place, undisturbed.place.path / "run"
+    for crash in undisturbed.crashes:
+        if crash.point != point:
+            continue
+        restored(run, crash.files)
+
+        place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+        after = stored(run)
+        assert gist(undisturbed.files["verdict.json"]) == gist(after["verdict.json"])
+        for name in RECORDS:
+            before = lines(crash.files.get(name))
+            assert before == lines(after[name])[: len(before)]
+        for name in SWEEP:
+            assert keys(undisturbed.files[name]) == keys(after[name])
+        assert [] == run_directory.RunDirectory(run).changed_files()
+
+
+def keys(content: bytes | None) -> list[str]:
+    """Return what was measured: its order follows the manifest, and a resumed sweep may warm up once more."""
+    made = [json.loads(line) for line in lines(content)]
+    return sorted(one["key"] for one in made if one["role"] != "warmup")
+
+
+def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed: Undisturbed) -> None:
+    """
+    A folder without a manifest holds nothing that was measured: starting again in it works without --resume, too.
+    """
+    place, run = undisturbed.place, undisturbed.place.path / "run"
+    early = [crash for crash in undisturbed.crashes if crash.point == "before the manifest"]
+    for crash in early[::4]:
+        restored(run, crash.files)
+
+        place.run("certify", "slo.toml", "--out", "run", code=0)
+
+        assert gist(undisturbed.files["verdict.json"]) == gist(stored(run)["verdict.json"])
