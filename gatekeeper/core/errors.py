@@ -50,6 +50,12 @@ class HostLacksError(GatekeeperError):
     exit_code = ExitCode.UNPROVEN
 
 
+class OutOfTimeError(GatekeeperError):
+    """The run was ended after `max_duration`; what was measured is stored."""
+
+    exit_code = ExitCode.UNPROVEN
+
+
 class UnresponsiveError(GatekeeperError):
     """The system under test runs and does not answer, or cannot be started in mid-run: it proves nothing."""
 

@@ -299,6 +299,9 @@ class Slo(InputTable):
     confidence: float = Field(default=CONFIDENCE, gt=0.5, lt=1)
     host: Host = Host()
     subject: Subject
+    max_duration: Seconds | None = Field(
+        default=None, gt=0, description="end a command after this time, whatever the system does; --resume continues it"
+    )
     sampling: Sampling = Sampling()
     workload: tuple[Workload, ...] = Field(min_length=1, max_length=100)
     sweep: Sweep = Sweep()

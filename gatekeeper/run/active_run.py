@@ -1,5 +1,6 @@
 """A run while it is made: its directory, event log, client, host sampler and telemetry."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -11,7 +12,7 @@ from gatekeeper import host
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.host_checks import host_segment
-from gatekeeper.core.errors import GatekeeperError, InputError, UnresponsiveError
+from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample, Kind
@@ -48,6 +49,8 @@ class ActiveRun:
         self.telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
         self._sampler: host.Sampler | None = None
         self._samples: RecordWriter[HostSample] | None = None
+        limit_s = self.slo.max_duration
+        self._end_ns = math.inf if limit_s is None else self.backend.clock.now_ns() + limit_s * 1e9
 
     def begin(self, *, alone: str | None = None) -> None:
         """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
@@ -82,7 +85,7 @@ class ActiveRun:
 
     def client(self, *, cache: bool = False) -> Client:
         """Return another client of the backend."""
-        return Client(self.backend, self.observe, self.segment, cache=cache)
+        return Client(self.backend, self.observe, self.segment, cache=cache, end_ns=self._end_ns)
 
     def task(self, soak_plan: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
         """Return what the stages need of a soak."""
@@ -127,10 +130,10 @@ class ActiveRun:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Record why measuring ends early: an interrupt, or a system that cannot be started, which is unproven."""
+        """Record why measuring ends early: an interrupt, the end of its time, or a system that cannot be started, which is unproven."""
         try:
             yield
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OutOfTimeError):
             self.observe("interrupted", {"segment": self.segment})
             raise
         except (InputError, UnresponsiveError) as error:  # the inputs were read before: a start has failed

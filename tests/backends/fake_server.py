@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from typing import Self
+from typing import NamedTuple, Self
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
@@ -23,10 +23,20 @@ class Act(Enum):
     """Reset the connection and stop listening."""
 
 
+class Forever(NamedTuple):
+    """Send *piece* again and again, *pause* seconds apart, until the connection or the server is closed."""
+
+    piece: bytes
+    pause: float = 0.0
+
+
+Script = Sequence[bytes | Act | Forever]
+
+
 class FakeServer:
     """Listens on a port of its own; each request gets the next script, later ones the last."""
 
-    def __init__(self, *scripts: Sequence[bytes | Act], secure: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *scripts: Script, secure: ssl.SSLContext | None = None) -> None:
         """Send the *scripts*, piece by piece, over TLS where a context is given."""
         self._scripts, self._secure = scripts, secure
         self._over = threading.Event()
@@ -64,9 +74,12 @@ class FakeServer:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection if self._secure is None else self._secure.wrap_socket(connection, server_side=True)
 
-    def _speak(self, connection: socket.socket, script: Sequence[bytes | Act]) -> None:
+    def _speak(self, connection: socket.socket, script: Script) -> None:
         for piece in script:
-            if piece is Act.HANG:
+            if isinstance(piece, Forever):
+                while not self._over.wait(piece.pause):
+                    connection.sendall(piece.piece)
+            elif piece is Act.HANG:
                 self._over.wait()
             elif isinstance(piece, Act):
                 if piece is Act.DIE:
@@ -83,7 +96,7 @@ def _request(connection: socket.socket) -> bytes:
         got += _some(connection)
     head, _, body = got.partition(b"\r\n\r\n")
     length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
     )
     while len(body) < length:
         body += _some(connection)

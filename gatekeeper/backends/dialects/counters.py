@@ -85,7 +85,7 @@ def by_output(answer: Answer, rate: object) -> int | None:
     return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
 
 
-_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+([-+.\deEnaifNI]+)")
+_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+(\S+)")
 
 
 def total(text: str, name: str) -> int | None:

@@ -64,7 +64,7 @@ def _hint(number: int) -> str:
 def _no_descriptor_left() -> bool:
     """Tell whether no file can be opened: the look-up of a name hides that this is why it failed."""
     try:
-        os.close(os.dup(0))
+        os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         return error.errno == errno.EMFILE
     return False

@@ -1,0 +1,28 @@
+"""A process that may open few more files and connections."""
+
+import contextlib
+import gc
+import os
+import resource
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def few_descriptors(left: int) -> Iterator[None]:
+    """Let this process open only *left* more files and connections, and raise its limit again afterwards."""
+    gc.collect()  # files that nobody holds any more would be closed later, and count as more
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = os.open(os.devnull, os.O_RDONLY)
+    taken = [last]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + left + 64, hard))
+        with contextlib.suppress(OSError):  # also the gaps below the last one
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(left):
+            os.close(taken.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in taken:
+            os.close(one)
