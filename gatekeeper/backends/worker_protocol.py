@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.parse import COUNTS, ParseError, json_object
 from gatekeeper.core.records import Answer, Arrival, Rounds, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.text import quote
@@ -178,11 +178,11 @@ def _arrival(piece: object) -> Arrival:
     if not isinstance(piece, list) or not 1 <= len(piece) <= 4 or type(piece[0]) is not int:
         raise WorkerFault(f"invalid arrival: {_excerpt(json.dumps(piece).encode())}")
     at, tokens, drafted, token = (*piece, None, None, None)[:4]
-    if tokens is not None and (type(tokens) is not int or tokens < 1):
+    if tokens is not None and (type(tokens) is not int or tokens < 1 or tokens not in COUNTS):
         raise WorkerFault(f"arrival of {tokens!r} tokens; allowed: 1 or more, null for unknown")
     if drafted is not None and type(drafted) is not bool:
         raise WorkerFault(f"arrival with drafted = {drafted!r}; allowed: true, false, null")
-    if token is not None and (type(token) is not int or token < 0):
+    if token is not None and (type(token) is not int or token not in COUNTS):
         raise WorkerFault(f"arrival with token id {token!r}; allowed: 0 or more, null")
     return Arrival(at, tokens, drafted, token)
 
@@ -241,14 +241,14 @@ def _rounds(value: object) -> Rounds | None:
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:
     numbers = message.get(name) or []
-    if not isinstance(numbers, list) or any(type(one) is not int or one < 0 for one in numbers):
+    if not isinstance(numbers, list) or any(type(one) is not int or one not in COUNTS for one in numbers):
         raise WorkerFault(f"{name} is not a list of counts")
     return tuple(numbers)
 
 
 def _count(message: Mapping[str, Any], name: str, least: int = 0) -> int | None:
     number = message.get(name)
-    if number is not None and (type(number) is not int or number < least):
+    if number is not None and (type(number) is not int or number < least or number not in COUNTS):
         raise WorkerFault(f"{name} is {number!r}; allowed: {least} or more, or leave it out")
     return number
 

@@ -22,6 +22,8 @@ DEPTH = 100
 """Lists and tables inside each other. Recursion over a value takes up to eight frames a level; Python allows 1,000."""
 WHOLE = 2**64
 """Whole numbers are smaller in size: every counter and seed of a server fits, and each can become a float."""
+COUNTS = range(2**53)
+"""Counts of tokens and rounds: floats hold them exactly, and their sums fit into 64 bits."""
 YEARS = range(1970, 3000)
 """Years of an instant: no validity added to it, and no time zone, leaves what Python can hold."""
 

@@ -16,22 +16,23 @@ def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
     return "".join(char if char.isprintable() or char == "\n" else instead for char in text)
 
 
+_CI_COMMAND = re.compile(r"##(?=\w*\[)")
+"""How a command to a CI system may begin anywhere in a line of output; others only count at its begin."""
+
+
 def one_line(text: str) -> str:
     """Return *text* on one line, without control characters and lone surrogates."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def quote(text: str) -> str:
-    """Return the beginning of a foreign text on one line."""
-    return one_line(text[: 4 * QUOTED])[:QUOTED]
-
-
-_CI_COMMAND = re.compile(r"##(?=\w*\[)")
+    """Return the beginning of a foreign text on one line; a CI system finds no `##[command]` in it."""
+    return _CI_COMMAND.sub("# #", one_line(text[: 4 * QUOTED]))[:QUOTED]
 
 
 def quote_lines(text: str) -> str:
     """Return foreign lines as a quotation that is safe to print: a CI system finds no command in it."""
-    shown = (_CI_COMMAND.sub("# #", one_line(line)) for line in text.splitlines())
+    shown = map(quote, text.splitlines())
     return "\n".join(f"  | {line}" for line in shown if line)
 
 

@@ -130,7 +130,7 @@ class ActiveRun:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Record why measuring ends early: an interrupt, the end of its time, or a system that cannot be started, which is unproven."""
+        """Record why measuring ends early: an interrupt, no time left, or a system that cannot be started: unproven."""
         try:
             yield
         except (KeyboardInterrupt, OutOfTimeError):

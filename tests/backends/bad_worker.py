@@ -1,6 +1,7 @@
 """A worker that fails in the way its first argument names."""
 
 import json
+import mmap
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ HELLOS = {
     "sorry": {"failed": "no module named wonder", "hint": "pip install wonder"},
 }
 SECOND = 1_000_000_000
+
+
+NUMBERS = {"401 digits": "1" * 401, "20 digits": "1" * 20, "infinite": "1e999", "64 bits": str(2**64 - 1)}
 
 
 def write(text: str) -> None:
@@ -58,6 +62,15 @@ def texts(number: int) -> dict[str, str]:
         "deep": "[" * 100_000 + "\n",
         "long": json.dumps({"answer": number, "text": "x" * (10 << 20)}) + "\n",
         "half": f'{{"answer": {number}, "arri',
+        "half a character": f'{{"answer": {number}, "text": "\\ud800"}}\n',
+        "half a line": "x" * 100,
+    } | {
+        f"{name} {where}": f'{{"answer": {number}, {text % one}}}\n'
+        for name, one in NUMBERS.items()
+        for where, text in {
+            "tokens": '"output_tokens": %s',
+            "ids": f'"arrivals": [[{time.monotonic_ns()}, 1, null, %s]]',
+        }.items()
     }
 
 
@@ -75,6 +88,23 @@ def answer(mode: str, number: int) -> None:
         os.close(1)
     if mode in {"closes stdout", "hangs"}:
         time.sleep(3600)
+    if mode == "shouts":
+        sys.stderr.write("\x1b[31m::set-output name=x::y\x07##[command]rm\n")
+        sys.exit(3)
+    live_on(mode)
+
+
+def live_on(mode: str) -> None:
+    """Live without an answer, where *mode* says how."""
+    if mode == "drips":
+        while True:
+            write("x")
+            time.sleep(0.02)
+    if mode == "beats":
+        page = mmap.mmap(int(os.environ["GATEKEEPER_BEAT"]), mmap.PAGESIZE)
+        while True:
+            page[0] = (page[0] + 1) % 256
+            time.sleep(0.02)
 
 
 def main() -> None:
@@ -84,6 +114,9 @@ def main() -> None:
         sys.exit(3)
     if mode == "mute":
         time.sleep(3600)
+    while mode == "greets for ever":
+        write("{")
+        time.sleep(0.02)
     write("hello\n" if mode == "babbles" else json.dumps(HELLOS.get(mode, HELLO)) + "\n")
     if mode == "cannot load":
         write(json.dumps({"failed": "ValueError: torn", "loading": sys.argv[2]}) + "\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,10 @@ OUT_OF_STEP = {
     "killed unbegun": "worker died: signal 9 (it had not begun)",
     "exits": "worker died: exit code 3 (RuntimeError: out of pages)",
     "closes stdout": "worker closed its output; gatekeeper ended it",
+    "half a character": "garbage on stdout (not JSON: unexpected end of hex escape",
+    "401 digits tokens": "garbage on stdout (a whole number has more than 64 bits)",
+    "infinite ids": "garbage on stdout (",
+    "shouts": "worker died: exit code 3 ([31m::set-output name=x::y # #[command]rm)",
 }
 
 
@@ -139,6 +144,8 @@ UNTRUE = {
     "odd finish": "finish is 'eos'; allowed: stop, length, tool_calls",
     "odd call": "a tool call needs a function with name and arguments, both strings",
     "its own fault": "out of memory",
+    "64 bits tokens": "output_tokens is 18446744073709551615",
+    "64 bits ids": "arrival with token id 18446744073709551615",
 }
 
 
@@ -182,6 +189,31 @@ def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int)
     assert not system.alive()
 
 
+@pytest.mark.parametrize("mode", ["drips", "beats"])
+def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Worker], mode: str) -> None:
+    """
+    A worker that writes a line without an end, or only its heartbeat, is ended at the deadline, which neither prolongs.
+    """
+    system = bad(mode, timeout=60, deadline=0.3)
+
+    answer = system.answer(make_request("list", PLAIN))
+
+    assert answer.fault == "timeout: its answer was not complete in time; gatekeeper ended the worker"
+    assert not system.alive()
+
+
+def test_a_request_is_worth_no_more_than_its_caller_gives_it(bad: Callable[..., Worker]) -> None:
+    """
+    The end of the run ends an answer too, however long its own deadline is.
+    """
+    request = replace(make_request("list", PLAIN), limit_s=0.2)
+
+    answer = bad("beats", timeout=60).answer(request)
+
+    assert answer.fault is not None
+    assert answer.fault.startswith("timeout")
+
+
 def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
     """
     A worker that counts on its shared page may take longer than the time limit.
@@ -216,6 +248,7 @@ REFUSED = {
     "shares without plain": ('but not "plain" in sees', "METHODOLOGY.md"),
     "sorry": ("no module named wonder", "pip install wonder"),
     "mute": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
+    "greets for ever": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
 }
 
 
@@ -228,7 +261,7 @@ def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) ->
     before = {child.pid for child in psutil.Process().children()}
 
     with pytest.raises(InputError) as caught:
-        worker(tmp_path, str(BAD), mode, **({"start_timeout": 0.5} if mode == "mute" else {}))
+        worker(tmp_path, str(BAD), mode, **({"start_timeout": 0.5} if "0.5 s" in message else {}))
 
     assert message in caught.value.message
     assert hint in caught.value.hint

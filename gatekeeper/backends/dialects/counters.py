@@ -8,14 +8,14 @@ from typing import Any
 
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.core.parse import WHOLE, ParseError, integer, number
+from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer, number
 from gatekeeper.core.records import Answer
 
 
 def count(value: object) -> int | None:
     """Return *value* as a count; None where it is not a whole number of at least 0."""
     found = number_of(value)
-    return int(found) if found is not None and 0 <= found < WHOLE and float(found).is_integer() else None
+    return int(found) if found is not None and float(found).is_integer() and int(found) in COUNTS else None
 
 
 def counts(values: object) -> tuple[int, ...]:

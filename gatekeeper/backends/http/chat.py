@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
 from gatekeeper.core.interfaces import DecodeRequest
-from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.parse import COUNTS, ParseError, json_value
 from gatekeeper.core.records import Answer, Arrival, Claims
 from gatekeeper.core.text import quote
 
@@ -320,4 +320,4 @@ def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value in COUNTS else None
