@@ -176,6 +176,8 @@ def _stored(
         doubts.append(f"events.jsonl: {events.trouble}")
     if not (path / "plan.json").is_file():
         doubts.append("plan.json: missing")
+    if not directory.is_finished():
+        doubts.append(f"{run_directory.CHECKSUMS}: missing")  # unfinished, or nothing shows what was changed since
     changed = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {"manifest.json", "plan.json"})
     doubts += [f"{name} differs from {run_directory.CHECKSUMS}" for name in changed]
     return replace(case, doubts=(*case.doubts, *dict.fromkeys(doubts))), manifest, events

@@ -265,6 +265,7 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
             "certificate.intoto.json does not match",
         ),
     ],
+    ids=["figure", "record", "route", "expiry", "result", "workload"],
 )
 def test_new_checksums_do_not_hide_a_change(certified: Place, file: str, before: str, after: str, because: str) -> None:
     """

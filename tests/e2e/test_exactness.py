@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.place import Place
 
 Scripted = Callable[..., Place]
@@ -40,10 +41,10 @@ def records(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def judged_without_seals(place: Place, file: str, damage: Callable[[Path], object]) -> Any:
+def judged_with_new_checksums(place: Place, file: str, damage: Callable[[Path], object]) -> Any:
     shutil.copytree(place.path / "run", place.path / "copy")
-    (place.path / "copy" / "SHA256SUMS").unlink()
     damage(place.path / "copy" / file)
+    RunDirectory(place.path / "copy").write_checksums()
     return place.run("judge", "copy", "--json").document
 
 
@@ -107,12 +108,12 @@ def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:
 )
 def test_damaged_near_ties_never_help(scripted: Scripted, damage: Callable[[Path], object]) -> None:
     """
-    With the near-ties gone or one of them missing, and no checksums, a run that they carried is unproven.
+    With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven.
     """
     place = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_without_seals(place, "ties-1.jsonl", damage)
+    judged = judged_with_new_checksums(place, "ties-1.jsonl", damage)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "ties-1.jsonl" in judged["incomplete"]
@@ -204,12 +205,12 @@ def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, 
 
 def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
     """
-    With its warm answers deleted, and no checksums, a promoted run is unproven and says which file is missing.
+    With its warm answers deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
     place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_without_seals(place, "warm-1.jsonl", Path.unlink)
+    judged = judged_with_new_checksums(place, "warm-1.jsonl", Path.unlink)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "warm-1.jsonl: missing" in judged["incomplete"]
@@ -294,12 +295,12 @@ def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:
 
 def test_missing_draws_never_help(scripted: Scripted) -> None:
     """
-    With the draws deleted, and no checksums, a promoted run is unproven and says which file is missing.
+    With the draws deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
     place = sampled(scripted)
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_without_seals(place, "draws-1.jsonl", Path.unlink)
+    judged = judged_with_new_checksums(place, "draws-1.jsonl", Path.unlink)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "draws-1.jsonl: missing" in judged["incomplete"]

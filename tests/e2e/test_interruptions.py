@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.place import Done, Place
 
 Scripted = Callable[..., Place]
@@ -243,14 +244,14 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
     assert [] == [one for one in seen if one[2] != (3, False)]
 
 
-def test_records_without_their_seals_are_still_checked(scripted: Scripted) -> None:
+def test_new_checksums_do_not_hide_a_missing_record(scripted: Scripted) -> None:
     """
-    With SHA256SUMS gone too, a missing line is found by the closing count.
+    With SHA256SUMS written again, a missing line is found by the closing count.
     """
     place = scripted()
     place.run("certify", "slo.toml", "--out", "run", code=0)
-    (place.path / "run" / "SHA256SUMS").unlink()
     _drop_a_line(place.path / "run" / "soak-1.jsonl", random.Random(1))
+    RunDirectory(place.path / "run").write_checksums()
 
     judged = place.run("judge", "run", "--json", code=3)
 

@@ -179,3 +179,17 @@ def test_an_expired_finished_run_is_no_proof(finished: Place, monkeypatch: pytes
     done = resume(finished)
 
     assert (3, True) == (done.code, "expired at 2026-01-31" in done.err), done
+
+
+def test_a_run_without_checksums_is_unproven(finished: Place) -> None:
+    """
+    Without SHA256SUMS nothing shows what was changed since the run ended: `judge` and `admit` agree, both answer 3.
+    """
+    (finished.path / "run" / CHECKSUMS).unlink()
+
+    judged = finished.run("judge", "run", "--json", code=3)
+    admitted = finished.run("admit", "slo.toml", "--run", "run", "--json", code=3)
+
+    assert "SHA256SUMS: missing" in judged.document["incomplete"]
+    assert {"unproven"} == {one["outcome"] for one in judged.document["workloads"]}
+    assert "unfinished" == admitted.document["reason"]
