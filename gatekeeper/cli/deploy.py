@@ -146,6 +146,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       1    a route was turned down or off, or a guard is violated
       2    wrong command line or input file
       3    no answer came, or another watch uses the overlay
+      4    the overlay or the log cannot be written
       130  interrupted; the same command continues
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.text import printable  # noqa: PLC0415

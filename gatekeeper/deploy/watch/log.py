@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from gatekeeper.core import parse
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.system.files import open_regular, write_atomically
 
 SCHEMA = 1
 """Version of the log's lines. 1: the first."""
@@ -20,8 +23,12 @@ LOG_LIMIT = 8_000_000
 """Bytes after which a log is renamed to NAME.1, replacing the previous one."""
 STATE = "state"
 """Kind of the first line of a new file: the state that the previous file led to."""
+DAMAGED = "damaged"
+"""Kind of what `entries` yields for a line that cannot be read."""
 _LONGEST = 1_000_000
 """Longest line that is read, in bytes; written lines are about a hundredth of it."""
+_SUMMED = re.compile(rb'(.*), "crc": "([0-9a-f]{8})"\}\n')
+"""A line with the checksum of the rest of it: a flipped bit may leave another valid entry."""
 
 
 class Log:
@@ -39,6 +46,8 @@ class Log:
         self.path = path
         self._wall, self._state, self._limit = wall, state, limit or LOG_LIMIT
         self._file: IO[bytes] | None = None
+        self.is_new = False
+        """There was no log: this is the first watch, or the log was moved away."""
 
     @property
     def previous(self) -> Path:
@@ -50,8 +59,10 @@ class Log:
         with _naming(self.path):
             if self.previous.exists() and not self.path.exists():
                 self.previous.replace(self.path)
-            self._file = self.path.open("ab", buffering=0)
-            if self._file.tell() and not _ends_whole(self.path):
+            self.is_new = not os.path.lexists(self.path)
+            self._file = self._append()
+            size = self._file.tell()
+            if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
                 self._file.write(b"\n")
         return self
 
@@ -81,31 +92,43 @@ class Log:
         write_atomically(self.path, _line(entry), sync=True, temporary=fresh)
         if self._file is not None:
             self._file.close()
-        self._file = self.path.open("ab", buffering=0)
+        self._file = self._append()
+
+    def _append(self) -> IO[bytes]:
+        return os.fdopen(open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab", buffering=0)
 
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a log, oldest first; a line that is cut off or damaged is skipped."""
-    if path.exists() and not path.is_file():  # reading a pipe or a device may never end
-        raise GatekeeperError(f"cannot read {path}: it is not a file", hint="name another --journal")
+    """Yield the entry of each line of a log, oldest first; one of the kind DAMAGED for a line that cannot be read.
+
+    Raise GatekeeperError for a log that cannot be read; a missing one has no entries.
+    """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
             while line := file.readline(_LONGEST):
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(entry, dict) and isinstance(entry.get("kind"), str):
-                    yield entry
+                yield _entry(line)
     except FileNotFoundError:
         return
     except OSError as error:
-        hint = "make it readable, or name another --journal"
+        hint = "make it a readable file, or name another --journal"
         raise GatekeeperError(f"cannot read {path}: {error.strerror}", hint=hint) from error
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(_finite(entry), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    text = json.dumps(_finite(entry), ensure_ascii=False, allow_nan=False).encode()
+    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text)
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """Return the entry of a line; lines of older versions have no checksum."""
+    summed = _SUMMED.fullmatch(line)
+    whole = summed is None or zlib.crc32(summed[1] + b"}") == int(summed[2], 16)
+    try:
+        entry = parse.json_object(line) if whole else {}
+    except parse.ParseError:
+        entry = {}
+    entry.pop("crc", None)
+    return entry if isinstance(entry.get("kind"), str) else {"kind": DAMAGED}
 
 
 def _finite(value: Any) -> Any:
@@ -115,12 +138,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(one) for key, one in value.items()}
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 @contextmanager

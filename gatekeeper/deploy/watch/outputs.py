@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
-from gatekeeper.deploy.watch import messages, route_state
+from gatekeeper.deploy.watch import messages, restore
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.certified_run import CertifiedRun
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
@@ -136,7 +136,8 @@ class Outputs:
         self._say, self._write, self._state = say, write, state
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
-        self._overlay_fault: str | None = None
+        self.overlay_fault: str | None = None
+        """Why the last overlay could not be written; None if it was."""
 
     def __enter__(self) -> Self:
         """Take both locks and open the log."""
@@ -147,6 +148,7 @@ class Outputs:
             overlay_file.check_writable(config.overlay_path)
             stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--journal"))
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
+            self.has_new_log = self._log.is_new
             self._stack = stack.pop_all()
         return self
 
@@ -168,7 +170,7 @@ class Outputs:
         until = now + timedelta(seconds=seconds)
         if any(route.speculation for route in routes):
             until = min(until, policy.expires)
-        self._publish(Overlay(policy.slo, policy_sha256, now, until, tuple(routes)))
+        self._publish(Overlay(policy.slo, policy_sha256, policy.verdict_sha256, now, until, tuple(routes)))
 
     def end(self, why: str) -> None:
         """Write a last overlay with the reason why no round follows."""
@@ -177,8 +179,8 @@ class Outputs:
         self.note("ended", because=why)
 
     def _publish(self, overlay: Overlay) -> None:
-        self._overlay, path, before = overlay, self._config.overlay_path, self._overlay_fault
-        self._overlay_fault = fault = overlay_file.write(path, overlay)
+        self._overlay, path, before = overlay, self._config.overlay_path, self.overlay_fault
+        self.overlay_fault = fault = overlay_file.write(path, overlay)
         if fault is not None and before is None:
             self.note("overlay_failed", because=fault)
             self.say(f"{fault}: readers fall back to plain decoding when the old overlay expires", messages.BAD)
@@ -188,7 +190,7 @@ class Outputs:
 
     def changed(self, change: Change) -> None:
         """Log and show a change, before acting on it."""
-        self.note(route_state.CHANGE, **change.document())
+        self.note(restore.CHANGE, **change.document())
         self.say(*messages.route_changed(change))
 
     def act(self, change: Change, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:

@@ -1,5 +1,6 @@
 """The overlay, `policy.live.toml`: which workloads may speculate now, for servers, routers and scripts to read."""
 
+import errno
 import json
 import math
 import os
@@ -39,6 +40,7 @@ class Overlay:
 
     slo: str
     policy_sha256: str
+    verdict_sha256: str
     at: datetime
     next_look_before: datetime
     """After this a reader must decode plainly, because the next overlay is overdue."""
@@ -52,6 +54,7 @@ class Overlay:
             "schema": SCHEMA,
             "slo": self.slo,
             "policy_sha256": self.policy_sha256,
+            "verdict_sha256": self.verdict_sha256,
             "at": utc_seconds(self.at),
             "next_look_before": utc_seconds(self.next_look_before),
         }
@@ -110,7 +113,9 @@ def _holder(owner: str) -> str:
 def check_writable(path: Path) -> None:
     """Raise GatekeeperError where the overlay cannot be written, before any request is sent."""
     try:
-        _temporary(path).write_text("")
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        write_atomically(_temporary(path), "")
         _temporary(path).unlink()
     except OSError as error:
         raise _not_writable(path, "--overlay", error) from error

@@ -1,6 +1,6 @@
 """The state of one route: it steps down the fallback ladder when a guard is crossed, and up after a quiet time."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -150,7 +150,7 @@ def after_edit(
 ) -> tuple[RouteState, tuple[Change, ...]]:
     """Return the state under an edited policy: at the step of the same setting, or off if that was removed."""
     setting = active_setting(state, before)
-    step = _step_of(setting, rules)
+    step = step_of(setting, rules)
     if step == state.standing.step and setting in rules.ladder:
         return state, ()
     why = "the policy was edited" + ("" if setting in rules.ladder else " and no longer lists the setting in force")
@@ -172,7 +172,7 @@ def judged_setting(state: RouteState, rules: RouteRules) -> Setting:
     return rules.ladder[step - trial]
 
 
-def _step_of(setting: Setting | None, rules: RouteRules) -> int:
+def step_of(setting: Setting | None, rules: RouteRules) -> int:
     """Return the step of *setting* on the ladder; plain decoding if it is not on it."""
     return rules.ladder.index(setting) if setting in rules.ladder else rules.plain
 
@@ -269,62 +269,3 @@ def _changed(state: RouteState, move: _Move, rules: RouteRules, now: Instant) ->
     moved = after_change(standing, change)
     same = moved.step == standing.step
     return (replace(state, standing=moved) if same else start(moved, now.now_ns)), (change,)
-
-
-SNAPSHOTS = frozenset({"begun", "policy", "state"})
-"""Kinds of entries that hold the state of every route; earlier entries are not needed."""
-CHANGE = "change"
-
-Known = dict[str, tuple[Standing, tuple[Setting, ...]]]
-"""By workload: its standing, and the ladder that the step refers to."""
-
-
-def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> dict[str, Any]:
-    """Return the standing of every route, with the ladder that its step refers to."""
-    routes = [
-        {"standing": standing.document(), "rungs": [dict(setting) for setting in rules[name].ladder]}
-        for name, standing in standings.items()
-    ]
-    return {"verdict_sha256": verdict_sha256, "routes": routes}
-
-
-def known(entries: Iterable[Mapping[str, Any]], verdict_sha256: str) -> Known:
-    """Return the routes of this certificate as in *entries*, oldest first; unreadable entries are skipped."""
-    known: Known = {}
-    for entry in entries:
-        if entry["kind"] in SNAPSHOTS:
-            known = _routes_in(entry) if entry.get("verdict_sha256") == verdict_sha256 else {}
-        elif entry["kind"] == CHANGE:
-            _follow(entry, known)
-    return known
-
-
-def _routes_in(entry: Mapping[str, Any]) -> Known:
-    found = {}
-    for route in entry.get("routes") or ():
-        try:
-            standing = Standing.model_validate(route["standing"])
-            ladder = tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-        found[standing.workload] = standing, ladder
-    return found
-
-
-def _follow(entry: Mapping[str, Any], known: Known) -> None:
-    try:
-        change = Change.model_validate(entry)
-    except ValueError:
-        return
-    if change.workload in known:
-        standing, ladder = known[change.workload]
-        known[change.workload] = after_change(standing, change), ladder
-
-
-def on_ladder(standing: Standing, before: tuple[Setting, ...], rules: RouteRules) -> Standing:
-    """Return a standing on an edited ladder: the same setting if it is still a step, else plain decoding.
-
-    So an edit never turns speculation on; it only allows a later step up.
-    """
-    setting = before[standing.step] if 0 <= standing.step < len(before) else None
-    return standing.model_copy(update={"step": _step_of(setting, rules)})

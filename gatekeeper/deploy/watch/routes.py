@@ -1,19 +1,20 @@
 """The routes under watch: their rules, states, recent answers and guard results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from gatekeeper.analysis.plan.settings import speculates
-from gatekeeper.core.clock import Instant
+from gatekeeper.core.clock import Instant, stamp
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch import guards, route_state
+from gatekeeper.deploy.watch import guards, restore, route_state
 from gatekeeper.deploy.watch.canary_round import PAIRED_METRICS, RoundRequest
 from gatekeeper.deploy.watch.guard_samples import GuardEvidence, RecentAnswers, RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.deploy.watch.restore import Logged, Shown
 from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
 
 
@@ -25,13 +26,14 @@ class Routes:
         self.policy, self._switched = policy, switched
         self.results: dict[str, tuple[GuardResult, ...]] = {}
         self._answered: set[str] = set()
-        self._start({}, now)
+        self.restore(Logged(), Shown(), now)
 
-    def _start(self, known: route_state.Known, now: Instant) -> None:
-        self.rules = self._rules(known)
+    def restore(self, logged: Logged, shown: Shown, now: Instant) -> None:
+        """Continue from a log and an overlay."""
+        self.rules = self._rules(logged.routes)
         self.states: dict[str, RouteState] = {}
         for name, rules in self.rules.items():
-            standing = route_state.on_ladder(*known[name], rules) if name in known else Standing(workload=name)
+            standing = restore.standing(name, rules, logged, shown, stamp(now.wall))
             self.states[name] = route_state.start(standing, now.now_ns)
         self._answers = {name: RecentAnswers(now.now_ns) for name in self.rules}
 
@@ -43,13 +45,9 @@ class Routes:
         names = dict.fromkeys([*(route.workload for route in self.policy.route), *known])
         return {name: RouteRules(self.policy.route_of(name).steps, self.policy.watch, self._switched) for name in names}
 
-    def restore(self, entries: Iterable[Mapping[str, Any]], verdict_sha256: str, now: Instant) -> None:
-        """Continue from a log."""
-        self._start(route_state.known(entries, verdict_sha256), now)
-
     def snapshot(self, verdict_sha256: str) -> dict[str, Any]:
         """Return the state from which a later watch continues."""
-        return route_state.snapshot(verdict_sha256, self.standings, self.rules)
+        return restore.snapshot(verdict_sha256, self.standings, self.rules)
 
     @property
     def standings(self) -> dict[str, Standing]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gatekeeper import host
 from gatekeeper.core.clock import Clock, Instant, stamp
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system import files
 from gatekeeper.deploy.watch import certified_run, messages
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
@@ -26,6 +26,7 @@ from gatekeeper.deploy.watch.messages import Alert, Alerts
 from gatekeeper.deploy.watch.model_identity import ModelIdentity
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay
 from gatekeeper.deploy.watch.route_state import Change
 from gatekeeper.deploy.watch.routes import Routes
 
@@ -78,7 +79,7 @@ class Session:
             stack.callback(self._server.close)
             stack.callback(self._sampling.close)
             routes = self.routes
-            routes.restore(entries(self._config.log_path), self._certified.verdict_sha256, self._last)
+            routes.restore(*self._written(), self._last)
             watch = routes.policy.watch
             self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
             self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
@@ -98,13 +99,23 @@ class Session:
         finally:
             self._stack.close()
 
+    def _written(self) -> tuple[Logged, Shown]:
+        """Read the log and the overlay; report what of them cannot be read."""
+        certificate = self._certified.verdict_sha256
+        logged = read_log(entries(self._config.log_path), certificate, is_new=self._outputs.has_new_log)
+        shown = read_overlay(self._config.overlay_path, certificate)
+        for because in filter(None, (logged.damage, shown.damage)):
+            self._outputs.note("unreadable", because=because)
+            self._outputs.say(f"{because}: what it may have turned off stays off", messages.WARNING)
+        return logged, shown
+
     def run(self, rounds: int | None) -> int:
-        """Run *rounds* rounds, without end if None; return the exit code."""
+        """Run *rounds* rounds, without end if None; return the exit code: 4 where the last overlay was not written."""
         for number in count() if rounds is None else range(rounds):
             if number:
                 self._rest()
             self.run_round()
-        return self.routes.exit_code
+        return self.routes.exit_code if self._outputs.overlay_fault is None else ExitCode.INTERNAL_ERROR
 
     def run_round(self) -> None:
         """Check clock, policy and models, request canaries; then judge, switch and report."""

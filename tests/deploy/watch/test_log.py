@@ -1,5 +1,6 @@
 """The log: it survives crashes and full files, and never grows without bound."""
 
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"at": "2026", "kind": "lo', b"\x00\xff\xfe", b"[]", b'{"kind": 3}', b""])
-def test_a_torn_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
+def test_a_torn_line_is_damage(tmp_path: Path, torn: bytes) -> None:
     """
-    A crash inside a line loses that line alone: the next session ends it and continues.
+    A crash inside a line loses that line alone: the next session ends it and continues, and a reader learns of it.
     """
     path = tmp_path / "watch.jsonl"
     with log(path) as kept:
@@ -41,7 +42,35 @@ def test_a_torn_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
     with log(path) as kept:
         kept.write("second")
 
-    assert ["first", "second"] == [entry["kind"] for entry in entries(path)]
+    assert ["first", *(["damaged"] if torn else []), "second"] == [entry["kind"] for entry in entries(path)]
+
+
+def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
+    """
+    A flipped bit may leave another valid entry, a step of 0 instead of 2: the checksum of the line finds it.
+    """
+    path = tmp_path / "watch.jsonl"
+    with log(path) as kept:
+        written = kept.write("change", to_rung=2)
+    whole = path.read_bytes()
+    seen = []
+    for place in range(8 * (len(whole) - 1)):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        seen += [entry for entry in entries(path) if entry["kind"] != "damaged"]
+
+    assert [] == [entry for entry in seen if {name: entry.get(name) for name in written} != written]
+
+
+def test_a_log_of_an_older_version_is_read(tmp_path: Path) -> None:
+    """
+    Lines without a checksum are those of older versions.
+    """
+    path = tmp_path / "watch.jsonl"
+    path.write_text('{"at": "2026-01-01T00:00:00Z", "kind": "look"}\n')
+
+    assert [{"at": "2026-01-01T00:00:00Z", "kind": "look"}] == list(entries(path))
 
 
 def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
@@ -89,16 +118,35 @@ def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         log(tmp_path / "nowhere" / "watch.jsonl").__enter__()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     """
-    A full disk ends in an error that names the log, not in silence.
+    A file that cannot grow ends in an error that names the log, not in silence.
     """
-    path = tmp_path / "watch.jsonl"
-    path.symlink_to("/dev/full")
-
-    with pytest.raises(GatekeeperError, match="No space left"), log(path) as kept:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with log(tmp_path / "watch.jsonl") as kept:
         kept.write("look")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(GatekeeperError, match=r"watch\.jsonl"):
+                kept.write("look")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """
+    A log that is a link would append to another file: it is refused, for reading too, and that file stays as it was.
+    """
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / "watch.jsonl").symlink_to(other)
+
+    with pytest.raises(GatekeeperError, match="it is a link, which is not followed"):
+        log(tmp_path / "watch.jsonl").__enter__()
+    with pytest.raises(GatekeeperError, match="it is a link, which is not followed"):
+        list(entries(tmp_path / "watch.jsonl"))
+
+    assert "mine" == other.read_text()
 
 
 def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
@@ -106,7 +154,7 @@ def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
     A device that can be read for ever, or a folder, is refused before it is read.
     """
     for place in (Path("/dev/zero"), tmp_path):
-        with pytest.raises(GatekeeperError, match="it is not a file"):
+        with pytest.raises(GatekeeperError, match="it is not a regular file"):
             list(entries(place))
 
 

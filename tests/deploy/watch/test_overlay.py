@@ -45,7 +45,7 @@ def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | N
         ),
         OverlayRoute("json", speculation, "as certified", (("draft", "org/draft"), ("num_draft_tokens", 3)), REQUEST),
     )
-    return Overlay("m4", "0" * 64, NOW, NOW + timedelta(seconds=seconds), routes, ended)
+    return Overlay("m4", "0" * 64, "1" * 64, NOW, NOW + timedelta(seconds=seconds), routes, ended)
 
 
 @pytest.fixture(params=["sh", "python"])

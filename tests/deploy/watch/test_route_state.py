@@ -15,7 +15,7 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.verdict import Missing, fact
-from gatekeeper.deploy.watch import route_state
+from gatekeeper.deploy.watch import restore, route_state
 from gatekeeper.deploy.watch.guards import GuardResult, judge_guards
 from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
 from tests.builders.slo import PLAIN, SECOND
@@ -51,9 +51,9 @@ def instant(now_ns: int) -> Instant:
 
 def restored(changes: Sequence[Change]) -> Standing:
     """Return where the route stands after *changes*, as a restart reads them from the log."""
-    begun = {"kind": "begun", **route_state.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
+    begun = {"kind": "begun", **restore.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
     entries = [begun, *({"kind": "change", **one.document()} for one in changes)]
-    standing, _ = route_state.known(json.loads(json.dumps(entries)), "verdict")["easy"]
+    standing, _ = restore.read_log(json.loads(json.dumps(entries)), "verdict").routes["easy"]
     return standing
 
 

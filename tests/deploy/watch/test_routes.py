@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
-from gatekeeper.deploy.watch import route_state
+from gatekeeper.deploy.watch.restore import Logged, Shown, read_log
 from gatekeeper.deploy.watch.routes import Routes
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
@@ -38,7 +38,7 @@ def restarted(before: Routes, *workloads: str) -> Routes:
     """Return the routes of a watch that continues from the log of another."""
     entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
     made = routes(*workloads)
-    made.restore([entry], VERDICT, NOW)
+    made.restore(read_log([entry], VERDICT), Shown(), NOW)
     return made
 
 
@@ -89,4 +89,4 @@ def test_a_log_of_another_certificate_says_nothing() -> None:
     before = routes("json")
     before.bar("json", "another model answers", NOW)
 
-    assert {} == route_state.known([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
+    assert Logged() == read_log([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
