@@ -25,7 +25,7 @@ Scripted = Callable[..., Place]
 CERTIFIED = {
     "soak": {"duration": "600 s"},
     # A scripted subject lives in its own time, the first of January 2026; the gate lives in ours.
-    "promote": {"valid_for": "36500 d"},
+    "promote": {"valid_for": "3650 d"},
 }
 KEPT_INPUTS = ("slo.toml", "profile.toml", "canaries-easy.jsonl")
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
@@ -256,7 +256,7 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
         ("verdict.json", '"center": 2.', '"center": 9.', "verdict.json does not match the records"),
         ("soak-1.jsonl", '"sent_ns":', '"sent_ns":1', "verdict.json"),
         ("policy.toml", "speculation = false\nbecause", "speculation = true\nbecause", "policy.toml does not match"),
-        ("policy.toml", 'expires = "21', 'expires = "31', "policy.toml does not match"),
+        ("policy.toml", 'expires = "20', 'expires = "21', "policy.toml does not match"),
         ("certificate.intoto.json", '"WARNED"', '"PASSED"', "certificate.intoto.json does not match"),
         (
             "certificate.intoto.json",
