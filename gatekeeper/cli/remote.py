@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, annotate, show
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.reasons import Reason
 
 if TYPE_CHECKING:
     from gatekeeper.run.remote.download import RemoteResult
@@ -286,12 +287,21 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     from gatekeeper.run.remote import run_list  # noqa: PLC0415
 
     with _runner(**options) as runner:
-        verb, result = run_list.fetch(runner, run_id, out, running=running)
+        entry, result = run_list.fetch(runner, run_id, out, running=running)
     _show_verdict(result, as_json=as_json)
+    verb = entry.command[0]
     if result.document is not None:
         render = command_text.probe if verb == "probe" else command_text.choices
         show(result.document, render(result.document), as_json=as_json)
-    return result.verdict.exit_code if result.verdict is not None and verb == "certify" else ExitCode.OK
+    if entry.started_here and verb != "certify":
+        return ExitCode.OK
+    if result.verdict is not None:
+        return result.verdict.exit_code
+    raise NoProofError(
+        Reason.UNPROVEN,
+        f"{entry.run_id} has no verdict: a {verb}, as {entry.host} says; this machine did not start it",
+        hint="its result is above; only the machine that started it takes the host's word for what it was",
+    )
 
 
 def _show_verdict(result: "RemoteResult", *, as_json: bool) -> None:

@@ -1,15 +1,15 @@
 """Events of a run: recorded in events.jsonl, passed to observers, and relayed as lines to another machine."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
 
 PROGRESS = "GATEKEEPER_PROGRESS"
@@ -73,10 +73,10 @@ def encode(event: Event) -> bytes:
 def decode(line: str | bytes) -> Event | None:
     """Return the event of a line; None where it is damaged or of an unknown version."""
     try:
-        event = _EVENTS.validate_json(line)
+        event = _EVENTS.validate_python(json_object(line))
         if _CARRIED not in event.detail:
             return event
-        made = _ANSWERS.validate_json(json.dumps(event.detail[_CARRIED]))
-    except (ValidationError, ValueError, TypeError):
+        made = _ANSWERS.validate_python(event.detail[_CARRIED])
+    except ValueError:
         return None
     return Event(event.at, event.kind, {**event.detail, _CARRIED: made})

@@ -135,10 +135,11 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
 def sweep_document(path: Path) -> dict[str, Any]:
     """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
     directory = run_directory.RunDirectory(path)
-    text = directory.read("manifest.json").decode()
-    manifest = load_manifest(text.encode())
-    given, _ = stored_inputs(directory, manifest)
-    choices, *_ = sweep_choices(load_case(directory, given, manifest, text, live=True))
+    with _unreadable_as_no_proof(path):
+        text = directory.text("manifest.json")
+        manifest = load_manifest(text.encode())
+        given, _ = stored_inputs(directory, manifest)
+        choices, *_ = sweep_choices(load_case(directory, given, manifest, text, live=True))
     found = {name: choice.document() for name, choice in choices.items()}
     return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
 

@@ -175,11 +175,11 @@ class Progress:
                 case "stage":
                     self._enter(detail)
                 case "soaking":
-                    self._next(self._soaking(float(detail["seconds"]), detail.get("most")))
+                    self._next(self._soaking(float(detail["seconds"]), _figure(detail, "most")))
                 case "block" if "soak" in detail:
-                    self._next(_Part(f"plain block {detail['block']}", self._at, of=detail.get("answers")))
+                    self._next(_Part(f"plain block {detail['block']}", self._at, of=_count(detail, "answers")))
                 case "closing":
-                    self._next(_Part("closing pass", self._at, of=detail.get("answers")))
+                    self._next(_Part("closing pass", self._at, of=_count(detail, "answers")))
                 case "answer":
                     self._answer(detail)
                 case "tie":
@@ -220,7 +220,7 @@ class Progress:
 
     def _begin(self, detail: Mapping[str, Any]) -> None:
         self._slo = str(detail.get("slo", ""))
-        self._expected = detail.get("expected", {})
+        self._expected = _forecast(detail.get("expected", {}))
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
         self._workloads = {str(name): _Recent() for name in detail.get("workloads", ())}
         self._part = _Part("starting the system under test", self._at)
@@ -228,7 +228,7 @@ class Progress:
     def _enter(self, detail: Mapping[str, Any]) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
         if isinstance(detail.get("expected"), Mapping):  # a soak's, with the answer times that the sweep measured
-            self._expected, self._pace = detail["expected"], 1.0
+            self._expected, self._pace = _forecast(detail["expected"]), 1.0
         chosen = settings if isinstance(settings, Mapping) else {}
         kept = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
@@ -237,7 +237,7 @@ class Progress:
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
         self._kind, self._since, self._soaked = stage, self._at, 0.0
-        self._part = _Part("", self._at, detail.get("seconds"))
+        self._part = _Part("", self._at, _figure(detail, "seconds"))
 
     def _soaking(self, seconds: float, most: float | None) -> _Part:
         """Return a part of the soak: past its shortest duration it continues until it has enough answers."""
@@ -264,7 +264,7 @@ class Progress:
             self._next(_Part(self._part.name, self._counted, before=0))
         part, self._counted = self._part, self._at
         part.answered = int(detail.get("answered", part.answered + (not warmup)))
-        part.of = detail.get("of", part.of)
+        part.of = _count(detail, "of") or part.of
         if part.before is None:
             part.before = max(0, part.answered - 1)
         if self._kind == "sweep" and part.of:
@@ -290,6 +290,21 @@ class Progress:
         clocked = max(0.0, soak - timed) if self._kind == "soak" else 0.0
         known = left if left is not None and self._part.seconds is None else 0.0
         return rest + clocked + max(known, here - untimed)
+
+
+def _forecast(expected: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): float(seconds) for name, seconds in expected.items()}
+
+
+def _figure(detail: Mapping[str, Any], key: str) -> float | None:
+    """Return a number of an event: None where there is none, as in an event that a remote host made up."""
+    value = detail.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _count(detail: Mapping[str, Any], key: str) -> int | None:
+    value = _figure(detail, key)
+    return int(value) if value is not None else None
 
 
 def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:

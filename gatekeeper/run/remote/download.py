@@ -1,19 +1,24 @@
 """Downloading a run directory: every file is checked on arrival, and the whole run is judged again locally."""
 
+import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.files import file_sha256
+from gatekeeper.core.system.files import file_sha256, open_folder, open_regular
+from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
 from gatekeeper.run import load, verify
+from gatekeeper.run.remote import replies, upload
 from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import ATTEMPTS
@@ -21,6 +26,11 @@ from gatekeeper.run.stages.promote import POLICY
 
 VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
 """Exit codes a run that reached its verdict may end with."""
+FILES_MOST, BYTES_MOST, DEPTH_MOST = 10_000, 64 << 30, 4
+"""Files of a run, their bytes and the folders of a name: hundreds, one gigabyte for a day's soak, and two."""
+PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,200}")
+LIST_S = 3600.0
+"""Time limit of the list of files, which that host hashes meanwhile."""
 LOST = {
     "died": "the remote gatekeeper ended without an error message (killed, or out of memory)",
     "rebooted": "the remote host was restarted during the run",
@@ -31,24 +41,24 @@ def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> 
     """Download the run *run_id* to *out*; return the number of its files. An earlier part of it in *out* is replaced.
 
     The files go to a folder next to *out*, which is moved when every digest is the one that the remote host lists;
-    files of an interrupted download are not downloaded again.
+    files of an interrupted download are not downloaded again. Nothing is written anywhere else, whatever that host
+    lists or sends.
     """
     # One folder deeper than a run, so that an incomplete download is never taken for one.
     part = out.with_name(f".{out.name}.part") / "run"
 
     def action(connection: Connection) -> int:
-        files = [one for one in connection.stream("files", run_id=run_id) if _belongs(str(one["name"]))]
-        names = {str(one["name"]) for one in files}
-        for path in [path for path in part.rglob("*") if path.is_file()]:
-            if path.relative_to(part).as_posix() not in names:
+        files = _listed_files(connection.stream("files", LIST_S, run_id=run_id))
+        for path in [path for path in part.rglob("*") if path.is_file() or path.is_symlink()]:
+            if path.relative_to(part).as_posix() not in files:
                 path.unlink()
-        for one in files:
-            _download_file(connection, one, part, say)
+        for one in files.values():
+            _download_file(connection, run_id, one, part, say)
             session.note_progress()
         return len(files)
 
     try:
-        part.mkdir(parents=True, exist_ok=True)
+        _make_folder(part, inside=out.parent)
         count = session.do(action)
         if count:
             _move(part, out)
@@ -57,40 +67,74 @@ def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> 
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {error.filename or part}: {error.strerror or error}",
-            hint="free some disk space and repeat the command; the remote host keeps the run",
+            hint="make room, or remove what is in its place, and repeat the command; the remote host keeps the run",
         ) from error
     return count
 
 
+def _listed_files(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the files to download by their names; refuse a list that no run has."""
+    files: dict[str, Mapping[str, Any]] = {}
+    size = belonging = 0
+    for number, one in enumerate(items, start=1):
+        name, size = str(one["name"]), size + int(one["size"])
+        if number > FILES_MOST or size > BYTES_MOST:
+            raise _refused(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
+        if _belongs(name):
+            files[name] = one
+            belonging += 1
+    names = {name.casefold() for name in files}  # a Mac takes A and a for one file
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if len(names) < belonging or not names.isdisjoint(folders):
+        raise _refused("two files under one name")
+    return files
+
+
 def _belongs(name: str) -> bool:
-    """Leave out locks and half-written files; refuse a name that leads out of the folder."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
-        raise NoProofError(
-            Reason.DAMAGED,
-            f"the remote host lists a file outside the run directory: {name!r}",
-            hint="check that --on names the right host",
-        )
-    return path.name != "lock" and not path.name.startswith(".")
+    """Leave out locks and half-written files; refuse a name that is no path of plain names below a run directory."""
+    parts = name.split("/")
+    if len(parts) > DEPTH_MOST or not all(PLAIN_NAME.fullmatch(one) for one in parts):
+        raise _refused(f"a file outside the run directory: {name[:QUOTED]!r}")
+    return parts[-1] != run_directory.LOCK and not any(one.startswith(".") for one in parts)
 
 
-def _download_file(connection: Connection, one: Mapping[str, Any], part: Path, say: Say) -> None:
-    target = part / str(one["name"])
-    if target.is_file() and target.stat().st_size == one["size"] and file_sha256(target) == one["sha256"]:
+def _refused(what: str) -> NoProofError:
+    message = f"the remote host lists {what}"
+    return NoProofError(Reason.DAMAGED, message, hint="check that --on names the right host, and check that host")
+
+
+def _make_folder(folder: Path, *, inside: Path) -> None:
+    """Make *folder* and those between it and *inside*; a link in the place of one is refused. Raise OSError."""
+    inside.mkdir(parents=True, exist_ok=True)
+    for one in [*reversed(folder.relative_to(inside).parents), folder.relative_to(inside)]:
+        (inside / one).mkdir(exist_ok=True)
+        with open_folder(inside / one, inside=inside):
+            continue
+
+
+def _download_file(connection: Connection, run_id: str, one: Mapping[str, Any], part: Path, say: Say) -> None:
+    name, target = str(one["name"]), part / str(one["name"])
+    inside = part.parent.parent
+    _make_folder(target.parent, inside=inside)
+    if (
+        target.is_file()
+        and target.stat().st_size == one["size"]
+        and file_sha256(target, inside=inside) == one["sha256"]
+    ):
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
-        with target.open("wb") as into:
-            digest = connection.download(str(one["path"]), into)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(open_regular(target, flags, inside=inside), "wb") as into:
+            digest = connection.download(f"{upload.folder(run_id)}/run/{name}", into, int(one["size"]))
         if digest == one["sha256"]:
             return
         if attempt < ATTEMPTS:
-            say("download", f"{one['name']} ({show_bytes(one['size'])}) arrived damaged; retrying")
+            say("download", f"{name} ({show_bytes(one['size'])}) arrived damaged; retrying")
     target.unlink(missing_ok=True)
     # Another connection would not help: the network changes what it carries.
     raise NoProofError(
         Reason.DAMAGED,
-        f"{one['name']} arrived damaged {ATTEMPTS} times",
+        f"{name} arrived damaged {ATTEMPTS} times",
         hint="try another network; the remote host keeps the run: gatekeeper remote fetch",
     )
 
@@ -148,11 +192,12 @@ def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
             if verb == "sweep":
                 return RemoteResult(out, document=load.sweep_document(out))
             if verb == "probe":
-                content = run_directory.RunDirectory(out).read("probe.json")
-                return RemoteResult(out, document=run_directory.parse_json(content, "probe.json"))
+                return RemoteResult(out, document=_probe_document(out))
             return _verified(out, job.get("exit"), verb)
         except NoProofError as refused:
             error = NoProofError(refused.reason, f"{out}: {refused.message}", hint=refused.next(None, out))
+        except InputError as damaged:  # its files are not the user's input
+            error = NoProofError(Reason.UNREADABLE, f"{out}: {damaged.message}", hint=damaged.hint)
     try:
         verdict = load.judge(out)
     except (GatekeeperError, ValueError):
@@ -160,6 +205,15 @@ def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     if verdict.exit_code == ExitCode.OK:  # records that failed a check prove nothing good
         return RemoteResult(out, error=error)
     return RemoteResult(out, verdict, verdict_json.render(verdict), error=error)
+
+
+def _probe_document(out: Path) -> dict[str, Any]:
+    try:
+        document = json_object(run_directory.RunDirectory(out).read("probe.json"))
+        return replies.checked(replies.Probe, document)
+    except (ParseError, InputError) as error:
+        what = error.message if isinstance(error, InputError) else f"probe.json is damaged: {error}"
+        raise NoProofError(Reason.UNREADABLE, what, hint="repeat the probe") from error
 
 
 def ending(job: Mapping[str, Any]) -> GatekeeperError | None:

@@ -81,6 +81,8 @@ def _zip(files: dict[str, bytes]) -> bytes:
 
 
 LOCK = "requirements.txt"
+INSTALL_S = 7200.0
+"""Time limit of an installation: half a gigabyte over a slow line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def _install(connection: Connection, say: Callable[[str], None]) -> Environment:
     wheel_path, lock_path = f"parcels/{wheel.sha256}/{wheel.name}", f"parcels/{pinned_sha256}/{LOCK}"
     upload_file(connection, wheel_path, wheel.content, wheel.sha256)
     upload_file(connection, lock_path, pinned, pinned_sha256)
-    for item in connection.stream("install", key=key, wheel=wheel_path, lock=lock_path):
+    for item in connection.stream("install", INSTALL_S, key=key, wheel=wheel_path, lock=lock_path):
         if item.get("line"):
             say(item["line"])
     return Environment(item["path"], tuple(item["installed"]))

@@ -121,7 +121,7 @@ def _check_models(
         digest = str(found.get("digest"))
         if "missing" in found:
             hint = "upload it with --ship-models, or set its remote path under `models` in hosts.toml"
-            hint = hint if one.name in shippable else str(found["hint"])
+            hint = hint if one.name in shippable else str(found.get("hint", ""))
             yield Remark(about, f"not on the remote host: {found['missing']}", hint)
         elif one.model is not None and digest != one.model.digest:
             message = f"the remote files ({digest[:12]}) are not the local ones ({one.model.digest[:12]})"

@@ -7,7 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run.remote.ssh import Connection
-from gatekeeper.run.remote.ssh_errors import SILENT, SshError
+from gatekeeper.run.remote.ssh_errors import MALFORMED, SILENT, SshError
 
 Result = TypeVar("Result")
 Say = Callable[[str, str], None]
@@ -25,7 +25,7 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 STABLE_S = 30.0
 """A connection that lasted this long has worked: only the time after it counts against --patience."""
-PERMANENT = frozenset({"host_key_changed", "host_key_unknown", "configuration", "no_python", "name"})
+PERMANENT = frozenset({"host_key_changed", "host_key_unknown", "configuration", "no_python", "name", MALFORMED})
 """Errors that a retry cannot fix."""
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,23 +13,27 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import ExitCode, HostLacksError, InputError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.parse import ParseError, json_object, moment
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import RUNS, is_taken, new_run_id
+from gatekeeper.core.text import printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
-from gatekeeper.run.remote import download, upload
+from gatekeeper.run.remote import download, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
 from gatekeeper.run.remote.preflight import check_clock, check_disk, check_inventory, report
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
-from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.run.remote.ssh import HEADER_MOST, Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 
+INVENTORY_S = 3600.0
+"""Time limit of the inventory, which hashes models of hundreds of gigabytes."""
 FETCHED = "fetched.json"
 """In the folder of a job: it was downloaded."""
 
@@ -80,6 +85,12 @@ class RemoteRunner:
         for observer in self.observers:
             observer(event)
 
+    def _show(self, event: Event) -> None:
+        """Send an event of the remote run to the observers; one without the details of its kind is left out."""
+        for observer in self.observers:
+            with suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+                observer(event)
+
     def finish(self, entry: Entry, registry: RunRegistry) -> download.RemoteResult:
         """Follow a run to its end, download it, judge it again, and close its entry."""
         self.session.run_started = True
@@ -113,8 +124,7 @@ class RemoteRunner:
             for item in connection.stream("follow", run_id=run_id, offset=offset):
                 for event in filter(None, map(events.decode, item["lines"])):
                     renamed = {"run": shown_as} if event.kind == "begin" else {}
-                    for observer in self.observers:
-                        observer(Event(event.at, event.kind, {**event.detail, **renamed}))
+                    self._show(Event(event.at, event.kind, {**event.detail, **renamed}))
                 offset = int(item["offset"])
                 self.session.note_progress()
                 job = item.get("job") or job
@@ -236,16 +246,19 @@ class NewRun:
     def _inventory(self, connection: Connection, environment: Environment, run_id: str) -> dict[str, Any]:
         """Return the inventory by the remote gatekeeper, run in the environment that the run will have."""
         code, written = int(ExitCode.INTERNAL_ERROR), {"stdout": b"", "stderr": b""}
-        argv, folder = ["remote", "inventory", self._bundle.slo], upload.folder(run_id)
-        for item in connection.stream("run", argv=argv, environment=environment.path, folder=folder, env=self._environ):
-            if "stream" in item:
+        run = {"argv": ["remote", "inventory", self._bundle.slo], "environment": environment.path, "env": self._environ}
+        for item in connection.stream("run", INVENTORY_S, **run, folder=upload.folder(run_id)):
+            if "stream" in item and len(written[item["stream"]]) < HEADER_MOST:
                 written[item["stream"]] += item.get("content", b"")
             code = int(item.get("code", code))
-        with suppress(ValueError):
-            document: dict[str, Any] = json.loads(written["stdout"]) if code == ExitCode.OK else {}
-            if document:
-                return document
-        output = written["stderr"].decode(errors="replace").strip() or f"exit code {code}"
+        output = (
+            printable(written["stderr"].decode(errors="replace")).strip()[-replies.TEXT_MOST :] or f"exit code {code}"
+        )
+        if code == ExitCode.OK:
+            try:
+                return replies.checked(replies.Inventory, json_object(written["stdout"]))
+            except ParseError as error:
+                output = f"its answer is malformed: {error}"
         message = f"{connection.host}: the remote gatekeeper cannot check its host for this SLO: {output}"
         raise HostLacksError(message, hint="its message says what to do on the remote host")
 
@@ -276,7 +289,7 @@ class NewRun:
                 again=self._command.resume,
             )
         except AgentError as error:
-            if error.kind == "busy":
+            if error.kind == "busy" and "job" in error.more:
                 raise _occupied(self._name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the response to the first try was lost with its connection
                 raise
@@ -295,7 +308,7 @@ def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
-    begun = datetime.fromisoformat(str(job["started"]))
+    begun = moment(str(job["started"]))
     age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
     return HostLacksError(
         f"{name} is locked by {job['owner']}, run {job['run_id']}, for {age}",
@@ -342,10 +355,13 @@ def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
             sys.stderr.write(f"{installing(remote.name)}\n")
         environment = prepare_environment(connection, path=remote.settings.environment)
         sinks = {"stdout": sys.stdout, "stderr": sys.stderr}
+        decoders = {name: getincrementaldecoder("utf-8")("replace") for name in sinks}
         for item in connection.stream("run", argv=list(argv), environment=environment.path):
-            if content := item.get("content"):
-                sink = sinks[item["stream"]]
-                sink.write(content.decode(errors="replace"))
-                sink.flush()
+            if (content := item.get("content")) and (name := item.get("stream")):
+                sinks[name].write(printable(decoders[name].decode(content)))
+                sinks[name].flush()
             code = int(item.get("code", code))
+    if code not in set(ExitCode):
+        message = f"{remote.name}: the remote gatekeeper ended with exit code {code}"
+        raise GatekeeperError(message, hint="its output above may say why")
     return code

@@ -8,10 +8,14 @@ from gatekeeper import host as this_host
 from gatekeeper.core.errors import HostLacksError, InputError, did_you_mean
 from gatekeeper.core.system.run_directory import RUNS
 from gatekeeper.core.text import aligned, counted
+from gatekeeper.run.remote.agent.jobs import KILL_WAIT_S
 from gatekeeper.run.remote.download import RemoteResult
 from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner, is_fetched
 from gatekeeper.run.remote.run_registry import Entry, RunRegistry
 from gatekeeper.run.remote.ssh import Connection
+
+MARGIN_S = 60.0
+"""Beyond the time that a cancelled run may take to end."""
 
 
 def list_runs(remote: RemoteHost) -> dict[str, Any]:
@@ -24,7 +28,7 @@ def list_runs(remote: RemoteHost) -> dict[str, Any]:
                 "exit_code": (job.get("exit") or {}).get("code"),
                 "owner": job["owner"],
                 "started": job["started"],
-                "command": list((job.get("label") or {}).get("command") or job["argv"][:1]),
+                "command": list(Entry.of_job(job, remote.name).command),
                 "slo": (job.get("label") or {}).get("slo"),
                 "cancelled": job.get("cancelled"),
                 "fetched": is_fetched(connection, job),
@@ -53,8 +57,8 @@ def _state(run: Mapping[str, Any]) -> str:
     return state if run["fetched"] or state == "running" else f"{state}, not fetched"
 
 
-def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running: bool) -> tuple[str, RemoteResult]:
-    """Download a run, the *running* one after it has ended; return its verb and its result."""
+def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running: bool) -> tuple[Entry, RemoteResult]:
+    """Download a run, the *running* one after it has ended; return its entry and its result."""
     remote = runner.remote
     registry = RunRegistry(out.parent if out is not None else RUNS)
     job = runner.session.do(lambda connection: _find(connection, run_id, remote, running=running))
@@ -65,10 +69,15 @@ def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running
             hint=f"follow it: gatekeeper remote attach {name} --on {remote.name}",
         )
     entry = registry.find(name)
+    if entry is not None and entry.host != remote.name:
+        raise InputError(
+            f"{remote.name} lists {name}, which is a run on {entry.host} in {registry.folder}",
+            hint=f"use --on {entry.host}, or name an --out in another folder",
+        )
     if entry is None or (out is not None and Path(entry.out) != out):
         entry = Entry.of_job(job, remote.name, out)
     with registry.locked(entry):
-        return entry.command[0], runner.finish(entry, registry)
+        return entry, runner.finish(entry, registry)
 
 
 def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, Any]:
@@ -81,9 +90,11 @@ def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, 
                 f"the run on {remote.name} belongs to {job['owner']}: {job['run_id']}",
                 hint=f"to end it anyway: gatekeeper remote cancel {job['run_id']} --on {remote.name}",
             )
-        *_, last = connection.stream("cancel", run_id=job["run_id"], grace_s=grace_s, who=owner)
-    state = last["job"]["state"]
-    return {"schema": 1, "host": remote.name, "run": job["run_id"], "how": last["how"], "state": state}
+        limit_s = grace_s + KILL_WAIT_S + MARGIN_S
+        for item in connection.stream("cancel", limit_s, run_id=job["run_id"], grace_s=grace_s, who=owner):
+            ended = item
+    state = ended["job"]["state"]
+    return {"schema": 1, "host": remote.name, "run": job["run_id"], "how": ended["how"], "state": state}
 
 
 def render_cancelled(document: Mapping[str, Any]) -> str:

@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.parse import json_object
 from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
 from gatekeeper.core.system.run_directory import RUNS
 
@@ -43,10 +46,11 @@ class Entry:
     def of_job(cls, job: Mapping[str, Any], host: str, out: Path | None = None, slo: str = "") -> "Entry":
         """Return the entry of a job that *host* lists."""
         label, run_id = job.get("label") or {}, str(job["run_id"])
+        command = label.get("command") or job["argv"][:1] or ("certify",)
         return cls(
             run_id=run_id,
             host=host,
-            command=tuple(label.get("command") or job["argv"][:1]),
+            command=tuple(command),
             slo=slo,
             slo_name=str(label.get("slo") or ""),
             parcel_sha256=str(label.get("parcel") or ""),
@@ -55,10 +59,18 @@ class Entry:
             installed=tuple(label.get("installed") or ()),
         )
 
+    @property
+    def started_here(self) -> bool:
+        """Return whether this machine started the run; the command of another one is only what the host says."""
+        return bool(self.slo)
+
     def matches(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
         """Return whether this is the run of the same command."""
         same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
         return same and (out is None or Path(self.out) == out)
+
+
+_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
 class RunRegistry:
@@ -108,11 +120,8 @@ class RunRegistry:
     def _read(self) -> Iterator[Entry]:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
-                document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-                document.pop("schema")
-                document |= {name: tuple(document.get(name, ())) for name in ("command", "installed")}
-                yield Entry(**document)
-            except (OSError, ValueError, TypeError, KeyError):
+                yield _ENTRIES.validate_python(json_object(path.read_bytes()))
+            except (OSError, ValueError):
                 continue  # the remote host lists its runs as well
 
 

@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system import child_process
-from gatekeeper.core.text import printable
-from gatekeeper.core.units import show_bytes
-from gatekeeper.run.remote.agent.frames import CHUNK, FRAME_MOST
-from gatekeeper.run.remote.ssh_errors import NO_PYTHON, SILENT, AgentError, SshError, explain
+from gatekeeper.core.units import show_bytes, show_seconds
+from gatekeeper.run.remote import replies
+from gatekeeper.run.remote.agent.frames import CHUNK
+from gatekeeper.run.remote.ssh_errors import MALFORMED, NO_PYTHON, SILENT, AgentError, SshError, explain
 
 SSH = "GATEKEEPER_SSH"
 """The ssh program and its first options, as words: they win over the options below."""
@@ -63,6 +64,10 @@ SILENCE_S = 900.0
 """Time limit of a response: hashing a model of 100 GB takes minutes."""
 STREAM_SILENCE_S = 120.0
 """Time limit of each item of a stream, which has a heartbeat of a few seconds."""
+HEADER_MOST = 1 << 24
+"""Bytes of JSON in one frame: the list of some thousand runs."""
+SLOWEST = 10e3
+"""Bytes a second of a download that is still waited for."""
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f'\"`$\\;&<>|(){}*?!#]")
 """What no host name needs, and what a user's ProxyCommand has passed into a shell before."""
 _URI_ENCODED = re.compile(r"ssh://.*%", re.IGNORECASE)
@@ -141,23 +146,35 @@ class Connection:
             raise
 
     def request(self, verb: str, /, **arguments: Any) -> dict[str, Any]:
-        """Send one request and return its response."""
+        """Send one request and return its response, which has the shape that `replies` lists."""
         self._send({"verb": verb, "arguments": arguments})
-        return self._response()
+        return self._response(verb)
 
-    def stream(self, verb: str, /, **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Send one request and yield the items of its response as they come; `content` holds the bytes of an item."""
+    def stream(self, verb: str, /, limit_s: float | None = None, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Send one request and yield the items of its response as they come; `content` holds the bytes of an item.
+
+        After *limit_s* the connection is closed, however much still comes.
+        """
         self._send({"verb": verb, "arguments": arguments})
-        complete = False
+        complete, item = False, dict[str, Any]()
+        end = time.monotonic() + limit_s if limit_s is not None else None
         try:
             while True:
-                header, content = self._receive(STREAM_SILENCE_S)
+                header, content = self._receive(verb, STREAM_SILENCE_S)
                 if "item" not in header:
-                    complete = True
-                    if header.get("end"):
-                        return
-                    raise self._error(header)
-                yield header["item"] | ({"content": content} if content else {})
+                    break
+                item = self._checked(verb, replies.ITEMS[verb], header["item"])
+                yield item | ({"content": content} if content else {})
+                if end is not None and time.monotonic() > end:
+                    what = f"has not finished `{verb}` after {show_seconds(limit_s or 0.0)}"
+                    raise SshError(SILENT, f"{self.host} {what}", hint=f"check what is running on {self.host}")
+            if header.get("end") is not True:
+                denial = self._denial(verb, header)
+                complete = True
+                raise denial
+            if (last := replies.LAST_HAS.get(verb)) is not None and item.get(last) is None:
+                raise self._malformed(verb, f"it ends without `{last}`")
+            complete = True
         finally:
             if not complete:
                 self.close()
@@ -174,14 +191,21 @@ class Connection:
         for chunk in iter(lambda: source.read(CHUNK), b""):
             self._send({"more": True}, chunk)
         self._send({"more": False})
-        self._response()
+        self._response("put")
 
-    def download(self, path: str, into: BinaryIO) -> str:
-        """Copy the file at *path* below the state folder; return the sha256 of the received bytes."""
-        digest = hashlib.sha256()
-        for item in self.stream("get", path=path):
-            digest.update(item["content"])
-            into.write(item["content"])
+    def download(self, path: str, into: BinaryIO, size: int) -> str:
+        """Copy the file at *path* below the state folder; return the sha256 of the received bytes.
+
+        A host that sends more than the *size* bytes that it announced is refused.
+        """
+        digest, received = hashlib.sha256(), 0
+        for item in self.stream("get", STREAM_SILENCE_S + size / SLOWEST, path=path):
+            content = item.get("content", b"")
+            received += len(content)
+            if received > size:
+                raise self._malformed("get", f"it announced {show_bytes(size)} and sends more")
+            digest.update(content)
+            into.write(content)
         return digest.hexdigest()
 
     def close(self) -> None:
@@ -231,17 +255,26 @@ class Connection:
         round_trip_s, skew_s = min(found)
         return {"round_trip_s": round_trip_s, "skew_s": skew_s}
 
-    def _response(self) -> dict[str, Any]:
-        header, _ = self._receive(SILENCE_S)
+    def _response(self, verb: str) -> dict[str, Any]:
+        header, _ = self._receive(verb, SILENCE_S)
         if "reply" not in header:
-            raise self._error(header)
-        reply: dict[str, Any] = header["reply"]
-        return reply
+            raise self._denial(verb, header)
+        return self._checked(verb, replies.REPLIES[verb], header["reply"])
 
-    def _error(self, header: Mapping[str, Any]) -> AgentError:
-        error = dict(header.get("error") or {"kind": "bug", "message": "malformed response"})
-        kind, message = (printable(str(error.pop(key)), instead="") for key in ("kind", "message"))
-        return AgentError(kind, f"{self.host}: {message}", error)
+    def _denial(self, verb: str, header: Mapping[str, Any]) -> AgentError:
+        error = self._checked(verb, replies.Denial, header.get("error"))
+        return AgentError(error.pop("kind"), f"{self.host}: {error.pop('message')}", error)
+
+    def _checked(self, verb: str, kind: type[replies.Reply], value: object) -> dict[str, Any]:
+        try:
+            return replies.checked(kind, value)
+        except ParseError as error:
+            raise self._malformed(verb, str(error)) from error
+
+    def _malformed(self, verb: str, what: str) -> SshError:
+        self.close()
+        hint = f"something on {self.host} answers in gatekeeper's place, or writes into its answers: check that host"
+        return SshError(MALFORMED, f"{self.host}: malformed response to `{verb}`: {what}", hint=hint)
 
     def _send(self, header: Mapping[str, Any], content: bytes = b"") -> None:
         text = json.dumps(header).encode()
@@ -254,13 +287,15 @@ class Connection:
         except (OSError, ValueError):  # ValueError: it was closed
             raise self._lost() from None
 
-    def _receive(self, silence_s: float) -> tuple[dict[str, Any], bytes]:
+    def _receive(self, verb: str, silence_s: float) -> tuple[dict[str, Any], bytes]:
         end = time.monotonic() + silence_s
         header_size, content_size = struct.unpack("!II", self._exactly(8, end))
-        if max(header_size, content_size) > FRAME_MOST:
-            self.close()
-            raise SshError("damaged", f"{self.host}: received a malformed frame", hint="repeat the command")
-        header: dict[str, Any] = json.loads(self._exactly(header_size, end))
+        if header_size > HEADER_MOST or content_size > CHUNK:
+            raise self._malformed(verb, "a frame is too large")
+        try:
+            header = json_object(self._exactly(header_size, end), most=HEADER_MOST)
+        except ParseError as error:
+            raise self._malformed(verb, str(error)) from error
         return header, self._exactly(content_size, end)
 
     def _exactly(self, size: int, end: float) -> bytes:

@@ -9,6 +9,8 @@ from gatekeeper.core.text import printable
 
 SILENT = "silent"
 """Connected, but no response arrives."""
+MALFORMED = "malformed"
+"""A response has not the shape that the agent gives it: a retry cannot help."""
 HINTS = {
     "disk_full": "free disk space on that host: gatekeeper remote list shows its runs, ~/.gatekeeper holds them",
     "denied": "check the owner and permissions of that folder on the remote host",

@@ -28,16 +28,16 @@ class Files:
         self.files = files
         self.requested: list[str] = []
 
-    def stream(self, verb: str, **_: Any) -> Iterator[dict[str, Any]]:
+    def stream(self, verb: str, _limit_s: float, **_: Any) -> Iterator[dict[str, Any]]:
         assert "files" == verb
         for name, content in self.files.items():
             digest = hashlib.sha256(content).hexdigest()
-            yield {"name": name, "path": f"jobs/one/run/{name}", "size": len(content), "sha256": digest}
+            yield {"name": name, "size": len(content), "sha256": digest}
 
-    def download(self, path: str, into: BinaryIO) -> str:
+    def download(self, path: str, into: BinaryIO, size: int) -> str:
         name = path.removeprefix("jobs/one/run/")
         self.requested.append(name)
-        into.write(self.files[name])
+        assert size == into.write(self.files[name])
         return hashlib.sha256(self.files[name]).hexdigest()
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ def test_any_path_is_a_file_below_the_remote_home_or_refused(echo: Connection, n
     back, refused = io.BytesIO(), ""
     try:
         echo.upload(f"parcels/{name}/x", content, sha256=hashlib.sha256(content).hexdigest())
-        echo.download(f"parcels/{name}/x", back)
+        echo.download(f"parcels/{name}/x", back, len(content))
     except AgentError as error:
         refused = error.kind
 

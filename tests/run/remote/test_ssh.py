@@ -39,7 +39,7 @@ def test_files_go_there_and_come_back(serve: Serve, size: int) -> None:
     with Connection("mini") as connection:
         connection.upload("parcels/a file", content, sha256=digest)
         back = io.BytesIO()
-        downloaded = connection.download("parcels/a file", back)
+        downloaded = connection.download("parcels/a file", back, size)
         remote_digest = connection.digest("parcels/a file")
 
     assert (content, digest, digest) == (back.getvalue(), downloaded, remote_digest)

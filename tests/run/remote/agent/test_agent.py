@@ -129,7 +129,7 @@ def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path
         hello = connection.hello
         connection.upload("parcels/x", LARGE, sha256=hashlib.sha256(LARGE).hexdigest())
         back = io.BytesIO()
-        connection.download("parcels/x", back)
+        connection.download("parcels/x", back, len(LARGE))
         connection.request("start", **job)
         states = [one["state"] for one in connection.request("jobs")["jobs"]]
         first = next(item["lines"] for item in connection.stream("follow", run_id="one") if item["lines"])
