@@ -203,7 +203,7 @@ def swept(effect: float, sweeps: int, seed: int) -> Swept:
             slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
             plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
             seen = setting_results(sweep_answers(slo, plan, records, "work", prompts()))
-            setting = dict(choose(slo, plan, seen).setting)
+            setting = dict(choose(slo, seen).setting)
             chosen = true[setting["num_draft_tokens"]] if setting["draft"] is not None else 1.0
             wrong[stop] += chosen < 0.95 * max(1.0, *true.values())
             counts.append(sum(len(answers) for answers in records.values()))

@@ -194,7 +194,7 @@ ALL: tuple[Metric, ...] = (
         False,
         Per.PAIR,
         _TIMES | Sight.PLAIN | Sight.COLD,
-        "relative change of the median TTFT",
+        "relative change of the time to first token, paired per canary; geometric mean",
         relative=True,
     ),
     _median("acceptance_rate", "1", Sight.ROUNDS, "accepted over drafted tokens", from_rounds=True, maximum=1.0),

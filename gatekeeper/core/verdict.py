@@ -1,10 +1,10 @@
 """Results of judging a run: outcomes, estimates, checks and the verdict."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 from gatekeeper.core.errors import ExitCode
 
@@ -43,10 +43,15 @@ class Estimate:
     notes: tuple[str, ...] = ()
     confidence: float | None = None
     """Of each bound alone; None for a value that was counted."""
+    scope: Literal["frozen", "population"] | None = None
+    """What the bounds are about: these canaries, or prompts like them; None for a value that was counted."""
+    population: "Estimate | None" = None
+    """Beside bounds for these canaries: those for prompts like them, for information."""
 
     def rounded(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
-        return replace(self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi))
+        others = self.population.rounded() if self.population is not None else None
+        return replace(self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi), population=others)
 
 
 def fact(value: float, n: int, *notes: str) -> Estimate:
@@ -85,9 +90,15 @@ class Check:
     lo: float | None = None
     hi: float | None = None
     n: int = 0
+    scope: str | None = None
+    """What the interval is about: these canaries (`frozen`) or prompts like them (`population`); None if counted."""
+    population: Mapping[str, Any] | None = None
+    """Beside an interval for these canaries: the one for prompts like them, for information."""
 
     def document(self) -> dict[str, Any]:
         """Return the check as verdict.json writes it."""
+        about = {"scope": self.scope} if self.scope is not None else {}
+        beside = {"population": dict(self.population)} if self.population is not None else {}
         return {
             "metric": self.metric,
             "bound": self.bound,
@@ -100,6 +111,8 @@ class Check:
             "unit": self.unit,
             "because": self.because,
             "why": self.why,
+            **about,
+            **beside,
         }
 
 

@@ -70,4 +70,4 @@ def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert "or use itl_p99, which needs 368" in few.hint
     assert "for 99.9 % of the tokens" in latency_complaints(written)[0].message
-    assert (Outcome.PASS, "50 ms, at most 100 ms allowed") == (seen.outcome, seen.because)
+    assert (Outcome.PASS, "50 ms for prompts like these, at most 100 ms allowed") == (seen.outcome, seen.because)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from statistics import fmean, median
 
 from gatekeeper.analysis.metrics import exactness, first_tokens
@@ -12,7 +13,8 @@ from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
-    paired_ratios,
+    by_canary,
+    pair_ratios,
     per_canary,
     similar_lengths,
     successful,
@@ -28,7 +30,7 @@ from gatekeeper.analysis.metrics.timing import (
     prefill_rate,
     ttft,
 )
-from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -51,15 +53,38 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     if metric.speed_ratio and (moved := excessive_drift(paired)) is not None:
         return Missing(moved, len(paired.pairs))
     if metric.quantile is not None:
-        return _QUANTILES[metric.base](paired, metric.quantile)
-    return _pass_delta(paired, metric.pass_rate.kind) if metric.pass_rate else _OTHERS[name](paired)
+        found = _QUANTILES[metric.base](paired, metric.quantile)
+    else:
+        found = _pass_delta(paired, metric.pass_rate.kind) if metric.pass_rate else _OTHERS[name](paired)
+    if isinstance(found, Missing) or found.confidence is None or found.scope is not None:
+        return found
+    return replace(found, scope="population")
 
 
 def _speed_ratio(read: Callable[[Answer], float | None], paired: PairedAnswers) -> Estimate | Missing:
-    ratios, lost = paired_ratios(paired.pairs, read, greedy=paired.greedy)
+    ratios, lost = pair_ratios(paired.pairs, read, greedy=paired.greedy)
     if (why := too_many_lost(lost, paired)) is not None:
         return Missing(why, len(paired.pairs))
-    return intervals.geometric_mean_ratio(ratios, paired.level, paired.seed)
+    return _mean_ratio(ratios, pair_ratios(paired.before, read, greedy=paired.greedy)[0], paired)
+
+
+def _mean_ratio(
+    ratios: Sequence[tuple[str, float]], before: Sequence[tuple[str, float]], paired: PairedAnswers
+) -> Estimate | Missing:
+    """Bound the geometric mean of (canary, ratio) pairs: for these canaries, or for prompts like them.
+
+    Where the arms ran apart, noise that lasts hits all pairs of a plain block alike, and repeats do not show it.
+    """
+    others = intervals.geometric_mean_ratio(by_canary(ratios), paired.level)
+    if isinstance(others, Missing) or not paired.frozen or not paired.interleaved:
+        return others
+    earlier = by_canary((name, ratio) for name, ratio in before if ratio > 0)
+    return _beside(others, fixed_canaries.geometric_mean(ratios, paired.level, len(paired.canaries), earlier))
+
+
+def _beside(others: Estimate, these: Estimate | None) -> Estimate:
+    """Return the estimate for *these* canaries with the one for all like them beside it, or that alone."""
+    return others if these is None else replace(these, population=others)
 
 
 def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
@@ -82,10 +107,15 @@ def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
 def _over_canaries(
     read: Callable[[Answer], float | None], paired: PairedAnswers, quantile: float
 ) -> Estimate | Missing:
-    values = per_canary(successful(paired.answers), read)
+    values = [(one.canary, value) for one in successful(paired.answers) if (value := read(one.answer)) is not None]
     if not values:
         return Missing("no answer has a value for it")
-    return intervals.quantile([median(seen) for seen in values.values()], quantile, paired.level)
+    medians = [median(seen) for seen in by_canary(values).values()]
+    others = intervals.quantile(medians, quantile, paired.level)
+    if isinstance(others, Missing) or not paired.frozen:
+        return others
+    answers = [(canary, [(value, 1.0)]) for canary, value in values]
+    return _beside(others, fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries)))
 
 
 def _time_per_token(answer: Answer) -> float | None:
@@ -104,22 +134,34 @@ def _longest_gap(paired: PairedAnswers, quantile: float) -> Estimate | Missing:
 
 def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
     together = paired.burst_gap
-    clusters: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    answers: list[tuple[str, list[tuple[float, int]]]] = []
     for one in successful(paired.answers):
+        gaps: list[tuple[float, int]] = []
         for gap, tokens in bursts(one.answer, together):
             if not per_token:
-                clusters[one.canary].append((gap, 1))
+                gaps.append((gap, 1))
             elif tokens is None:
                 return Missing("this backend does not report the tokens of a chunk")
             elif tokens:
-                clusters[one.canary].append((gap / tokens, tokens))
-    return intervals.pooled_quantile(clusters, quantile, paired.level)
+                gaps.append((gap / tokens, tokens))
+        answers.append((one.canary, gaps))
+    clusters = {canary: list(chain.from_iterable(each)) for canary, each in by_canary(answers).items()}
+    others = intervals.pooled_quantile(clusters, quantile, paired.level)
+    if isinstance(others, Missing) or not paired.frozen:
+        return others
+    return _beside(others, fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries)))
 
 
 def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:
-    mine, plain = (per_canary(successful(pair[arm] for pair in paired.pairs), ttft) for arm in (0, 1))
-    both = {canary: (median(mine[canary]), median(plain[canary])) for canary in mine.keys() & plain.keys()}
-    return intervals.relative_change_of_medians(both, paired.level, paired.seed)
+    ratios, _ = pair_ratios(paired.pairs, ttft, greedy=None)
+    found = _mean_ratio(ratios, pair_ratios(paired.before, ttft, greedy=None)[0], paired)
+    return found if isinstance(found, Missing) else _less_one(found)
+
+
+def _less_one(found: Estimate) -> Estimate:
+    """Turn a ratio into a relative change."""
+    others = _less_one(found.population) if found.population is not None else None
+    return replace(found, center=found.center - 1, lo=found.lo - 1, hi=found.hi - 1, population=others)
 
 
 def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:

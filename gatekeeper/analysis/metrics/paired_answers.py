@@ -42,7 +42,11 @@ class PairedAnswers:
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
+    interleaved: bool = True
+    """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
     pairs: tuple[Pair, ...] = field(default=())
+    before: tuple[Pair, ...] = ()
+    """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
     ties: tuple[Tie, ...] = ()
     """The gaps of the target's logits where the arms diverged, read after the soak."""
     warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
@@ -111,19 +115,38 @@ def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
     return shorter >= (MIN_LENGTH_RATIO if greedy else MIN_LENGTH_RATIO_SAMPLED) * longer
 
 
+def pair_ratios(
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool | None
+) -> tuple[list[tuple[str, float]], int]:
+    """Return the canary and candidate over plain of each pair, and how many are lost to faults or missing values.
+
+    Pairs of different lengths are lost as well, unless *greedy* is None: then lengths do not matter.
+    """
+    out: list[tuple[str, float]] = []
+    lost = 0
+    for pair in pairs:
+        mine, plain = (read(one.answer) if one.answer.fault is None else None for one in pair)
+        if mine is None or not plain or (greedy is not None and not similar_lengths(pair, greedy=greedy)):
+            lost += 1
+        else:
+            out.append((pair[0].canary, mine / plain))
+    return out, lost
+
+
+def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Group values by their canary."""
+    out: dict[str, list[T]] = defaultdict(list)
+    for canary, value in values:
+        out[canary].append(value)
+    return dict(out)
+
+
 def paired_ratios(
     pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool
 ) -> tuple[dict[str, list[float]], int]:
     """Return candidate over plain per canary, and how many pairs are lost to faults, lengths or missing values."""
-    out: dict[str, list[float]] = defaultdict(list)
-    lost = 0
-    for pair in pairs:
-        mine, plain = (read(one.answer) if one.answer.fault is None else None for one in pair)
-        if mine is None or plain is None or not similar_lengths(pair, greedy=greedy):
-            lost += 1
-        else:
-            out[pair[0].canary].append(mine / plain)
-    return dict(out), lost
+    ratios, lost = pair_ratios(pairs, read, greedy=greedy)
+    return by_canary(ratios), lost
 
 
 def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:

@@ -17,7 +17,7 @@ from gatekeeper.analysis.metrics.paired_answers import (
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, concurrency_of, conditions_of, setting_document
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
@@ -177,7 +177,7 @@ def _setting_result(slo: Slo, trial: Trial, pairs: PairedAnswers, findings: tupl
     return SettingResult(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
 
-def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
+def choose(slo: Slo, seen: Sequence[SettingResult]) -> Choice:
     """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster."""
     if not seen:
         return Choice(PLAIN, "no draft is configured: plain decoding")
@@ -189,13 +189,13 @@ def choose(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> Choice:
         voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
         doubt = because if voided else None
         return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(seen), doubt=doubt)
-    best, pick = _best_and_shortest(slo, plan, known)
+    best, pick = _best_and_shortest(slo, known)
     winner = pick.trial.setting
     why = f"{_name(pick)}: {_ratio(pick)}"
     if pick is not best:
         why += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
     if slo.sweep.design == "one-at-a-time":
-        winner, combined = _combine(slo, plan, known, default, pick)
+        winner, combined = _combine(slo, known, default, pick)
         why += combined
     beats = [one for one in _not_abandoned(known) if one.beats_plain]
     if not beats:
@@ -217,7 +217,7 @@ def _stopped(seen: Sequence[SettingResult]) -> str:
 
 
 def _combine(
-    slo: Slo, plan: SweepPlan, known: Sequence[SettingResult], default: SettingResult, pick: SettingResult
+    slo: Slo, known: Sequence[SettingResult], default: SettingResult, pick: SettingResult
 ) -> tuple[Setting, str]:
     """Combine the best value of each knob; the soak tests the combination."""
     turned = dict(default.trial.setting)
@@ -226,7 +226,7 @@ def _combine(
         along = [one for one in known if one is default or one.trial.changed == knob]
         if len(along) < 2:
             continue
-        _, shortest = _best_and_shortest(slo, plan, along)
+        _, shortest = _best_and_shortest(slo, along)
         turned[knob] = dict(shortest.trial.setting)[knob]
         moved.append(knob)
     combined = tuple(sorted(turned.items()))
@@ -236,11 +236,11 @@ def _combine(
     return combined, f"; the best values of {best_of} are combined, and the soak tests the combination"
 
 
-def _best_and_shortest(slo: Slo, plan: SweepPlan, seen: Sequence[SettingResult]) -> tuple[SettingResult, SettingResult]:
+def _best_and_shortest(slo: Slo, seen: Sequence[SettingResult]) -> tuple[SettingResult, SettingResult]:
     """Return the fastest setting, and the shortest and lightest one within noise of it."""
     left = _not_abandoned(seen)
     best = max(left, key=_center)
-    within = [one for one in left if one is best or _within_noise(one, best, slo.confidence, plan.seed)]
+    within = [one for one in left if one is best or _within_noise(one, best, slo.confidence)]
     return best, min(within, key=lambda one: _cost(slo, one))
 
 
@@ -252,11 +252,11 @@ def _center(one: SettingResult) -> float:
     return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
 
 
-def _within_noise(one: SettingResult, best: SettingResult, level: float, seed: int) -> bool:
+def _within_noise(one: SettingResult, best: SettingResult, level: float) -> bool:
     """Return whether *best* is not proven faster than *one* on the canaries they share."""
     shared = one.logs.keys() & best.logs.keys()
     apart = intervals.geometric_mean_ratio(
-        {name: [math.exp(best.logs[name] - one.logs[name])] for name in shared}, level, seed
+        {name: [math.exp(best.logs[name] - one.logs[name])] for name in shared}, level
     )
     return isinstance(apart, Missing) or apart.lo <= 1
 

@@ -30,7 +30,7 @@ def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
     return replace(
         choice,
         models=_models(sweep, choice.seen),
-        effects=tuple(main_effects(choice.seen, sweep.slo.confidence, sweep.plan.seed)),
+        effects=tuple(main_effects(choice.seen, sweep.slo.confidence)),
         concurrency=_concurrency(sweep),
     )
 
@@ -61,7 +61,7 @@ def _models(sweep: SweepAnswers, seen: Sequence[SettingResult]) -> dict[str, dic
     return out
 
 
-def main_effects(seen: Sequence[SettingResult], level: float, seed: int) -> list[dict[str, Any]]:
+def main_effects(seen: Sequence[SettingResult], level: float) -> list[dict[str, Any]]:
     """Return every swept knob with the effects of its values against the default, the largest first.
 
     Each value is compared on the same canaries, averaged over the settings of the other knobs. The allowed error is
@@ -76,15 +76,11 @@ def main_effects(seen: Sequence[SettingResult], level: float, seed: int) -> list
         others = [value for value in values if value != base]
         if knob != "concurrency" and others:
             each = 1 - (1 - level) / len(others)
-            found.append(
-                _document(knob, base, {value: _effect(known, knob, base, value, each, seed) for value in others})
-            )
+            found.append(_document(knob, base, {value: _effect(known, knob, base, value, each) for value in others}))
     return sorted(found, key=lambda one: -one["size"] if one["size"] is not None else 1.0)
 
 
-def _effect(
-    seen: Sequence[SettingResult], knob: str, base: Any, value: Any, level: float, seed: int
-) -> Estimate | Missing:
+def _effect(seen: Sequence[SettingResult], knob: str, base: Any, value: Any, level: float) -> Estimate | Missing:
     """Compare two values of a knob, over pairs of settings that differ only in it."""
 
     def rest(one: SettingResult) -> Setting:
@@ -97,7 +93,7 @@ def _effect(
         if dict(one.trial.setting).get(knob) == value and other is not None and other.measure == one.measure:
             for canary in sorted(one.logs.keys() & other.logs.keys()):
                 apart[canary].append(one.logs[canary] - other.logs[canary])
-    return intervals.geometric_mean_ratio({name: [math.exp(fmean(logs))] for name, logs in apart.items()}, level, seed)
+    return intervals.geometric_mean_ratio({name: [math.exp(fmean(logs))] for name, logs in apart.items()}, level)
 
 
 def _document(knob: str, base: Any, factors: Mapping[Any, Estimate | Missing]) -> dict[str, Any]:

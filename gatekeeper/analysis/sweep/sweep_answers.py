@@ -46,6 +46,7 @@ class SweepAnswers:
                 greedy=self.greedy(trial),
                 drift_limit=math.inf,
                 lost_limit=MOST_LOST,
+                interleaved=self.plan.shares_process,
             )
         )
 

@@ -6,15 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.exactness import Divergence, divergences
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
-from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.settings import concurrency_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, HostSample, Role, StoredRecords, Tie
+from gatekeeper.core.records import Answer, Generation, HostSample, Role, Setting, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Finding
@@ -86,11 +86,22 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str) -> PairedAnswers:
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
+            interleaved=not any(one.role is Role.BLOCK for one in plain),
+            before=_pairs_before(case, workload, knobs) if speculates(knobs) else (),
             ties=tuple(tie for tie in ties if tie.workload == workload),
             warm_cache=recorded_after(soak.warm_file),
             first_tokens=recorded_after(soak.draws_file),
         )
     )
+
+
+def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]:
+    """Return the sweep's pairs of the setting most like *knobs*; none where the sweep's arms ran apart."""
+    trials = [one for one in case.plan.candidates if concurrency_of(case.slo, one.setting) == 1]
+    if not trials or not case.plan.shares_process:
+        return ()
+    nearest = max(trials, key=lambda one: len(set(one.setting) & set(knobs)))
+    return case.sweep_answers(workload).paired(nearest).pairs
 
 
 def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Divergence, ...]]:

@@ -32,6 +32,8 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
         _finite(seen.lo),
         _finite(seen.hi),
         seen.n,
+        seen.scope,
+        {name: _finite(getattr(seen.population, name)) for name in ("lo", "hi")} if seen.population else None,
     )
 
 
@@ -45,10 +47,17 @@ def _compare(metric: Metric, seen: Estimate, bound: str, threshold: float) -> tu
         return Outcome.UNPROVEN, "the measured value is not a finite number"
     floor = bound == "at_least"
     met, missed = (seen.lo >= threshold, seen.hi < threshold) if floor else (seen.hi <= threshold, seen.lo > threshold)
-    measured, limit = metric.show_range(seen.lo, seen.hi), metric.show(threshold)
+    measured, limit = metric.show_range(seen.lo, seen.hi) + _about(seen), metric.show(threshold)
     if met:
         return Outcome.PASS, f"{measured}, {f'at least {limit} required' if floor else f'at most {limit} allowed'}"
     if missed:
         return Outcome.FAIL, f"{measured}, {f'below the required {limit}' if floor else f'above the allowed {limit}'}"
-    advice = "more canaries would narrow it"
+    advice = "a longer soak would narrow it" if seen.scope == "frozen" else "more canaries would narrow it"
     return Outcome.UNPROVEN, f"{measured}; the limit of {limit} lies inside: not decided; {advice}"
+
+
+def _about(seen: Estimate) -> str:
+    """Describe which prompts an interval is about; nothing for a value that was counted."""
+    if seen.scope is None:
+        return ""
+    return f" on these {seen.n} canaries" if seen.scope == "frozen" else " for prompts like these"

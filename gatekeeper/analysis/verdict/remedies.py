@@ -72,11 +72,13 @@ def _narrower(check: Check) -> str:
     met = check.center >= check.threshold if check.bound == "at_least" else check.center <= check.threshold
     side = check.center - check.lo if check.bound == "at_least" else check.hi - check.center
     if not met:
-        return "change the setting or the bound: the estimate misses it, so more canaries would make it fail"
+        return "change the setting or the bound: the estimate misses it, so more answers would make it fail"
     room = abs(check.center - check.threshold)
     times = (side / room) ** 2 if room > 0 else math.inf
     if not times <= MOST_CANARIES:
         return f"another bound: the estimate is too close to {BY_NAME[check.metric].show(check.threshold)} to decide"
+    if check.scope == "frozen":
+        return f"a soak about {math.ceil(10 * times - 1e-6) / 10:g} times as long, if the estimate stays the same"
     return f"about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the estimate stays the same"
 
 

@@ -62,7 +62,7 @@ def _estimate(objective: Objective, evidence: PairedAnswers, lost: Mapping[str, 
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
     answers, claimed = counted_or_claimed(evidence.answers)
-    evidence = replace(evidence, answers=answers)
+    evidence = replace(evidence, answers=answers, frozen=False)  # what is deployed meets other prompts
     for metric in MEASURED:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue

@@ -36,12 +36,11 @@ def _quantile(random: np.random.Generator, _: int) -> Estimate | Missing:
     return intervals.quantile(random.exponential(size=80).tolist(), 0.95, LEVEL)
 
 
-def _geometric(random: np.random.Generator, seed: int) -> Estimate | Missing:
+def _geometric(random: np.random.Generator, _: int) -> Estimate | Missing:
     canaries = random.normal(0.2, 0.3, size=12)
     return intervals.geometric_mean_ratio(
         {str(at): np.exp(mean + random.normal(0, 0.1, size=3)).tolist() for at, mean in enumerate(canaries)},
         LEVEL,
-        seed,
     )
 
 
@@ -51,14 +50,6 @@ def _sums(random: np.random.Generator, seed: int) -> Estimate | Missing:
         tokens = float(random.lognormal(4, 0.5))
         pairs[str(at)] = ((tokens, tokens / 1.3 / math.exp(random.normal(0, 0.2))), (tokens, tokens))
     return intervals.ratio_of_sums(pairs, LEVEL, seed)
-
-
-def _medians(random: np.random.Generator, seed: int) -> Estimate | Missing:
-    plain = random.lognormal(-2, 0.1, size=25)
-    mine = 1.05 * random.lognormal(-2, 0.1, size=25)
-    return intervals.relative_change_of_medians(
-        {str(at): (float(mine[at]), float(plain[at])) for at in range(25)}, LEVEL, seed
-    )
 
 
 def _pooled(random: np.random.Generator, _: int) -> Estimate | Missing:
@@ -139,7 +130,6 @@ SIMULATIONS = {
     "quantile": Simulation(_quantile, -math.log(0.05), 1.5, 9.0, 400),
     "geometric_mean_ratio": Simulation(_geometric, math.exp(0.2), 0.9, 1.6, 300),
     "ratio_of_sums": Simulation(_sums, 1.3 / math.exp(0.02), 1.0, 1.6, 300),
-    "relative_change_of_medians": Simulation(_medians, 0.05, -0.1, 0.2, 300),
     "pooled_quantile": Simulation(_pooled, 1.0, 0.7, 1.4, 400),
     "pooled_quantile_tail": Simulation(_pooled_tail, _TAIL, 0.7 * _TAIL, 1.6 * _TAIL, 400),
     "pooled_quantile_apart": Simulation(_pooled_apart, _APART, 0.4 * _APART, 3.0 * _APART, 400),

@@ -39,7 +39,7 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
 def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01) -> Choice:
     plan = laid(written)
     seen = setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
-    return choose(written, plan, seen)
+    return choose(written, seen)
 
 
 def test_the_best_is_chosen_where_it_is_clear() -> None:
@@ -92,7 +92,7 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
         for one in records["baseline"]
     ]
 
-    found = choose(written, plan, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
+    found = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
 
     assert {"draft": None} == dict(found.setting)
     assert "inconclusive" in found.because
@@ -241,7 +241,7 @@ def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> 
     trial = next(one for one in plan.trials if one.arm == "candidate")
     seen = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
-    assert draft == dict(choose(written, plan, [seen]).setting)["draft"]
+    assert draft == dict(choose(written, [seen]).setting)["draft"]
 
 
 def with_null_arm(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> rehearsal.Rehearsed:
@@ -292,7 +292,7 @@ def test_the_choice_shows_the_null_run() -> None:
     ran = with_null_arm(1.3, 0.02)
     one = result_of(ran)
 
-    document = choose(ran.case.slo, ran.case.plan, (one,)).document()
+    document = choose(ran.case.slo, (one,)).document()
 
     assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
     assert one.ratio.n == document["null"]["n"]

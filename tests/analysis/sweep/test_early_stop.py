@@ -101,7 +101,7 @@ def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str
 
 def chosen(written: Slo, plan: SweepPlan, records: Records) -> Choice:
     seen = setting_results(sweep_answers(written, plan, records, "work", PROMPTS["work"]))
-    return choose(written, plan, seen)
+    return choose(written, seen)
 
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:

@@ -36,7 +36,7 @@ def test_effects_are_ranked_and_told_from_none() -> None:
         arm(setting(num_draft_tokens=16, window=128), 0.75),
     ]
 
-    found = main_effects(arms, 0.95, 1)
+    found = main_effects(arms, 0.95)
 
     assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
         (one["knob"], one["says"]) for one in found
@@ -50,7 +50,7 @@ def test_a_wide_interval_is_not_called_no_effect() -> None:
     """
     base = setting(window=128)
 
-    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95, 1)
+    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95)
 
     assert "not known" == found[0]["says"]
 
@@ -62,7 +62,7 @@ def test_other_measures_are_not_compared() -> None:
     base = setting(window=128)
     other = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
 
-    found = main_effects([arm(base, 1.0), other], 0.95, 1)
+    found = main_effects([arm(base, 1.0), other], 0.95)
 
     assert ("not known", None) == (found[0]["says"], found[0]["size"])
 
@@ -74,7 +74,7 @@ def test_a_grid_averages_over_the_other_knobs() -> None:
     corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
     arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
 
-    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, 0.95, 1)}
+    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, 0.95)}
 
     assert math.isclose(1.2 * 1.1, found["num_draft_tokens"], rel_tol=0.01)
 

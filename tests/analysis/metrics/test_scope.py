@@ -1,0 +1,145 @@
+"""What an interval is about: these canaries, or prompts like them, and the one beside it."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.core.records import Role
+from gatekeeper.core.verdict import Estimate, Outcome
+from tests.builders.slo import Twins, answer, evidence, known, objective, slo, steady, twins
+
+COUNT = 12
+FROZEN = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta", "decode_throughput", "tpot_p95", "itl_p50")
+
+
+def unlike(repeats: int, role: Role = Role.SENTINEL, count: int = COUNT) -> Twins:
+    """Canaries whose ratios differ up to twofold, each pair 2 % faster or slower than its canary in turn."""
+    ours, theirs = [], []
+    for repeat in range(repeats):
+        slower = [(1 + at / count) * (1 + 0.02 * (-1) ** (at + repeat)) for at in range(count)]
+        made = [steady(0.05 * factor, first_s=0.2 * factor) for factor in slower]
+        mine, plain = twins(count, made.__getitem__, lambda _: steady(0.1, first_s=0.2), role=role)
+        ours += [replace(one, pair=f"{repeat}.{one.pair}") for one in mine]
+        theirs += [replace(one, pair=f"{repeat}.{one.pair}") for one in plain]
+    return ours, theirs
+
+
+def width(found: Estimate) -> float:
+    return found.hi - found.lo
+
+
+@pytest.mark.parametrize("metric", FROZEN)
+def test_a_frozen_set_holds_its_canaries_fixed(metric: str) -> None:
+    """
+    Canaries a factor of two apart whose answers vary by 2 %: the interval for these is narrow, the one for prompts like
+    them stands beside it and is what an objective on the population gets.
+    """
+    seen = evidence(*unlike(8, count=60))
+
+    these, others = (known(estimate(metric, replace(seen, frozen=frozen))) for frozen in (True, False))
+
+    assert ("frozen", "population") == (these.scope, others.scope)
+    assert these.population is not None
+    assert (others.lo, others.hi, None) == (these.population.lo, these.population.hi, others.population)
+    assert width(these) < 0.4 * width(others)
+
+
+@pytest.mark.parametrize("change", [{"interleaved": False}, {"frozen": False}])
+def test_pairs_that_ran_apart_are_bounded_for_prompts_like_them(change: dict[str, Any]) -> None:
+    """
+    Noise that lasts hits all pairs of a plain block alike, which repeats of a canary do not show.
+    """
+    found = known(estimate("throughput_ratio", evidence(*unlike(3), **change)))
+
+    assert ("population", None) == (found.scope, found.population)
+
+
+def test_one_pair_each_takes_the_noise_from_the_sweep() -> None:
+    """
+    With one pair a canary the noise is that between soak and sweep, at whatever speed the sweep ran; without the
+    sweep's pairs the wider interval for all prompts is given.
+    """
+    once = evidence(*unlike(1))
+    ours, theirs = unlike(2)
+    swept = evidence(
+        [replace(one, answer=steady(0.07)) for one in ours[COUNT:]], theirs[COUNT:], known=tuple(once.canaries.values())
+    )
+    again = evidence(ours[COUNT:], theirs[COUNT:])
+
+    alone = known(estimate("throughput_ratio", once))
+    beside = known(estimate("throughput_ratio", replace(once, before=again.pairs)))
+    unalike = known(estimate("throughput_ratio", replace(once, before=swept.pairs)))
+
+    assert ("population", "frozen", "frozen") == (alone.scope, beside.scope, unalike.scope)
+    assert pytest.approx(beside.center) == alone.center
+    assert width(beside) < 0.2 * width(alone) < width(unalike)
+
+
+def test_canaries_without_a_pair_keep_the_spread_in() -> None:
+    """
+    Where a quarter of the set was paired, the interval for these canaries knows that most of them were not.
+    """
+    ours, theirs = unlike(3)
+    whole = evidence(ours, theirs)
+    part = evidence(ours, theirs, known=tuple(evidence(*unlike(1, count=48)).canaries.values()))
+
+    narrow, wide = (known(estimate("throughput_ratio", one)) for one in (whole, part))
+
+    assert pytest.approx(narrow.center) == wide.center
+    assert width(wide) > 2 * width(narrow)
+
+
+def test_ttft_delta_is_paired_by_canary() -> None:
+    """
+    Prompts from 0.1 s to 0.7 s: a change of 4 % in each is 4 %, however far apart they are.
+    """
+    ours, theirs = twins(24, lambda at: answer([1.04 * (0.1 + at / 40)]), lambda at: answer([0.1 + at / 40]))
+
+    found = known(estimate("ttft_delta", evidence(ours, theirs)))
+
+    assert pytest.approx((0.04, 0.04, 0.04), abs=1e-6) == (found.lo, found.center, found.hi)
+
+
+def judged(seen: PairedAnswers, **written: Any) -> Any:
+    one = slo(objective("throughput_ratio", **written)).objective[0]
+    found = estimate("throughput_ratio", replace(seen, frozen=one.scope == "frozen"))
+    return check(one, found)
+
+
+def test_a_check_names_the_scope_in_words_and_in_its_document() -> None:
+    """
+    The sentence that terminal, page and files print names these canaries or prompts like them; the document holds both.
+    """
+    seen = evidence(*unlike(4))
+
+    these, others = judged(seen, at_least=1.3), judged(seen, at_least=1.3, scope="population")
+
+    assert (Outcome.PASS, Outcome.UNPROVEN) == (these.outcome, others.outcome)
+    assert " on these 12 canaries, at least 1.3x required" in these.because
+    assert " for prompts like these; the limit of 1.3x lies inside" in others.because
+    assert ("frozen", {"lo": others.lo, "hi": others.hi}) == (
+        these.document()["scope"],
+        these.document()["population"],
+    )
+    assert ("population", False) == (others.document()["scope"], "population" in others.document())
+
+
+def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
+    """
+    Repeats narrow an interval for these canaries, and only other canaries the one for prompts like them.
+    """
+    seen = evidence(*unlike(4))
+    close = math.exp(math.log(known(estimate("throughput_ratio", seen)).center) - 0.002)
+
+    these, others = judged(seen, at_least=close), judged(seen, at_least=close, scope="population")
+
+    assert "a longer soak would narrow it" in these.because
+    assert "more canaries would narrow it" in others.because
+    assert "times as long" in remedy(these)
+    assert "canaries instead of 12" in remedy(judged(seen, at_least=1.3, scope="population"))

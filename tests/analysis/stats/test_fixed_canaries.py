@@ -1,0 +1,265 @@
+"""Intervals for a fixed set of canaries, against scipy, a least-squares fit, and properties."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.core.verdict import Estimate
+
+few = settings(max_examples=15, deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
+LEVELS = st.sampled_from([0.9, 0.95, 1 - 0.05 / 3])
+
+
+def pairs(logs: Sequence[tuple[int, float]]) -> list[tuple[str, float]]:
+    return [(f"c-{canary:03}", math.exp(value)) for canary, value in logs]
+
+
+def rounds(seed: int, canaries: int, repeats: int, *, noise: float = 0.1) -> list[tuple[int, float]]:
+    """Every canary once a round, in random order, each around a height of its own; the heights average 0."""
+    random = np.random.default_rng(seed)
+    heights = random.normal(0, 1, canaries)
+    heights -= heights.mean()
+    order = [int(one) for _ in range(repeats) for one in random.permutation(canaries)]
+    return [(one, float(heights[one] + random.normal(0, noise))) for one in order]
+
+
+def bounded(found: Estimate | None) -> Estimate:
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def brief_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise counts as lasting, so that an interval is the textbook's."""
+    monkeypatch.setattr(fixed_canaries, "LASTING", math.inf)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.975])
+def test_two_answers_each_are_students_interval_within_canaries(level: float) -> None:
+    """
+    Twelve canaries, each 3 % above and below its own height: the pooled deviation over the root of 24, with scipy's t
+    on 12 degrees. How far canaries lie apart is not in it.
+    """
+    first = [(at, at + (-1) ** at * 0.03) for at in range(12)]
+    second = [(at, at - (-1) ** at * 0.03) for at in range(12)]
+
+    found = bounded(fixed_canaries.geometric_mean(pairs([*first, *second]), level, 12, {}))
+
+    half = oracle.t.ppf(level, 12) * math.sqrt(2) * 0.03 / math.sqrt(24)
+    assert pytest.approx((5.5 - half, 5.5, 5.5 + half)) == tuple(
+        math.log(one) for one in (found.lo, found.center, found.hi)
+    )
+    assert ("frozen", 12, level) == (found.scope, found.n, found.confidence)
+
+
+@pytest.mark.usefixtures("brief_noise")
+@given(SEEDS, st.integers(9, 20), st.integers(1, 3), st.floats(-1, 1))
+@few
+def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
+    seed: int, canaries: int, repeats: int, shift: float
+) -> None:
+    """
+    One earlier value of each canary, all shifted alike: the noise is the residual variance of canary plus shift, and
+    the shift changes neither centre nor error.
+    """
+    later = rounds(seed, canaries, repeats)
+    earlier = {one: value + shift for one, value in rounds(seed + 1, canaries, 1)}
+    owner = np.array([one for one, _ in later])
+    values = np.array([value for _, value in later])
+    before = np.array([[1.0, earlier[one]] for one in range(canaries)])
+
+    found = fixed_canaries.standard_error(owner, values, canaries, before)
+
+    rows = [*later, *earlier.items()]
+    design = np.zeros((len(rows), canaries + 1))
+    design[np.arange(len(rows)), [one for one, _ in rows]] = 1
+    design[len(later) :, canaries] = 1
+    wanted = np.array([value for _, value in rows])
+    left = wanted - design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+    noise = float(left @ left) / (len(rows) - canaries - 1)
+    if canaries * repeats - 1 < fixed_canaries.LEAST_DEGREES:
+        assert found is None
+    else:
+        assert found is not None
+        assert pytest.approx(math.sqrt(noise / (canaries * repeats))) == found[0]
+        assert 1 <= found[1] <= len(rows) - canaries - 1
+
+
+@pytest.mark.usefixtures("brief_noise")
+@given(SEEDS)
+@few
+def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> None:
+    """
+    The fewer of the set were answered, the nearer the error comes to that of prompts like them.
+    """
+    logs = rounds(seed, 12, 2)
+    owner, values = np.array([one for one, _ in logs]), np.array([value for _, value in logs])
+
+    found = [one for size in (12, 24, 12_000_000) if (one := fixed_canaries.standard_error(owner, values, size))]
+
+    errors = [error for error, _ in found]
+    means = np.bincount(owner, values) / 2
+    assert sorted(errors) == errors
+    assert pytest.approx(means.std(ddof=1) / math.sqrt(12), rel=1e-3) == errors[-1]
+    assert [11] == [degrees for _, degrees in found[-1:]]
+
+
+@given(SEEDS, st.floats(0.2, 5.0), LEVELS)
+@few
+def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int, factor: float, level: float) -> None:
+    """
+    Centre and bounds scale with the ratios, and swapping the arms inverts them.
+    """
+    ratios = pairs(rounds(seed, 10, 2))
+    scaled = [(name, factor * ratio) for name, ratio in ratios]
+    swapped = [(name, 1 / ratio) for name, ratio in ratios]
+
+    one, more, back = (
+        bounded(fixed_canaries.geometric_mean(each, level, 10, {})) for each in (ratios, scaled, swapped)
+    )
+
+    assert one.lo <= one.center <= one.hi
+    assert pytest.approx((factor * one.lo, factor * one.center, factor * one.hi)) == (more.lo, more.center, more.hi)
+    assert pytest.approx((1 / one.hi, 1 / one.center, 1 / one.lo)) == (back.lo, back.center, back.hi)
+
+
+def test_noise_that_lasts_over_answers_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A candidate that is slow for eight pairs at a time: its pairs are not independent, and the interval says so.
+    """
+    wave = [0.2 if at // 8 % 2 else -0.2 for at in range(72)]
+    ratios = pairs([(one, value + wave[at]) for at, (one, value) in enumerate(rounds(3, 24, 3, noise=0.02))])
+
+    wide = bounded(fixed_canaries.geometric_mean(ratios, 0.95, 24, {}))
+    monkeypatch.setattr(fixed_canaries, "LASTING", math.inf)
+    narrow = bounded(fixed_canaries.geometric_mean(ratios, 0.95, 24, {}))
+
+    assert math.log(wide.hi / wide.lo) > 1.5 * math.log(narrow.hi / narrow.lo)
+
+
+@pytest.mark.parametrize(("repeated", "seen"), [(7, False), (8, True)])
+def test_few_repeats_show_no_noise(repeated: int, *, seen: bool) -> None:
+    """
+    With fewer than eight degrees of freedom there is no interval for these canaries.
+    """
+    logs = rounds(5, 20, 1) + rounds(6, repeated, 1)
+
+    assert seen is (fixed_canaries.geometric_mean(pairs(logs), 0.95, 20, {}) is not None)
+
+
+def test_one_earlier_canary_shows_no_noise() -> None:
+    """
+    The shift between then and now is unknown, so a single canary that was answered in both says nothing.
+    """
+    assert fixed_canaries.geometric_mean(pairs(rounds(5, 20, 1)), 0.95, 20, {"c-003": [1.1]}) is None
+
+
+def test_answers_without_noise_have_an_interval_of_no_width() -> None:
+    """
+    Repeats that agree to the last digit leave nothing uncertain about these canaries.
+    """
+    found = bounded(fixed_canaries.geometric_mean(pairs([(at % 9, at % 9) for at in range(18)]), 0.95, 9, {}))
+
+    assert pytest.approx((math.exp(4),) * 3) == (found.lo, found.center, found.hi)
+
+
+def latencies(seed: int, canaries: int, repeats: int) -> list[tuple[str, list[tuple[float, float]]]]:
+    return [(name, [(value, 1.0)]) for name, value in pairs(rounds(seed, canaries, repeats, noise=0.3))]
+
+
+@given(SEEDS, st.sampled_from([0.5, 0.9]), st.floats(0.1, 10.0))
+@few
+def test_quantile_lies_inside_its_bounds_and_scales(seed: int, q: float, factor: float) -> None:
+    """
+    For every quantile lo <= center <= hi, all three are values that were seen, and they scale with them.
+    """
+    answers = latencies(seed, 40, 3)
+    scaled = [(name, [(factor * value, weight) for value, weight in values]) for name, values in answers]
+
+    one, more = (bounded(fixed_canaries.quantile(each, q, 0.95, 40)) for each in (answers, scaled))
+
+    seen = {value for _, values in answers for value, _ in values}
+    assert one.lo <= one.center <= one.hi
+    assert {one.lo, one.center, one.hi} <= seen
+    assert pytest.approx((factor * one.lo, factor * one.center, factor * one.hi)) == (more.lo, more.center, more.hi)
+
+
+def test_quantile_weighs_each_canary_once_and_gaps_by_their_tokens() -> None:
+    """
+    One canary answered ten times counts no more than those answered twice; a gap of nine tokens counts nine times.
+    """
+    fast = [(f"f-{at}", [(1.0, 9.0), (2.0, 1.0)]) for at in range(20)] * 2
+    slow = [("s", [(9.0, 10.0)])] * 10
+
+    low, high = (bounded(fixed_canaries.quantile([*fast, *slow], q, 0.95, 21)).center for q in (0.8, 0.9))
+
+    assert (1.0, 2.0) == (low, high)
+
+
+def test_quantile_of_equal_repeats_moves_by_less_than_two_canaries() -> None:
+    """
+    Answers that repeat exactly leave only the chance that one canary's next answer lies on the other side.
+    """
+    answers = [(f"c-{at}", [(float(at), 1.0)]) for at in range(60)] * 2
+
+    found = bounded(fixed_canaries.quantile(answers, 0.5, 0.95, 60))
+
+    assert 29.0 == found.center
+    assert 0 < found.hi - found.lo <= 4
+
+
+def test_a_quantile_beyond_all_values_has_no_bound() -> None:
+    """
+    A p95 of ten noisy canaries lies beyond the largest answer as far as anybody can tell.
+    """
+    assert fixed_canaries.quantile(latencies(1, 10, 2), 0.95, 0.95, 10) is None
+
+
+def test_single_answers_show_no_noise_of_a_quantile() -> None:
+    """
+    One answer each: nothing tells the noise of an answer from the difference of two canaries.
+    """
+    assert fixed_canaries.quantile(latencies(1, 60, 1), 0.5, 0.95, 60) is None
+
+
+@pytest.mark.parametrize("kind", ["one pair and the sweep's", "two pairs", "heavy tails", "noise of both arms lasts"])
+def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> None:
+    """
+    With canaries held fixed, 12 % apart, the true mean lies above `lo` and below `hi` in 95 of 100 runs each, within
+    the error of the simulation, and the interval is narrower than three quarters of the one for prompts like them.
+    """
+    runs, above, below, narrower = 300, 0, 0, 0
+    for seed in range(runs):
+        random = np.random.default_rng(seed)
+        repeats = 1 if kind == "one pair and the sweep's" else 2
+        heights = random.normal(0, 0.12, 24)
+        heights += 0.05 - heights.mean()
+        order = [int(one) for _ in range(repeats) for one in random.permutation(24)]
+        noise = random.normal(0, 0.05, (2, len(order) + 24))
+        if kind == "heavy tails":
+            noise = 0.03 * random.standard_t(3, noise.shape)
+        if kind == "noise of both arms lasts":
+            common = np.repeat(random.normal(0, 0.3, 10), 10)[: noise.shape[1]]
+            noise = noise + common
+        logs = heights[[*order, *range(24)]] + noise[0] - noise[1]
+        seen = pairs([(one, float(value)) for one, value in zip(order, logs, strict=False)])
+        sweep = {name: [ratio] for name, ratio in pairs(list(enumerate(0.03 + logs[len(order) :])))}
+
+        found = bounded(fixed_canaries.geometric_mean(seen, 0.95, 24, sweep if repeats == 1 else {}))
+
+        others = intervals.geometric_mean_ratio({name: [ratio] for name, ratio in seen[:24]}, 0.95)
+        assert isinstance(others, Estimate)
+        above += found.lo <= math.exp(0.05)
+        below += math.exp(0.05) <= found.hi
+        narrower += math.log(found.hi / found.lo) < 0.75 * math.log(others.hi / others.lo)
+
+    least = (0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)) * runs
+    assert min(above, below) >= least
+    assert narrower >= 0.9 * runs
