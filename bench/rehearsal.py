@@ -21,19 +21,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.case import Case, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords, Tie
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome, Verdict
 from gatekeeper.run.requests import Client, SoakTask
+from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 
@@ -80,7 +83,8 @@ def _swept(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
 ) -> tuple[SweepPlan, dict[str, list[Generation]]]:
     shares, knobs = backend.shares_process, backend.restart_knobs
-    plan = sweep_plan(promised, prompts, shares_process=shares, restart_knobs=knobs, seed=seed)
+    terms = Terms(sight=backend.sight)
+    plan = sweep_plan(promised, prompts, shares_process=shares, restart_knobs=knobs, seed=seed, terms=terms)
     made: dict[str, list[Generation]] = defaultdict(list)
     with Client(backend, _ignore) as client:
         sweep(promised, plan, client, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
@@ -116,7 +120,24 @@ def rehearse(
             seconds[soak_plan.name] = (backend.clock.now_ns() - begun_ns) / 1e9
             soaks = {**case.soaks, soak_plan.name: StoredRecords(tuple(answers))}
             case = replace(case, soaks=soaks, host_samples=(*case.host_samples, *samples))
+            case = _with_ties(case, soak_plan, backend)
     return Rehearsed(case, concluded.verdict, seconds)
+
+
+def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
+    """Return the case with the target's logits read where the answers of a soak diverge."""
+    if not (divergences := forbidden_divergences(case, soak_plan)):
+        return case
+    made: list[Tie] = []
+    client = (lambda: Client(backend, _ignore)) if Sight.LOGITS in backend.sight else None
+    task = _task(case, soak_plan)
+    read_ties(task, divergences, client, backend.clock, before=(), record=made.append, observe=_ignore)
+    return replace(case, ties={**case.ties, soak_plan.ties_file: StoredRecords(tuple(made))})
+
+
+def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
+    settings, resident = soak_plan.settings, soak_plan.resident
+    return SoakTask(case.slo, soak_plan.name, settings, resident, case.canaries, case.plan.seed, segment=0)
 
 
 def _soak(
@@ -128,9 +149,7 @@ def _soak(
     def phase(name: str, stretch: int = 0, /) -> None:
         phases.append((backend.clock.now_ns(), name, stretch))
 
-    task = SoakTask(
-        case.slo, soak_plan.name, soak_plan.settings, soak_plan.resident, case.canaries, case.plan.seed, segment=0
-    )
+    task = _task(case, soak_plan)
     with Client(backend, _ignore) as client:
         soak(
             task,

@@ -7,6 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+RULES = 2
+"""Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -74,6 +77,8 @@ class Manifest(_Frozen):
     host: dict[str, Any]
     sample_interval: float = 1.0
     """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
+    rules: int = Field(default=1, ge=1, le=RULES)
+    """Version of the rules that the run is judged by; manifests of gatekeeper 0.2.0 and before lack it."""
     findings: tuple[dict[str, str], ...] = ()
     """Findings of the freeze stage, as verdict.json writes them."""
     doubts: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import file_after
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case
@@ -13,6 +14,7 @@ from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
+from gatekeeper.core.metrics import Sight
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, StoredRecords
 from gatekeeper.core.system import inputs, run_directory
@@ -39,7 +41,16 @@ def plan_of(given: Inputs, manifest: Manifest, text: str, fixed: Setting | None)
         restart_knobs=manifest.restart_knobs,
         seed=seed_of(sha256(text)),
         fixed=fixed,
+        terms=terms_of(manifest),
     )
+
+
+def terms_of(manifest: Manifest) -> Terms:
+    """Return what a run is judged by besides its SLO file; what a backend of another version shows is left out."""
+    shown = Sight.NOTHING
+    for name in manifest.sight:
+        shown |= Sight.__members__.get(name, Sight.NOTHING)
+    return Terms(manifest.rules, shown)
 
 
 def load_case(

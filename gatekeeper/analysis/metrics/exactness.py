@@ -16,6 +16,14 @@ several tokens in one pass and plain decoding one token a pass; their sums are r
 lie closer than one unit can swap. The other token is then at most e^0.125 = 1.13 times less likely.
 """
 
+EARLY = 16
+"""Tokens that must be alike before a difference may be a near-tie where the target's logits cannot be read.
+
+Near-ties are rare (0.5 % of the tokens would be many), so first differences lie among the first tokens of few answers.
+"""
+CHARACTERS = 4
+"""Of a token, where no token ids are seen."""
+
 
 def same_output(mine: Answer, other: Answer) -> bool:
     """Return whether two answers have the same tokens; the same reasoning, text and calls where tokens are unknown."""
@@ -23,7 +31,7 @@ def same_output(mine: Answer, other: Answer) -> bool:
     return ids == other_ids if ids and other_ids else content == other_content
 
 
-def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[object, ...]]:
+def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[str, str, tuple[str, ...]]]:
     """Return the tokens of an answer, none where one is unknown; and its reasoning, text and calls."""
     calls = tuple(json.dumps(call.get("function", call), sort_keys=True) for call in answer.tool_calls)
     return _ids(answer), (answer.reasoning, answer.text, calls)
@@ -32,6 +40,20 @@ def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[object, ...]]:
 def _ids(answer: Answer) -> tuple[int, ...]:
     known = tuple(arrival.token_id for arrival in answer.arrivals if arrival.token_id is not None)
     return known if len(known) == len(answer.arrivals) else ()
+
+
+def shared_tokens(mine: Answer, other: Answer) -> int:
+    """Return how many tokens two answers have in common before they differ; four characters where ids are unknown."""
+    (ids, content), (other_ids, other_content) = _output(mine), _output(other)
+    if ids and other_ids:
+        return _alike(ids, other_ids)
+    (reasoning, text, _), (other_reasoning, other_text, _) = content, other_content
+    return _alike(f"{reasoning}{text}", f"{other_reasoning}{other_text}") // CHARACTERS
+
+
+def _alike(some: Sequence[object], others: Sequence[object]) -> int:
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +110,8 @@ class Comparison:
     agree: dict[str, bool] = field(default_factory=dict)
     excused: dict[str, float] = field(default_factory=dict)
     """The largest gap between logits at a canary's divergences, all of which are near-ties."""
+    late: set[str] = field(default_factory=set)
+    """Canaries whose answers differ only after the first tokens, where no logits could be read."""
     unexplained: dict[str, str] = field(default_factory=dict)
     """Why a canary does not agree."""
 
@@ -100,27 +124,37 @@ class Comparison:
                 f"{len(self.excused)} diverge only at a near-tie of the target's logits "
                 f"(gap at most {widest:.3g}, tolerance {TIE_TOLERANCE:g})"
             )
+        if self.late:
+            notes.append(f"{len(self.late)} differ after their first {EARLY} tokens, which near-ties can do")
         if self.unexplained:
             canary, why = next(iter(self.unexplained.items()))
             notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {why}")
         return tuple(notes)
 
 
-def compare(answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie]) -> Comparison:
-    """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ."""
+def compare(
+    answers: Iterable[Generation], plain: Iterable[Generation], ties: Sequence[Tie], *, unread: bool = False
+) -> Comparison:
+    """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ.
+
+    *unread*: the backend shows no logits, so that a divergence after the first tokens counts as a near-tie.
+    """
     compared = Comparison()
     for one, baseline in _distinct_pairs(answers, plain):
         compared.agree.setdefault(one.canary, True)
         if same_output(one.answer, baseline):
             continue
         gap, why = _explained(first_divergence(one.canary, one.answer, baseline), ties)
-        if gap is None:
+        if gap is None and unread and shared_tokens(one.answer, baseline) >= EARLY:
+            compared.late.add(one.canary)
+        elif gap is None:
             compared.agree[one.canary] = False
             compared.unexplained.setdefault(one.canary, why)
         else:
             compared.excused[one.canary] = max(gap, compared.excused.get(one.canary, 0.0))
     for canary in compared.unexplained:
         compared.excused.pop(canary, None)
+        compared.late.discard(canary)
     return compared
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
+from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.units import percent
@@ -147,6 +148,14 @@ def paired_ratios(
     """Return candidate over plain per canary, and how many pairs are lost to faults, lengths or missing values."""
     ratios, lost = pair_ratios(pairs, read, greedy=greedy)
     return by_canary(ratios), lost
+
+
+def has_no_decode_speed(paired: PairedAnswers) -> bool:
+    """Return whether answers come whole, such as tool calls, so that only the speed of whole answers exists."""
+    together = paired.burst_gap
+    sound = [pair for pair in paired.pairs if all(one.answer.fault is None for one in pair)]
+    without = sum(any(decode_rate(one.answer, together) is None for one in pair) for pair in sound)
+    return without > paired.lost_limit * len(sound)
 
 
 def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:

@@ -180,7 +180,7 @@ class Forecast:
     def _near_ties(self, soak: SoakPlan) -> StageForecast:
         """Count one pass per canary, as if each diverged once: the target reads the prompt and the shared tokens."""
         logits = self.assumed.logits and self.slo.sampling.temperature == 0
-        names = workloads_with(self.slo, soak.settings, "token_agreement") if logits else ()
+        names = workloads_with(self.slo, soak.settings, "token_agreement", self.plan.terms) if logits else ()
         read = [self._read(canary) for name in names for canary in self.canaries[name]]
         return StageForecast("near_ties", len(read), sum(read))
 

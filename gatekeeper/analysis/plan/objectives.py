@@ -1,56 +1,116 @@
 """The objectives that apply to a workload: the SLO's own, and the implicit ones of every speculating setting."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
-from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.plan.settings import defaults, speculates
+from gatekeeper.core.manifest import RULES
+from gatekeeper.core.metrics import BY_NAME, Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
 
-IMPLICIT: tuple[Objective, ...] = (
-    Objective(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
-    Objective(
-        metric="speculation_engaged", at_least=1.0, why="implicit: the draft must propose tokens in every answer"
-    ),
-    Objective(
+NO_LOSS = 1.0
+"""A speculating setting may not be slower than plain decoding."""
+AGREE_UNREAD = 0.5
+"""Least share of canaries that agree with plain decoding where the target's logits cannot be read.
+
+Then no single difference can be told from a near-tie; but near-ties do not change the first words of every other
+answer (exactness.EARLY), as other words do.
+"""
+
+
+class Implicit(Objective):
+    """An objective that holds although the SLO file does not name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What decides which objectives are implicit, besides the SLO file: frozen in the manifest.
+
+    A stored run is judged by the terms it was made under, whatever a later version examines: its SLO was accepted, and
+    its requests were planned, by those. Rules 1 had no implicit ratio, agreement, replay or decay.
+    """
+
+    rules: int = RULES
+    """Version of the rules: 1 until gatekeeper 0.2.0."""
+    sight: Sight = ~Sight.NOTHING
+    """What the backend showed."""
+
+    def show(self, metric: str) -> bool:
+        """Return whether the backend shows what *metric* needs."""
+        return not BY_NAME[metric].needs & ~self.sight
+
+
+NEWEST = Terms()
+
+_ALWAYS: tuple[Implicit, ...] = (
+    Implicit(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
+    Implicit(metric="speculation_engaged", at_least=1.0, why="implicit: the draft must propose tokens in every answer"),
+    Implicit(
         metric="truncation_rate",
         at_most=0.0,
         why="implicit: an answer that plain decoding completes may not be cut short",
     ),
 )
 """Objectives on every speculating setting; an objective of the SLO on the same metric replaces one."""
-WARM_CACHE = Objective(
+_WARM_CACHE = Implicit(
     metric="warm_cache_agreement",
     at_least=1.0,
     why='implicit with prompt_cache = "as-deployed": a cache may not change answers',
 )
-FIRST_TOKENS = Objective(
+_FIRST_TOKENS = Implicit(
     metric="first_tokens_p_value",
     at_least=FALSE_ALARM,
     why="implicit with distribution_check: a draft may not change the distribution of tokens",
 )
 
 
-def implicit_objectives(slo: Slo) -> tuple[Objective, ...]:
-    """Return the implicit objectives on metrics without an objective of the SLO's own."""
-    named = {objective.metric for objective in slo.objective}
-    warm = (WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
-    all_of_them = (*IMPLICIT, *warm, *((FIRST_TOKENS,) if slo.sampling.distribution_check else ()))
-    return tuple(objective for objective in all_of_them if objective.metric not in named)
+def implicit_objectives(slo: Slo, workload: str, terms: Terms = NEWEST) -> tuple[Implicit, ...]:
+    """Return the implicit objectives of *workload*: those on metrics on which the SLO has none for it."""
+    since_2 = terms.rules > 1  # before, an objective relaxed an implicit one for workloads that it does not name, too
+    own = [one for one in slo.objective if one.applies_to(workload) or not since_2]
+    named = {one.metric for one in own}
+    warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
+    drawn = (_FIRST_TOKENS,) if slo.sampling.distribution_check else ()
+    ratio = () if any(one.of.speed_ratio for one in own) else _no_loss(slo, terms)
+    found = (*_ALWAYS, *warm, *drawn, *((*ratio, *_same_words(slo, terms)) if since_2 else ()))
+    return tuple(objective for objective in found if objective.metric not in named)
 
 
-def all_objectives(slo: Slo, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
+def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
+    """Return the objective that speculation does not slow decoding down, by the first ratio the backend can show."""
+    ratios = ("throughput_ratio", "answer_throughput_ratio")
+    why = "implicit: a draft may not make decoding slower"
+    shown = [one for one in (ratios if slo.soak.concurrency == 1 else ("system_throughput_ratio",)) if terms.show(one)]
+    return tuple(Implicit(metric=one, at_least=NO_LOSS, why=why) for one in shown[:1])
+
+
+def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
+    """Return the objective that greedy speculation writes what plain decoding writes."""
+    greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
+    if not greedy or not terms.show("token_agreement"):
+        return ()
+    if Sight.LOGITS in terms.sight:
+        why = "implicit: at temperature 0 a draft changes no token, except where the target's logits nearly tie"
+        return (Implicit(metric="token_agreement", at_least=1.0, why=why),)
+    why = "implicit: at temperature 0 a draft changes no words; the backend shows no logits, so near-ties are allowed"
+    return (Implicit(metric="token_agreement", at_least=AGREE_UNREAD, why=why),)
+
+
+def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = NEWEST) -> tuple[Objective, ...]:
     """Return every objective to check for *workload*: the SLO's own, then the implicit ones."""
     own = slo.objectives_for(workload, speculating=speculating)
-    return (*own, *implicit_objectives(slo)) if speculating else own
+    return (*own, *implicit_objectives(slo, workload, terms)) if speculating else own
 
 
-def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str) -> tuple[str, ...]:
+def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms = NEWEST) -> tuple[str, ...]:
     """Return the speculating workloads that have an objective on *metric*."""
     return tuple(
         name
         for name, knobs in settings.items()
-        if speculates(knobs) and any(one.metric == metric for one in all_objectives(slo, name, speculating=True))
+        if speculates(knobs)
+        and any(one.metric == metric for one in all_objectives(slo, name, speculating=True, terms=terms))
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gatekeeper.analysis.plan.ladder import bound_level, soaked_settings
-from gatekeeper.analysis.plan.objectives import all_objectives
+from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
@@ -51,7 +51,9 @@ def complaints(
     """Return every complaint about the plan, `never` first, `weak` last."""
     found = [*_backend(slo, kind), *_contradictions(slo)]
     for workload in slo.workload:
-        for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
+        for objective in all_objectives(
+            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=kind.sight)
+        ):
             found += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
@@ -69,7 +71,9 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: st
     """Return what objectives need and this system does not show, unlike its kind; *silent* is the hint on drafts."""
     found = []
     for workload in slo.workload:
-        for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts)):
+        for objective in all_objectives(
+            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=shown)
+        ):
             if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, shown):
                 about = f"objective {objective.metric}, workload {workload.name}"
                 message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"

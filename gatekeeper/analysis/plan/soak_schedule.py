@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.ladder import bound_level
-from gatekeeper.analysis.plan.objectives import all_objectives
+from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
@@ -110,7 +110,9 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         if metric.quantile is not None:
             answered = max(answered, intervals.samples_needed(metric.quantile, bound_level(slo)))
         for_all = metric.counted and objective.scope == "population"
-        if metric.every_canary or (for_all and metric.against_plain):
+        # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
+        census = metric.every_canary and not isinstance(objective, Implicit)
+        if census or (for_all and metric.against_plain):
             paired = len(canaries)
         elif for_all:
             answered = len(canaries)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gatekeeper.analysis.plan.objectives import NEWEST, Terms
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
@@ -103,6 +104,8 @@ class SweepPlan:
     """The setting to soak without a sweep."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Answers per arm after each stretch, by workload; a sweep that never stops early has one look, at the end."""
+    terms: Terms = NEWEST
+    """What the run is judged by besides its SLO file."""
 
     @property
     def candidates(self) -> tuple[Trial, ...]:
@@ -127,6 +130,7 @@ def sweep_plan(
     restart_knobs: Sequence[str],
     seed: int,
     fixed: Setting | None = None,
+    terms: Terms = NEWEST,
 ) -> SweepPlan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 
@@ -135,7 +139,7 @@ def sweep_plan(
     with requests of every setting; above one stream nothing stops early. A *fixed* setting needs no sweep.
     """
     if fixed is not None:
-        return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed)
+        return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed, terms=terms)
     shuffle = random.Random(seed)
     trials = trials_of(slo)
     _check_length(slo, canaries, len(trials))
@@ -169,7 +173,7 @@ def sweep_plan(
                     resident = side[0].setting if letter or not candidates else candidates[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
                     blocks.append(Block(name, resident, side, requests, streams, stretch, candidates))
-    return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks)
+    return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
 
 
 def _check_length(slo: Slo, canaries: Mapping[str, Sequence[Canary]], trials: int) -> None:

@@ -111,7 +111,7 @@ def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Diverge
     """
     found = {}
     if soak.name in case.soaks:
-        for name in workloads_with(case.slo, soak.settings, "token_agreement"):
+        for name in workloads_with(case.slo, soak.settings, "token_agreement", case.plan.terms):
             seen = soak_answers(case, soak, name)
             if seen.greedy and (where := divergences(seen.answers, seen.plain)):
                 found[name] = where

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
@@ -12,7 +13,7 @@ from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, WorkloadVerdict
 
 SAME_COUNT = 0.10
 """A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""
@@ -68,6 +69,23 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ..
         f"{one.answer.prompt_tokens} tokens ({one.canary})"
     )
     return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
+
+
+def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: str) -> tuple[Finding, ...]:
+    """Return a finding if greedy answers have other words than plain decoding's, where no failed check says so."""
+    failed = any(one.metric == "token_agreement" and one.outcome is Outcome.FAIL for one in checks)
+    if failed or not evidence.greedy:
+        return ()
+    compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
+    if not compared.unexplained:
+        return ()
+    canary, why = next(iter(compared.unexplained.items()))
+    detail = (
+        f"at temperature 0, {len(compared.unexplained)} of {len(compared.agree)} canaries get other words than with "
+        f"plain decoding, first {canary}: {why}"
+    )
+    advice = "compare the answers in the records: a draft may change the speed, and no word"
+    return (Finding("answers_differ", about, detail, advice),)
 
 
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:

@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
-from gatekeeper.analysis.plan.objectives import all_objectives
+from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import setting_document, speculates
-from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.checks import check
-from gatekeeper.analysis.verdict.findings import examine
-from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
+from gatekeeper.analysis.verdict.findings import differing_answers, examine
+from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES, Sight
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict, figures, rounded, worst
+from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict, fact, figures, rounded, worst
 
 
 def judge_workload(
@@ -30,10 +31,14 @@ def judge_workload(
     findings = examine(evidence, knobs, f"{name}, {soak.name}") if speculating else ()
     lost = voided_metrics((*controls, *findings))
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
-    checks = tuple(
-        check(objective, _estimate(objective, evidence, lost))
-        for objective in all_objectives(case.slo, name, speculating=speculating)
-    )
+    terms = case.plan.terms
+    objectives = [
+        _measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
+    ]
+    logits = Sight.LOGITS in terms.sight
+    checks = tuple(check(objective, _estimate(objective, evidence, lost, logits=logits)) for objective in objectives)
+    if speculating and terms.rules > 1:
+        findings = (*findings, *differing_answers(evidence, checks, f"{name}, {soak.name}"))
     outcome = worst(one.outcome for one in checks)
     if not checks and not speculating and evidence.answers:
         outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
@@ -49,14 +54,35 @@ def judge_workload(
     return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 
 
-def _estimate(objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str]) -> Estimate | Missing:
+def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
+    """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
+    if isinstance(objective, Implicit) and objective.metric == "throughput_ratio" and has_no_decode_speed(evidence):
+        return objective.model_copy(update={"metric": "answer_throughput_ratio"})
+    return objective
+
+
+def _estimate(
+    objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str], *, logits: bool
+) -> Estimate | Missing:
     if objective.metric in lost:
         return Missing(lost[objective.metric], len(evidence.answers))
+    if isinstance(objective, Implicit) and objective.metric == "token_agreement":
+        return _implied_agreement(evidence, logits=logits)
     evidence = replace(evidence, frozen=objective.scope == "frozen")
     if objective.source == "ours":
         return estimate(objective.metric, evidence)
     seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
     return labelled_as_claims(seen) if isinstance(seen, Estimate) else seen
+
+
+def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:
+    """Count agreement over the canaries answered in both arms; who wants every canary names the metric."""
+    compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties, unread=not logits)
+    n, whole = len(compared.agree), len(evidence.canaries)
+    if n < min(whole, ENOUGH_PAIRS):
+        return Missing(f"{n} of {whole} canaries were answered in both arms, too few to compare the words", n)
+    part = (f"compared on the {n} of {whole} canaries answered in both arms",) if n < whole else ()
+    return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
 
 
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     """Plan one answer; the same context gives the same one."""
     script, behaviour, number = context.script, context.behaviour, context.number
     whole, calls = _tokens_and_calls(context)
+    if context.arm == "candidate":
+        whole = _worded(whole, behaviour.wording)
     limit = max(1, len(whole) // 2) if context.short else context.request.max_tokens
     tokens = whole[:limit]
     jitter, sigma = script.draw("token", number), script.noise.token
@@ -138,6 +140,13 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     tokens = tuple(_TOKEN.findall(text or "")) or ("",)
     # A final newline changes a token and not the grade, so that a script can set disagreement without lower quality.
     return (tokens if agrees else (*tokens[:-1], tokens[-1] + "\n")), calls
+
+
+def _worded(tokens: tuple[str, ...], wording: str) -> tuple[str, ...]:
+    """Return the tokens as a system writes them that changes every word, or says each twice."""
+    if wording == "twice":
+        return tuple(token + token for token in tokens)
+    return tuple(f" no{token}" for token in tokens) if wording == "other" else tokens
 
 
 def _words(draw: random.Random, number: int) -> tuple[str, ...]:

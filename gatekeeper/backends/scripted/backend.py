@@ -56,6 +56,8 @@ class ScriptedBackend:
         """Virtual answers are computed one at a time, also for several threads."""
         self._answers = 0
         self._noise = 0.0
+        self._answered: set[tuple[str, str]] = set()
+        """Arm and canary of every answer so far: what a cache of answers would keep, beyond any one system's life."""
         self._lanes: list[int] = []
         """When each of several concurrent virtual streams is free again."""
 
@@ -93,6 +95,12 @@ class ScriptedBackend:
         behaviour, knobs = self.script.behaviour(request.canary), dict(request.setting)
         length = int(knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens)
         return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **given)
+
+    def replays(self, arm: Arm, canary: str) -> bool:
+        """Tell whether an answer comes from the script's cache of answers; keep it there."""
+        replays, again = self.script.replays, (arm, canary) in self._answered
+        self._answered.add((arm, canary))
+        return again and replays is not None and replays.arm in {"both", arm}
 
     def seconds(self, now_ns: int) -> float:
         """Return how long the backend has been open."""
@@ -159,11 +167,12 @@ class ScriptedSystem(RunningSystem):
             return Answer(begun, begun, fault="not running: it ended before this request")
         number, noise = backend.next_number()
         arm: Arm = "plain" if request.draft is None else "candidate"
+        replayed = script.replays if backend.replays(arm, canary.id) else None
         fault = next((one.fault for one in script.faults if one.strikes(number, arm, canary.id)), None)
         context = backend.context(
             request,
             number=number,
-            pace=math.exp(noise) * self._pace(arm, number, begun, streams),
+            pace=math.exp(noise) * self._pace(arm, number, begun, streams) / (replayed.faster if replayed else 1.0),
             seconds=backend.seconds(begun),
             short=fault == "short",
             warm=self._finds_cached(canary),
@@ -180,7 +189,8 @@ class ScriptedSystem(RunningSystem):
         else:
             backend.end(streams, ended)
         self._alive = fault not in {"die", "hang"}
-        return self._record(context, planned, (begun, ended), times, fault)
+        at_once = replayed is not None and replayed.whole
+        return self._record(context, planned, (begun, ended), times, fault, at_once=at_once)
 
     def _finds_cached(self, canary: Canary) -> bool:
         """Tell whether this prompt begins with a cached one; add it to the cache."""
@@ -213,7 +223,14 @@ class ScriptedSystem(RunningSystem):
         return pace * float(1 + getattr(self._script.batching, arm) * (streams - 1))
 
     def _record(
-        self, context: AnswerContext, planned: PlannedAnswer, span: tuple[int, int], times: list[int], fault: str | None
+        self,
+        context: AnswerContext,
+        planned: PlannedAnswer,
+        span: tuple[int, int],
+        times: list[int],
+        fault: str | None,
+        *,
+        at_once: bool,
     ) -> Answer:
         memory, sight = self._script.memory, self._backend.sight
         whole = len(times) == len(planned.tokens)
@@ -221,7 +238,7 @@ class ScriptedSystem(RunningSystem):
         active = round(memory.active + memory.growth * context.number) if Sight.MEMORY in sight else None
         return Answer(
             *span,
-            arrivals=self._arrivals(planned, times),
+            arrivals=self._arrivals(planned, times, at_once=at_once),
             text=planned.text if whole else "".join(planned.tokens[: len(times)]),
             tool_calls=planned.calls if whole else (),
             finish=planned.finish if whole else None,
@@ -239,8 +256,10 @@ class ScriptedSystem(RunningSystem):
             }.get(fault or ""),
         )
 
-    def _arrivals(self, planned: PlannedAnswer, times: list[int]) -> tuple[Arrival, ...]:
+    def _arrivals(self, planned: PlannedAnswer, times: list[int], *, at_once: bool) -> tuple[Arrival, ...]:
         sight, arrivals, first = self._backend.sight, [], 0
+        if at_once:
+            return (Arrival(times[-1], len(times) if Sight.TOKEN_COUNT in sight else None),)
         by_token = self._script.arrivals == "token"
         counted, flagged, named = (one in sight for one in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
         for size in (1,) * len(times) if by_token else (tokens for _, tokens in planned.bursts):

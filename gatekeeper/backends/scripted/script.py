@@ -29,6 +29,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     begins with was answered before with the cache on
       "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
                                     the chance of `acceptance`, instead of sampling: no longer lossless
+      "wording": "right",           what the candidate writes: "right" | "other": other words | "twice": each word twice
       "engaged": true,              false: it silently decodes plainly, whatever draft is set
       "answers": {"list-001": "1. red"},              texts by canary id, where none can be constructed
       "canaries": {"tool-": {"acceptance": 0.9}},     overrides of anything from `prefill` to `engaged`, by prefix of
@@ -47,6 +48,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                  "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
       "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
       "counters": "honest",         "honest" | "silent": none | "zero": they claim that nothing was proposed
+      "replays": {"arm": "candidate", "faster": 3.0, "whole": false},  every answer of an arm to a canary but its first
+                                    comes so much faster, from a cache; whole: in one piece
       "claims": {"drafted": 1.0, "accepted": 1.2},    the server's claims, as a multiple of the truth
       "faults": [{"answer": 5, "fault": "die"}, {"every": 50, "arm": "candidate", "fault": "hang"},
                  {"canary": "json-003", "fault": "garble"}]
@@ -101,6 +104,7 @@ class Behaviour(InputTable):
     gap: float | None = Field(default=5.0, ge=0)
     warm: Share = Field(default=1.0, ge=0, le=1)
     shortcut: bool = False
+    wording: Literal["right", "other", "twice"] = "right"
     engaged: bool = True
 
     @field_validator("acceptance")
@@ -188,6 +192,14 @@ class Batching(InputTable):
     candidate: float = Field(default=0.0, ge=0)
 
 
+class Replays(InputTable):
+    """A cache of whole answers, in front of one arm or of both."""
+
+    arm: Literal["both", "plain", "candidate"] = "candidate"
+    faster: float = Field(default=3.0, gt=0)
+    whole: bool = False
+
+
 class Claimed(InputTable):
     """Multiples of the truth."""
 
@@ -232,6 +244,7 @@ class Script(Behaviour):
     memory: Memory = Memory()
     batching: Batching = Batching()
     counters: Literal["honest", "silent", "zero"] = "honest"
+    replays: Replays | None = None
     claims: Claimed | None = None
     faults: tuple[Fault, ...] = ()
 

@@ -13,7 +13,7 @@ from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.manifest import RULES, Manifest, Model
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.slo import Host
 from gatekeeper.core.system.files import HashCache, user_hash_cache
@@ -81,6 +81,7 @@ def freeze(
         versions=dict(sorted(versions.items())),
         host=dict(here),
         sample_interval=host.SAMPLE_INTERVAL_S,
+        rules=RULES,
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
         doubts=tuple(host_doubts(slo.host, here)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),

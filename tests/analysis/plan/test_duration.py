@@ -36,7 +36,7 @@ def test_the_sweep_and_the_soak_are_always_there() -> None:
     """
     Four arms of the sweep and their warm-ups are answered whole; the soak lasts its duration; nothing follows it.
     """
-    found = forecast(slo(RATIO))
+    found = forecast(slo(RATIO, sampling={"temperature": 0.7}))
 
     assert {"sweep", "soak"} == found.keys()
     assert found["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(found["sweep"].seconds)

@@ -1,16 +1,35 @@
 """Objectives that apply to a workload: the SLO's own, and the implicit ones."""
 
-from gatekeeper.analysis.plan.objectives import all_objectives, implicit_objectives
+import pytest
+
+from gatekeeper.analysis.plan.objectives import (
+    AGREE_UNREAD,
+    NEWEST,
+    Implicit,
+    Terms,
+    all_objectives,
+    implicit_objectives,
+)
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.slo import Slo
 from tests.builders.slo import objective, slo
+
+IMPLICIT = ("error_rate", "speculation_engaged", "truncation_rate", "throughput_ratio", "token_agreement")
+
+
+def implied(written: Slo, workload: str = "easy", terms: Terms = NEWEST) -> dict[str, Implicit]:
+    return {one.metric: one for one in implicit_objectives(written, workload, terms)}
 
 
 def test_speculating_brings_implicit_objectives() -> None:
     """
-    A speculating setting must answer, engage its draft and cut nothing short, though the SLO is silent about it.
+    A speculating setting must answer, engage its draft, cut nothing short, lose no speed and keep the words.
     """
-    names = [one.metric for one in all_objectives(slo(), "easy", speculating=True)]
+    silent = slo(objective("acceptance_rate", at_least=0.5))
 
-    assert ["throughput_ratio", "error_rate", "speculation_engaged", "truncation_rate"] == names
+    names = [one.metric for one in all_objectives(silent, "easy", speculating=True)]
+
+    assert ["acceptance_rate", *IMPLICIT] == names
 
 
 def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
@@ -19,7 +38,7 @@ def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
     """
     written = slo(objective("error_rate", at_most=0.02))
 
-    assert {"speculation_engaged", "truncation_rate"} == {one.metric for one in implicit_objectives(written)}
+    assert {"speculation_engaged", "truncation_rate", "throughput_ratio", "token_agreement"} == implied(written).keys()
     assert [0.02] == [
         one.threshold for one in all_objectives(written, "easy", speculating=True) if one.metric == "error_rate"
     ]
@@ -71,6 +90,71 @@ def test_a_prompt_cache_and_drawn_tokens_bring_objectives_of_their_own() -> None
     cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
     drawn = slo(sampling={"temperature": 0.7, "distribution_check": True})
 
-    assert ["warm_cache_agreement"] == [one.metric for one in implicit_objectives(cached)][3:]
-    assert ["first_tokens_p_value"] == [one.metric for one in implicit_objectives(drawn)][3:]
-    assert [] == [one.metric for one in implicit_objectives(slo())][3:]
+    assert {"warm_cache_agreement"} == implied(cached).keys() - implied(slo()).keys()
+    assert {"first_tokens_p_value"} == implied(drawn).keys() - implied(slo()).keys()
+
+
+def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
+    """
+    A ratio promised of one workload leaves the implicit one of another; until 0.2.0 naming it once was enough.
+    """
+    names = ("easy", "hard")
+    written = slo(
+        objective("error_rate", at_most=0.02, workloads=["easy"]),
+        objective("throughput_ratio", at_least=1.16, workloads=["easy"]),
+        workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in names],
+    )
+    both, old = {"error_rate", "throughput_ratio"}, Terms(rules=1)
+
+    assert [set(), both] == [both & implied(written, name).keys() for name in names]
+    assert [{"speculation_engaged", "truncation_rate"}] * 2 == [set(implied(written, name, old)) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "concurrency", "expected"),
+    [
+        (Sight.NOTHING, 1, "throughput_ratio"),
+        (Sight.ARRIVALS, 1, "answer_throughput_ratio"),
+        (Sight.NOTHING, 4, "system_throughput_ratio"),
+        (Sight.TOKEN_COUNT, 1, None),
+        (Sight.PLAIN, 1, None),
+    ],
+)
+def test_the_implicit_ratio_is_one_the_backend_shows(lacks: Sight, concurrency: int, expected: str | None) -> None:
+    """
+    Decode speed; without arrivals the speed of whole answers; above one stream the system's; else none.
+    """
+    written = slo(objective("acceptance_rate", at_least=0.5), soak={"duration": 600, "concurrency": concurrency})
+
+    ratios = [name for name in implied(written, terms=Terms(sight=~lacks)) if "ratio" in name]
+
+    assert ([expected] if expected else []) == ratios
+
+
+@pytest.mark.parametrize("named", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
+def test_any_ratio_that_is_named_replaces_the_implicit_one(named: str) -> None:
+    """
+    Who bounds one speed, even below plain decoding's, is taken at their word.
+    """
+    assert not {name for name in implied(slo(objective(named, at_least=0.8))) if "throughput" in name}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "temperature", "expected"),
+    [
+        (Sight.NOTHING, 0.0, 1.0),
+        (Sight.LOGITS, 0.0, AGREE_UNREAD),
+        (Sight.TEXT, 0.0, None),
+        (Sight.PLAIN, 0.0, None),
+        (Sight.NOTHING, 0.7, None),
+    ],
+)
+def test_greedy_words_are_an_implicit_objective(lacks: Sight, temperature: float, expected: float | None) -> None:
+    """
+    At temperature 0 every canary must agree; most of them where no logits can excuse a near-tie.
+    """
+    written = slo(sampling={"temperature": temperature})
+
+    found = implied(written, terms=Terms(sight=~lacks)).get("token_agreement")
+
+    assert expected == (found.threshold if found else None)
