@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,9 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.system import run_directory
-from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.place import Place
+from tests.builders.small_run import PUBLISHED, RECORDS, SWEEP, Files, gist, lines, restored, small, stored
 
-Files = dict[str, bytes | None]
-"""The content of a folder by path; None for a folder in it."""
-SWEEP = ("baseline.jsonl", "null.jsonl", "sweep-default.jsonl")
-RECORDS = (*SWEEP, "soak-1.jsonl", "host.jsonl", "events.jsonl")
-PUBLISHED = ("verdict.json", "policy.toml", "certificate.intoto.json", "junit.xml", "report.html", "SHA256SUMS")
 POINTS = (
     "before the manifest",
     "a line of the sweep",
@@ -37,26 +32,6 @@ class Crash:
 
     point: str
     files: Files
-
-
-def small(folder: Path) -> Place:
-    """Write the SLO of a run with few writes."""
-    place = Place(folder, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)})
-    script = {"seed": 3, "token": "100 ms", "verify": "110 ms", "draft_token": {"heavy": "10 ms"}}
-    (folder / "truth.json").write_text(json.dumps({**script, "canaries": {"easy-": {"acceptance": 0.9}}}))
-    (folder / "easy.jsonl").write_text(canary_lines("easy", 5))
-    place.write_slo(
-        {
-            "schema": 1,
-            "name": "small",
-            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "truth.json"},
-            "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
-            "sweep": {"repeats": 1, "num_draft_tokens": [4], "default": {"num_draft_tokens": 4}},
-            "soak": {"duration": "2 s"},
-            "objective": [{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
-        }
-    )
-    return place
 
 
 class Recorder:
@@ -116,23 +91,6 @@ def _point(name: str, content: bytes, files: Files) -> str:
     return "the lock" if whole == "lock" else kinds.get(whole, whole)
 
 
-def stored(folder: Path) -> Files:
-    """Return what a folder holds."""
-    paths = sorted(folder.rglob("*"))
-    return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in paths}
-
-
-def restored(folder: Path, files: Files) -> None:
-    """Make *folder* hold just these files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name, content in files.items():
-        if content is None:
-            (folder / name).mkdir(parents=True)
-        else:
-            (folder / name).write_bytes(content)
-
-
 @dataclass(frozen=True)
 class Undisturbed:
     place: Place
@@ -152,22 +110,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbe
             recorder = Recorder(place.path / "run", hooks)
             place.run("certify", "slo.toml", "--out", "run", code=0)
         yield Undisturbed(place, recorder.crashes, stored(place.path / "run"))
-
-
-def gist(text: bytes | None) -> Any:
-    """Return what a verdict says, without figures that another soak or another moment changes."""
-    verdict = json.loads(text or b"{}")
-    workloads = [
-        (one["name"], one["outcome"], one["setting"], [(check["metric"], check["outcome"]) for check in one["checks"]])
-        for one in verdict["workloads"]
-    ]
-    return verdict["outcome"], verdict["exit_code"], verdict.get("incomplete"), workloads
-
-
-def lines(content: bytes | None) -> list[bytes]:
-    """Return the whole lines of a record file that are records."""
-    whole = (content or b"").split(b"\n")[:-1]
-    return [line for line in whole if not line.startswith(b'{"end"')]
 
 
 def test_there_are_crash_points_of_every_kind(undisturbed: Undisturbed) -> None:
