@@ -106,14 +106,13 @@ class ActiveRun:
         """Sample the host and the processes of *client* while the context is open."""
         samples = self._samples = self.writer("host.jsonl", run_directory.SAMPLES)
         samples.reopen()  # a run that was killed after its last answer samples once more
-        ours: list[GatekeeperError] = []
 
         def keep(sample: HostSample) -> None:
             try:
                 samples(sample)
                 self.observe("sample", {"values": sample.values})
-            except GatekeeperError as error:
-                ours.append(error)
+            except GatekeeperError as error:  # a full disk is no fault of the host: the run ends, and can be continued
+                self.observe.trouble = error
                 raise
 
         interval = self.prepared.manifest.sample_interval
@@ -122,8 +121,8 @@ class ActiveRun:
         )
         with self._sampler, host.keep_awake():
             yield
-        if ours:  # a full disk is no fault of the host: the run continues when there is room
-            raise ours[0]
+        if self.observe.trouble is not None:
+            raise self.observe.trouble
         if self._sampler.fault is not None:
             self.observe("sampler_died", {"because": self._sampler.fault})
         samples.finish()

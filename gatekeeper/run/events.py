@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import Clock, stamp
+from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
@@ -26,9 +28,13 @@ class EventRecorder:
 
     def __init__(self, record: Callable[[Event], None], clock: Clock, observers: Sequence[Observer]) -> None:
         self._record, self._clock, self._observers = record, clock, observers
+        self.trouble: GatekeeperError | None = None
+        """An error of ours in another thread; the next event of any thread raises it, and so ends the run."""
 
     def __call__(self, kind: str, detail: dict[str, Any]) -> None:
         """Record an event of *kind* that happens now, and pass it to the observers."""
+        if self.trouble is not None:
+            raise self.trouble
         event = Event(stamp(self._clock.wall()), kind, detail)
         if kind not in RECORDED_ELSEWHERE:
             self._record(event)
@@ -37,10 +43,12 @@ class EventRecorder:
 
 
 class Lines:
-    """An observer that appends each event, answers included, to a file as whole lines."""
+    """An observer that appends each event, answers included, to a file as whole lines, if it can be opened."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] | None = path.open("ab", buffering=0)
+        self._file: IO[bytes] | None = None
+        with suppress(OSError):
+            self._file = path.open("ab", buffering=0)
 
     def __call__(self, event: Event) -> None:
         """Append one event; after the first line that cannot be written whole, no more are, and the run continues."""

@@ -1,10 +1,12 @@
 """Disks that take no more: a limit on the size of files, and a small disk of its own where root may mount one."""
 
+import os
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +38,24 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def at_line(patch: pytest.MonkeyPatch, name: str, number: int, act: Callable[[], object]) -> None:
+    """Call *act* before this process writes line *number* (from 1) to a file called *name*."""
+    opened, before, seen = os.open, os.write, [0]
+    names: dict[int, str] = {}
+
+    def opening(path: Any, *args: Any, **options: Any) -> int:
+        descriptor = opened(path, *args, **options)
+        names[descriptor] = Path(path).name
+        return descriptor
+
+    def writing(descriptor: int, content: Any) -> int:
+        if names.get(descriptor) == name:
+            seen[0] += 1
+            if seen[0] == number:
+                act()
+        return before(descriptor, content)
+
+    patch.setattr(os, "open", opening)
+    patch.setattr(os, "write", writing)

@@ -77,8 +77,9 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         if path.is_symlink():
             raise NotRegularError(error.errno, "it is a link, which is not followed", path) from error
-        kind = NotRegularError if error.errno in {errno.EISDIR, errno.ENXIO} else OSError
-        raise kind(error.errno, error.strerror, path) from error
+        if error.errno in {errno.EISDIR, errno.ENXIO}:  # ENXIO: a pipe that nobody reads
+            raise NotRegularError(error.errno, "it is not a regular file", path) from error
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def read_regular(path: Path, *, inside: Path | None = None) -> bytes:
