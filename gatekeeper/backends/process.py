@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from gatekeeper.backends.workers import loop
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.files import open_regular
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote_lines
 
@@ -47,11 +49,24 @@ def environment(*, ours: bool) -> dict[str, str]:
 
 def tail(log: Path) -> str:
     """Return the last lines of *log*, empty where there are none."""
-    with contextlib.suppress(OSError), log.open("rb") as file:
+    with contextlib.suppress(OSError), os.fdopen(open_regular(log, os.O_RDONLY), "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return "\n".join(lines[-_TAIL_LINES:])
     return ""
+
+
+def new_log(log: Path) -> IO[bytes]:
+    """Open an empty log at *log*, through no link; raise GatekeeperError where it cannot be written."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        return os.fdopen(open_regular(log, flags, inside=log.parent.parent), "wb")
+    except OSError as error:
+        check_own_limit(error)
+        raise GatekeeperError(
+            f"cannot write {log}: {error.strerror}", hint="free disk space, or choose another --out"
+        ) from error
 
 
 def find_program(name: str, *, install: str) -> str:
@@ -116,7 +131,6 @@ class ServerProcess:
 
     def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
         self.log, self._grace, self._closing = log, grace, threading.Lock()
-        log.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._guard, self._pipe = _guarded(command, log, ours=ours, grace=grace)
         except OSError as error:
@@ -157,7 +171,7 @@ def _guarded(
     command: Sequence[str], log: Path, *, ours: bool, grace: float
 ) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start *command* under its guard; return the guard and our end of the pipe that keeps it waiting."""
-    with log.open("wb") as file:
+    with new_log(log) as file:
         guards_end, our_end = os.pipe()
         try:
             guard = subprocess.Popen(

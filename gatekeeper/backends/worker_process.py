@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.process import GRACE_S, environment, quoted_log, tail
+from gatekeeper.backends.process import GRACE_S, environment, new_log, quoted_log, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
@@ -37,12 +37,11 @@ class WorkerProcess:
         self.command = " ".join(argv)
         self._log, self._unread, self._open = log, bytearray(), True
         self._closing = threading.Lock()
-        log.parent.mkdir(parents=True, exist_ok=True)
         # The worker counts its tokens on this page, so that progress shows without a line on the pipe.
         with tempfile.TemporaryFile() as page:
             page.truncate(mmap.PAGESIZE)
             self._page = mmap.mmap(page.fileno(), mmap.PAGESIZE)
-            with log.open("wb") as errors:
+            with new_log(log) as errors:
                 try:
                     # A session of its own: Ctrl-C reaches only us, and we end the worker and its children in order.
                     self._child = subprocess.Popen(

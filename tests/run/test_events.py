@@ -73,6 +73,17 @@ def test_a_disk_that_takes_no_more_ends_the_view_alone() -> None:
     assert lines._file is None
 
 
+def test_lines_that_cannot_be_opened_end_the_view_alone(tmp_path: Path) -> None:
+    """
+    A file that cannot be opened costs the view, never the run.
+    """
+    lines = events.Lines(tmp_path / "nowhere" / "lines")
+
+    lines(EVENTS[0])
+
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_the_wish_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The variable is taken out of the environment, so that no subject writes into the lines of its run.

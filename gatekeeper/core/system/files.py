@@ -84,7 +84,7 @@ def _named(path: Path) -> Iterator[None]:
 
 def read_regular(path: Path, *, inside: Path | None = None) -> bytes:
     """Return the content of the regular file at *path*, opened as `open_regular` does. Raise OSError."""
-    with open(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
         return file.read()
 
 
@@ -286,7 +286,7 @@ class HashCache:
 
 def file_sha256(path: Path, *, inside: Path | None = None) -> str:
     """Return the SHA-256 of a file of any size, in hex; with *inside*, of a file that no link leads to."""
-    with path.open("rb") if inside is None else open(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
+    with path.open("rb") if inside is None else os.fdopen(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
