@@ -1,0 +1,265 @@
+"""How often each interval misses what is true, and what it proves: canaries and noise simulated in numpy.
+
+    python -m bench.truth --of coverage                       # prints a table
+    python -m bench.truth --of coverage --runs 2000 --save coverage.json
+
+Canaries differ by 12 % (ratios) or 28 % (latencies). For these canaries the truth is their own mean or quantile, for
+prompts like them that of all from which they were drawn. Every bound is taken at 97.5 %, so 2.5 % of the runs may miss
+on each side. `proves` is the share of runs that prove a true gain of 5 % (of a latency: that it keeps 5 % of room).
+For comparison: these canaries with the noise of plain decoding against itself. It is not shipped, because it fails
+wherever the candidate is the noisier arm.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.core.verdict import Estimate, Missing
+
+Floats = NDArray[np.float64]
+Noise = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
+"""Log speeds of so many pairs, candidate and plain, in the order of time."""
+
+LEVEL = 0.975
+DIFFER = 0.12
+"""Deviation of the canaries' log ratios."""
+PROMPTS_DIFFER = 0.28
+"""Deviation of the log time to first token over `canaries/code.jsonl`."""
+ROOM = math.log(1.05)
+SHIFT = 0.03
+"""Between sweep and soak all ratios change by this much."""
+
+
+def gaussian(sigma: float, candidate: float = 1.0) -> Noise:
+    """Return independent normal noise; the candidate's is *candidate* times as large."""
+    return lambda random, n: (candidate * sigma * random.standard_normal(n), sigma * random.standard_normal(n))
+
+
+def heavy(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return noise of Student's t with three degrees of freedom, deviation 10 %."""
+    drawn = 0.10 * random.standard_t(3, (2, n)) / math.sqrt(3)
+    return drawn[0], drawn[1]
+
+
+def _wander(random: np.random.Generator, n: int, kept: float) -> Floats:
+    """Return n values of deviation 1, each keeping a share of the one before."""
+    fresh, out = random.standard_normal(n), np.empty(n)
+    out[0] = fresh[0]
+    for at in range(1, n):
+        out[at] = kept * out[at - 1] + math.sqrt(1 - kept**2) * fresh[at]
+    return out
+
+
+def lasting_both(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return noise of 10 % that lasts over answers of both arms, which follow each other in random order."""
+    steps = (0.10 * _wander(random, 2 * n, 0.8)).reshape(n, 2)
+    first = random.random(n) < 0.5
+    return np.where(first, steps[:, 0], steps[:, 1]), np.where(first, steps[:, 1], steps[:, 0])
+
+
+def lasting_candidate(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return noise of 10 % that lasts over five answers of the candidate alone; plain decoding's is independent."""
+    return 0.10 * _wander(random, n, 0.8), 0.10 * random.standard_normal(n)
+
+
+def bimodal(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return noise where three answers in ten of both arms are 30 % slower."""
+    both = 0.05 * random.standard_normal((2, n)) - math.log(1.3) * (random.random((2, n)) < 0.3)
+    return both[0], both[1]
+
+
+def stalls(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return noise where the candidate loses 40 % in one answer of twenty; that loss is part of the truth."""
+    noise = 0.05 * random.standard_normal((2, n))
+    lost = math.log(0.6) * ((random.random(n) < 0.05) - 0.05)
+    return noise[0] + lost, noise[1]
+
+
+def sawtooth(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return a host that slows by 30 % over 17 pairs and recovers; the second answer of a pair comes later."""
+    first, since = random.random(n) < 0.5, np.arange(n) + random.random()
+    tooth = [-0.3 * ((since + later) / 17 % 1) for later in (0.0, 0.45)]
+    noise = 0.05 * random.standard_normal((2, n))
+    return noise[0] + np.where(first, *tooth), noise[1] + np.where(first, *reversed(tooth))
+
+
+def warm_up(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return a host that begins 20 % slower and is warm after a quarter of the pairs."""
+    first, since = random.random(n) < 0.5, np.arange(n)
+    ramp = [-0.2 * np.clip(1 - (since + later) / (n / 4), 0, None) for later in (0.0, 0.45)]
+    noise = 0.05 * random.standard_normal((2, n))
+    return noise[0] + np.where(first, *ramp), noise[1] + np.where(first, *reversed(ramp))
+
+
+KINDS: Mapping[str, Noise] = {
+    "noise 2 %": gaussian(0.02),
+    "noise 5 %": gaussian(0.05),
+    "noise 10 %": gaussian(0.10),
+    "noise 15 %": gaussian(0.15),
+    "candidate 3 times as noisy": gaussian(0.04, 3.0),
+    "heavy tails": heavy,
+    "lasting, both arms": lasting_both,
+    "bimodal, both arms": bimodal,
+    "sawtooth, both arms": sawtooth,
+    "warm-up, both arms": warm_up,
+    "stalls of the candidate": stalls,
+    "lasting, candidate alone": lasting_candidate,
+}
+NULL_ARM = ("noise 5 %", "candidate 3 times as noisy", "stalls of the candidate")
+"""Kinds of noise with which the noise of plain decoding is shown for comparison."""
+DESIGNS = ((24, 1, 1), (24, 3, 0), (96, 1, 1))
+"""Canaries, pairs of each in the soak, and in the sweep."""
+
+
+@dataclass(slots=True)
+class Misses:
+    """Counts of one interval over runs."""
+
+    what: str
+    noise: str
+    canaries: int
+    pairs: int
+    runs: int = 0
+    none: int = 0
+    above: int = 0
+    """Runs whose lower bound lies above the truth."""
+    below: int = 0
+    proves: int = 0
+    width: float = 0.0
+
+    def count(self, seen: Estimate | Missing | None, truth: float) -> None:
+        """Count one run whose log truth is *truth*."""
+        self.runs += 1
+        if not isinstance(seen, Estimate):
+            self.none += 1
+            return
+        lo, hi = math.log(seen.lo), math.log(seen.hi)
+        self.above += lo > truth
+        self.below += hi < truth
+        self.proves += lo > truth - ROOM
+        self.width += (hi - lo) / 2
+
+    def line(self) -> str:
+        """Write one row of the table."""
+        seen = max(1, self.runs - self.none)
+        shares = " ".join(f"{count / seen:7.1%}" for count in (self.above, self.below, self.width, self.proves))
+        return f"{self.what:<26} {self.noise:<27} {self.canaries:>4} {self.pairs:>2} {shares}"
+
+
+def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: int) -> list[Misses]:
+    """Simulate geometric mean ratios: for these canaries, for prompts like them, and with plain decoding's noise."""
+    draw = KINDS[noise]
+    names = [f"c-{number}" for number in range(canaries)]
+    found = [Misses(what, noise, canaries, pairs) for what in ("ratio, these canaries", "ratio, prompts like them")]
+    if noise in NULL_ARM:
+        found.append(Misses("(noise of plain decoding)", noise, canaries, pairs))
+    for number in range(runs):
+        random = np.random.default_rng([seed, zlib.crc32(f"{noise} {canaries} {pairs}".encode()), number])
+        heights = DIFFER * random.standard_normal(canaries)
+        order = np.concatenate([random.permutation(canaries) for _ in range(pairs)])
+        mine, plain = draw(random, len(order))
+        logs = heights[order] + mine - plain
+        before: dict[str, list[float]] = {}
+        for _ in range(swept):
+            mine, plain = draw(random, canaries)
+            for name, log in zip(names, heights + mine - plain + SHIFT, strict=True):
+                before.setdefault(name, []).append(math.exp(log))
+        seen = [(names[one], math.exp(log)) for one, log in zip(order, logs, strict=True)]
+        truth = float(heights.mean())
+        found[0].count(fixed_canaries.geometric_mean(seen, LEVEL, canaries, before), truth)
+        by_name = {name: [value for one, value in seen if one == name] for name in names}
+        found[1].count(intervals.geometric_mean_ratio(by_name, LEVEL), 0.0)
+        if noise not in NULL_ARM:
+            continue
+        null = np.diff([draw(random, canaries)[1], draw(random, canaries)[1]], axis=0)
+        half = intervals.student_quantile(LEVEL, canaries - 1) * float(null.std(ddof=1)) / math.sqrt(len(order))
+        center = float(logs.mean())
+        bounds = math.exp(center - half), math.exp(center + half)
+        found[2].count(Estimate(math.exp(center), *bounds, canaries, confidence=LEVEL), truth)
+    return found
+
+
+def _mixture_quantile(heights: Floats, sigma: float, q: float) -> float:
+    """Return the quantile of answers spread normally around *heights*, each as often, by bisection."""
+    lo, hi = float(heights.min()) - 9 * sigma, float(heights.max()) + 9 * sigma
+    for _ in range(50):
+        middle = (lo + hi) / 2
+        below = math.fsum(NormalDist(height, sigma).cdf(middle) for height in heights.tolist())
+        lo, hi = (middle, hi) if below < q * len(heights) else (lo, middle)
+    return (lo + hi) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A quantile of simulated times: log times vary between canaries, between their answers and between the gaps."""
+
+    name: str
+    q: float
+    canaries: int
+    answers: int
+    between_answers: float = 0.05
+    gaps: int = 1
+    between_gaps: float = 0.0
+
+    def misses(self, runs: int, seed: int) -> list[Misses]:
+        """Simulate it over the answers of these canaries, and over one answer each to prompts like them."""
+        noise = f"noise {self.between_answers:.0%}" + (f", {self.gaps} gaps" if self.gaps > 1 else "")
+        found = [
+            Misses(f"{self.name}, {what}", noise, self.canaries, self.answers)
+            for what in ("these canaries", "prompts like them")
+        ]
+        within = math.hypot(self.between_answers, self.between_gaps)
+        everywhere = NormalDist(0, math.hypot(PROMPTS_DIFFER, within)).inv_cdf(self.q)
+        for number in range(runs):
+            random = np.random.default_rng([seed, zlib.crc32(self.name.encode()), self.canaries, number])
+            heights = PROMPTS_DIFFER * random.standard_normal(self.canaries)
+            order = np.concatenate([random.permutation(self.canaries) for _ in range(self.answers)])
+            logs = (heights[order] + self.between_answers * random.standard_normal(len(order)))[:, None]
+            times = np.exp(logs + self.between_gaps * random.standard_normal((len(order), self.gaps)))
+            seen = [(f"c-{one}", [(time, 1) for time in row]) for one, row in zip(order, times.tolist(), strict=True)]
+            truth = _mixture_quantile(heights, within, self.q)
+            found[0].count(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), truth)
+            once = dict(seen[: self.canaries])
+            others = (
+                intervals.pooled_quantile(once, self.q, LEVEL)
+                if self.gaps > 1
+                else intervals.quantile([values[0][0] for values in once.values()], self.q, LEVEL)
+            )
+            found[1].count(others, everywhere)
+        return found
+
+
+LATENCIES = (
+    Latency("median", 0.5, 24, 3),
+    Latency("median", 0.5, 96, 2),
+    Latency("p95", 0.95, 96, 3),
+    Latency("itl_p50", 0.5, 24, 3, gaps=20, between_gaps=0.2),
+    Latency("itl_p95", 0.95, 96, 3, gaps=20, between_gaps=0.2),
+)
+
+
+def rows(runs: int, seed: int) -> Iterator[Misses]:
+    """Yield every row of the table."""
+    for noise in KINDS:
+        for canaries, pairs, swept in DESIGNS:
+            yield from ratios(noise, canaries, pairs, swept, runs, seed)
+    for latency in LATENCIES:
+        yield from latency.misses(max(1, runs // 2), seed)
+
+
+def table(runs: int, seed: int) -> list[dict[str, Any]]:
+    """Print the table; return its rows."""
+    print(f"{'interval':<26} {'noise':<27} {'of':>4} {'x':>2} {'above':>7} {'below':>7} {'half':>7} {'proves':>7}")
+    found = []
+    for one in rows(runs, seed):
+        print(one.line(), flush=True)
+        found.append(asdict(one))
+    print(f"{runs} runs a row, half as many of latencies; 2.5 % above and 2.5 % below are allowed")
+    return found
