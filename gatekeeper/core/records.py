@@ -330,7 +330,7 @@ Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
 class StoredRecords(Generic[Kind]):
     """The content of a record file; `trouble` is what is wrong with the file, None where nothing is."""
 
-    records: tuple[Kind, ...] = ()
+    records: Sequence[Kind] = ()
     trouble: str | None = None
     whole_bytes: int = 0
     """How much of the file is whole records: a resumed run appends there."""

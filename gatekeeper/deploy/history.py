@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.metrics.host_series import host_numbers
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.errors import GatekeeperError, NoProofError
+from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import Slo
@@ -128,8 +130,9 @@ def _read(path: Path) -> _StoredRun:
 def _footprint(path: Path) -> float | None:
     """Return the largest memory footprint of the system under test in any soak; None if not measured."""
     samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
-    seen = [one.values["subject_footprint"] for one in samples if one.phase and "subject_footprint" in one.values]
-    return max((float(one.value) for one in seen if one.status == "ok" and one.value is not None), default=None)
+    during_soaks = HostColumns.of(samples)
+    during_soaks = during_soaks.select(during_soaks.phase)
+    return max(host_numbers(during_soaks, "subject_footprint"), default=None)
 
 
 def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:

@@ -80,7 +80,7 @@ class ActiveRun:
 
     def _tell_damage(self, name: str, file: RecordWriter[Any]) -> None:
         if file.damage is not None:
-            kept = f"its {counted(len(file.records), 'intact record')} count, and the whole file is kept beside it"
+            kept = f"its {counted(file.count, 'intact record')} count, and the whole file is kept beside it"
             self.observe("warning", {"about": name, "because": f"{file.damage}: {kept} ({name}{DAMAGED})"})
 
     def client(self, *, cache: bool = False) -> Client:
@@ -105,6 +105,7 @@ class ActiveRun:
     def sampling(self, client: Client) -> Iterator[None]:
         """Sample the host and the processes of *client* while the context is open."""
         samples = self._samples = self.writer("host.jsonl", run_directory.SAMPLES)
+        samples.release()
         samples.reopen()  # a run that was killed after its last answer samples once more
 
         def keep(sample: HostSample) -> None:

@@ -1,12 +1,12 @@
 """The passes after a soak: near-ties, answers from a warm cache, sampled first tokens; each has its own file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, forbidden_divergences
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Kind
 from gatekeeper.core.system.run_directory import ANSWERS, TIES, RecordWriter
@@ -17,10 +17,13 @@ from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.warm_cache import warm
 
 
-def after_soak(run: ActiveRun, soak_plan: SoakPlan, case: Case) -> None:
-    """Do the missing passes after the soak of *soak_plan*; none is timed, and a finished file stays as it is."""
+def after_soak(run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Sequence[Divergence]]) -> None:
+    """Do the missing passes after the soak of *soak_plan*; none is timed, and a finished file stays as it is.
+
+    *divergences* are the forbidden ones of the soak, by workload.
+    """
     task, backend = run.task(soak_plan), run.backend
-    if divergences := forbidden_divergences(case, soak_plan):
+    if divergences:
         with _pass(run, run.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None

@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.case import forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core.clock import SystemClock, stamp
@@ -195,13 +196,19 @@ def _measure(run: ActiveRun) -> None:
     with run.client() as client, run.sampling(client):
         _sweep(run, client)
         run.stage_done("sweep")
-        while due := conclude(case := run.case(live=True)).needs:
-            answered = [one for recorded in case.sweep.values() for one in recorded.records]
-            for soak_plan in due:
-                _soak(run, soak_plan, client, soak_outlook(run.prepared, soak_plan, answered))
-                after_soak(run, soak_plan, run.case(live=True))
+        while due := _due(run):
+            for soak_plan, expected in due:
+                _soak(run, soak_plan, client, expected)
+                after_soak(run, soak_plan, forbidden_divergences(run.case(live=True), soak_plan))
                 run.stage_done(soak_plan.name)
         client.close()
+
+
+def _due(run: ActiveRun) -> list[tuple[SoakPlan, Mapping[str, float]]]:
+    """Return the soaks that are due, each with its forecast. No record is kept: their memory is the machine's."""
+    case = run.case(live=True)
+    answered = [one for recorded in case.sweep.values() for one in recorded.records]
+    return [(soak_plan, soak_outlook(run.prepared, soak_plan, answered)) for soak_plan in conclude(case).needs]
 
 
 def _sweep(run: ActiveRun, client: Client) -> None:
@@ -214,7 +221,7 @@ def _sweep(run: ActiveRun, client: Client) -> None:
     def record(made: Generation) -> None:
         files[made.trial](made)
 
-    before = {name: tuple(file.records) for name, file in files.items()}
+    before = {name: file.release() for name, file in files.items()}
     sweep(run.slo, plan, client, record=record, before=before, observe=run.observe)
     for file in files.values():
         file.finish()
@@ -233,7 +240,7 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping
         _conditions(run, soak_plan)
         try:
             soak(
-                run.task(soak_plan, file.records),
+                run.task(soak_plan, file.release()),
                 profile,
                 client,
                 run.client,
@@ -284,7 +291,7 @@ def _publish(run: ActiveRun) -> Finished:
     shown = page_data(
         case,
         verdict,
-        run.events.records,
+        run_directory.read_records(directory.path / run_directory.EVENTS_FILE, run_directory.EVENTS).records,
         finished=True,
         manifest=manifest.model_dump(mode="json", by_alias=True),
         policy=directory.read(POLICY).decode() if wrote else None,

@@ -132,6 +132,7 @@ class _Probe:
         self._slo, self._backend, self._canaries = prepared.inputs.slo, prepared.backend, prepared.inputs.canaries
         trials = prepared.plan.trials
         self._files = {trial.name: directory.writer(trial.file, run_directory.ANSWERS) for trial in trials}
+        self._records: dict[str, list[Generation]] = {name: [] for name in self._files}
         self._events = directory.writer("events.jsonl", run_directory.EVENTS)
         self._observe = EventRecorder(self._events, self._backend.clock, observers)
         self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
@@ -197,19 +198,19 @@ class _Probe:
 
         def record(made: Generation) -> None:
             self._files[made.trial](made)
+            self._records[made.trial].append(made)
 
         sweep(slo, plan, client, record=record, before={}, observe=self._observe)
 
     def _look(self, count: int) -> None:
         """Decide what is undecided after *count* canaries, unless the last look had the same answers."""
-        records = {name: tuple(file.records) for name, file in self._files.items()}
         plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:
             canaries = self._canaries[workload.name]
             seen, before = min(count, len(canaries)), self._found.get(workload.name)
             if self._decided(workload.name) or (before is not None and before.looks[-1] == seen):
                 continue
-            answers = sweep_answers(self._slo, plan, records, workload.name, canaries)
+            answers = sweep_answers(self._slo, plan, self._records, workload.name, canaries)
             self._found[workload.name] = quick_probe.probe_result(answers, seen, before)
 
     def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:

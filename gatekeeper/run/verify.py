@@ -112,7 +112,7 @@ class VerifiedRun:
     verdict: Verdict
     exact: bool
     """The versions are those of the run, so every byte must be the same."""
-    events: tuple[Event, ...]
+    events: Sequence[Event]
 
     @property
     def ended(self) -> datetime:

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from gatekeeper.analysis.metrics.host_series import (
     HostSamples,
     Series,
     decrease,
-    finite,
     increase,
     longest,
     medians,
+    readings,
 )
 from gatekeeper.analysis.metrics.host_throttling import throttle_time
 from gatekeeper.analysis.stats.trend import slope
@@ -45,13 +47,12 @@ def estimate(name: str, host: HostSamples) -> Estimate | Missing:
 
 def memory_contradiction(host: HostSamples) -> str:
     """Describe vm_stat and memory_pressure disagreeing about the memory in use; empty where they agree."""
-    gaps = []
-    for sample in host.samples:
-        names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
-        share, wired, compressed, total = (finite(sample.values.get(name)) for name in names)
-        if share is not None and wired is not None and compressed is not None and total:
-            gaps.append(abs(share - (1 - (wired + compressed) / total)))
-    if not gaps or sorted(gaps)[len(gaps) // 2] <= TOOL_DIFFERENCE:
+    names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
+    share, wired, compressed, total = (readings(host.columns, name).numbers for name in names)
+    total = np.where(total == 0, np.nan, total)
+    gaps = np.abs(share - (1 - (wired + compressed) / total))
+    gaps = np.sort(gaps[~np.isnan(gaps)])
+    if not len(gaps) or gaps[len(gaps) // 2] <= TOOL_DIFFERENCE:
         return ""
     return "vm_stat and memory_pressure disagree about the memory in use (wrong page size, or Rosetta)"
 
@@ -74,7 +75,7 @@ def _swap_growth(swap: Series) -> Estimate | Missing:
 
 
 def _peak(footprint: Series) -> Estimate | Missing:
-    return footprint.uncovered() or fact(max(point.value for point in footprint.points), footprint.seen)
+    return footprint.uncovered() or fact(float(footprint.values.max()), footprint.seen)
 
 
 def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
@@ -82,20 +83,19 @@ def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
-    found = slope([point.at for point in last], [point.value for point in last], level=level, seed=seed)
-    return found or Missing(f"{footprint.name}: too few readings for a slope: {len(last)}", len(last))
+    found = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed)
+    return found or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
 
 
 def _range(fan: Series) -> Estimate | Missing:
-    values = [point.value for point in fan.points]
-    return fan.uncovered() or fact(max(values) - min(values), fan.seen)
+    return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.seen)
 
 
 def _power(power: Series) -> Estimate | Missing:
     """Return the mean over time: each reading counts for the seconds until the next one."""
     if missing := power.uncovered():
         return missing
-    seconds = sum(point.lasts for point in power.points)
+    seconds = sum(power.lasts.tolist())
     return fact(_joules(power) / seconds, power.seen) if seconds > 0 else Missing("no time passed", power.seen)
 
 
@@ -108,7 +108,7 @@ def _energy(power: Series, tokens: int | None) -> Estimate | Missing:
 
 
 def _joules(power: Series) -> float:
-    return sum(point.value * point.lasts for point in power.points)
+    return float(sum((power.values * power.lasts).tolist()))
 
 
 _READ: dict[str, Callable[[Series], Estimate | Missing]] = {

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.host import HEADROOM_WINDOW, memory_contradiction
-from gatekeeper.analysis.metrics.host_series import HostSamples, by_segment, decrease, medians, moved
+from gatekeeper.analysis.metrics.host_series import HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, THROTTLED, contradictions
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.units import percent, show
@@ -88,32 +88,44 @@ def _instant(written: object) -> datetime | None:
 
 def _slept(host: HostSamples) -> Iterator[Finding]:
     """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
-    for before, after in (pair for part in by_segment(host.samples).values() for pair in pairwise(part)):
-        then, now = _instant(before.at), _instant(after.at)
+    columns = host.columns
+    for before, after in (pair for part in host.segments().values() for pair in pairwise(part.tolist())):
+        then, now = _instant(columns.at[before]), _instant(columns.at[after])
         if then is None or now is None:
             continue  # a sample without a time of day cannot be compared
-        ahead = (now - then).total_seconds() - (after.at_ns - before.at_ns) / 1e9
+        ahead = (now - then).total_seconds() - (columns.at_ns[after] - columns.at_ns[before]) / 1e9
         if ahead > SLEEP_GAP:
-            detail = f"the host slept for {ahead:.0f} s between {before.at} and {after.at}"
+            detail = f"the host slept for {ahead:.0f} s between {columns.at[before]} and {columns.at[after]}"
             yield Finding("host_slept", "host", detail, "keep the lid open and prevent sleep, then run the soak again")
         elif ahead < -SLEEP_GAP:
-            yield Finding("clock_set", "host", f"the time of day was set back by {-ahead:.0f} s at {after.at}")
+            yield Finding("clock_set", "host", f"the time of day was set back by {-ahead:.0f} s at {columns.at[after]}")
 
 
 def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
     """Return the successive values of a text before, during and after the soak, without unknowns and repeats."""
-    samples = (sample for part in by_segment(host.samples).values() for sample in part)
-    readings = (sample.values.get(name) for sample in samples)
     known = [
         str(value)
         for value in (
             *(facts.get(name) for facts in conditions[:1]),
-            *(reading.value for reading in readings if reading is not None and reading.status == "ok"),
+            *_sampled_texts(host, name),
             *(facts.get(name) for facts in conditions[1:][-1:]),
         )
         if value is not None
     ]
     return [value for place, value in enumerate(known) if place == 0 or known[place - 1] != value]
+
+
+def _sampled_texts(host: HostSamples, name: str) -> Iterator[Any]:
+    """Yield a text as it was sampled, once for successive samples of one layout, which hold the same text."""
+    columns = host.columns
+    order = [place for part in host.segments().values() for place in part.tolist()]
+    for layout, places in groupby(order, key=columns.layout.__getitem__):
+        slot = columns.layouts[layout].get(name)
+        if slot is not None and slot.status == "ok":
+            if slot.number is None:
+                yield slot.constant
+            else:
+                yield from (columns.numbers[columns.start[at] + slot.number] for at in places)
 
 
 def _power_supply(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:
@@ -181,16 +193,15 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
     """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
     sampled = replace(host, spans=None)
     headroom = sampled.series("memory_headroom")
-    left = medians(headroom.segments[-1][-10:], HEADROOM_WINDOW)[0] if headroom.segments else 0.0
+    left = medians(headroom.segments[-1].last(10), HEADROOM_WINDOW)[0] if headroom.segments else 0.0
     if left <= 0:
         return
     for name in ("memory_uncompressed_demand", "subject_footprint"):
         values = sampled.series(name)
         if not values.segments or values.uncovered():
             continue
-        points = values.segments[-1]
-        times, readings = [point.at for point in points], [point.value for point in points]
-        growth = slope(times, readings, level=level, seed=seed, rising=True)
+        last = values.segments[-1]
+        growth = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed, rising=True)
         if growth is None or growth.lo <= 0:
             continue
         center, soon, late = (left / rate for rate in (growth.center, growth.hi, growth.lo))

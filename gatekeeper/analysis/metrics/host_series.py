@@ -2,14 +2,21 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from gatekeeper.core.host_columns import HostColumns, Slot
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 COVERAGE = 0.95
 """Share of the expected samples below which nothing is concluded: what was not measured may have been bad."""
@@ -18,13 +25,23 @@ Spans = Mapping[int, tuple[int, int]]
 """Monotonic nanoseconds in which each segment of the soak began and ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One reading: seconds on the segment's clock, the value, and the seconds it stands for."""
+CHUNK = 4096
+"""Windows whose medians are computed together, in a few megabytes."""
 
-    at: float
-    value: float
-    lasts: float
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The readings of one segment, at least one: columns of shape (n,)."""
+
+    at: Floats
+    """Seconds on the segment's clock."""
+    values: Floats
+    lasts: Floats
+    """The seconds that each reading stands for."""
+
+    def last(self, count: int) -> "Part":
+        """Return the last *count* readings."""
+        return Part(self.at[-count:], self.values[-count:], self.lasts[-count:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +49,7 @@ class Series:
     """The readings of one source; readings of different segments are never compared."""
 
     name: str
-    segments: tuple[tuple[Point, ...], ...]
+    segments: tuple[Part, ...]
     seen: int
     expected: int
     why: str
@@ -40,9 +57,14 @@ class Series:
     source: str
 
     @property
-    def points(self) -> list[Point]:
-        """Return all readings, segment after segment."""
-        return [point for segment in self.segments for point in segment]
+    def values(self) -> Floats:
+        """Return the values of all segments, one after the other."""
+        return np.concatenate([np.empty(0), *(part.values for part in self.segments)])
+
+    @property
+    def lasts(self) -> Floats:
+        """Return the seconds that each of `values` stands for."""
+        return np.concatenate([np.empty(0), *(part.lasts for part in self.segments)])
 
     def uncovered(self) -> Missing | None:
         """Return why too little of the soak was measured; None where enough was."""
@@ -59,12 +81,60 @@ def finite(reading: Reading | None) -> float | None:
     return float(reading.value) if math.isfinite(reading.value) else None
 
 
-def by_segment(samples: Sequence[HostSample]) -> dict[int, list[HostSample]]:
-    """Return the samples of each segment in the order they were taken."""
-    found: dict[int, list[HostSample]] = {}
-    for sample in sorted(samples, key=lambda one: (one.segment, one.at_ns)):
-        found.setdefault(sample.segment, []).append(sample)
-    return found
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The readings of one name, in the order of the samples."""
+
+    numbers: Floats
+    """NaN where a reading is missing, not ok or not a finite number."""
+    slots: Sequence[Slot | None]
+    """What each layout says of it."""
+    layout: NDArray[np.int64]
+    """The layout of each sample."""
+
+    def of_source(self, source: str) -> Floats:
+        """Return the numbers, NaN where they come from another source."""
+        mine = np.array([slot is not None and slot.source == source for slot in self.slots], dtype=bool)
+        return np.where(mine[self.layout], self.numbers, np.nan) if len(mine) else self.numbers
+
+    def counted(self, label: Callable[[Any], str], *, finite: bool) -> Counter[str]:
+        """Count the samples with a finite number, or those without, by the *label* of their slot, first seen first."""
+        chosen = self.layout[np.isfinite(self.numbers) == finite]
+        layouts, first, sizes = np.unique(chosen, return_index=True, return_counts=True)
+        found: Counter[str] = Counter()
+        for at in np.argsort(first):
+            found[label(self.slots[layouts[at]])] += int(sizes[at])
+        return found
+
+
+def readings(columns: HostColumns, name: str) -> Readings:
+    """Collect the readings of *name*."""
+    layout, start = np.array(columns.layout, dtype=np.int64), np.array(columns.start, dtype=np.int64)
+    every = np.frombuffer(columns.numbers, dtype=np.float64) if columns.numbers else np.empty(0)
+    slots = [one.get(name) for one in columns.layouts]
+    numbers = np.full(len(layout), np.nan)
+    for place, slot in enumerate(slots):
+        if slot is not None and slot.number is not None and slot.status == "ok":
+            mine = layout == place
+            numbers[mine] = every[start[mine] + slot.number]
+    numbers[~np.isfinite(numbers)] = np.nan
+    return Readings(numbers, slots, layout)
+
+
+def host_numbers(columns: HostColumns, name: str) -> list[float]:
+    """Return the finite readings of *name* from every source."""
+    found = readings(columns, name).numbers
+    finite: list[float] = found[np.isfinite(found)].tolist()
+    return finite
+
+
+def by_segment(samples: Sequence[HostSample]) -> dict[int, Places]:
+    """Return the places of each segment's samples, in the order they were taken."""
+    columns = HostColumns.of(samples)
+    segment = np.array(columns.segment, dtype=np.int64)
+    order = np.lexsort((np.array(columns.at_ns, dtype=np.int64), segment))
+    numbers, first = np.unique(segment[order], return_index=True)
+    return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,61 +150,75 @@ class HostSamples:
     """Of the same run, from before this time span."""
     baseline_held: bool | None = None
     """Whether plain decoding kept its speed throughout; None if unknown."""
+    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What was computed of the samples: several metrics and findings read the same series."""
+
+    @property
+    def columns(self) -> HostColumns:
+        """Return the samples in columns."""
+        if "columns" not in self.known:
+            self.known["columns"] = HostColumns.of(self.samples)
+        return self.known["columns"]  # type: ignore[no-any-return]
+
+    def segments(self) -> dict[int, Places]:
+        """Return the places of each segment's samples, in the order they were taken."""
+        if "segments" not in self.known:
+            self.known["segments"] = by_segment(self.columns)
+        return self.known["segments"]  # type: ignore[no-any-return]
 
     def numbers(self, name: str) -> list[float]:
         """Return the finite readings of *name* from every source."""
-        return [value for sample in self.samples if (value := finite(sample.values.get(name))) is not None]
+        return host_numbers(self.columns, name)
 
     def series(self, name: str) -> Series:
         """Collect the readings of *name* from the source with the most: two sources may measure different things."""
-        readings = [sample.values.get(name) for sample in self.samples]
-        sources = Counter(one.source for one in readings if one is not None and finite(one) is not None)
+        key = name, self.spans is None
+        if key not in self.known:
+            self.known[key] = self._series(name)
+        return self.known[key]  # type: ignore[no-any-return]
+
+    def _series(self, name: str) -> Series:
+        seen_all = readings(self.columns, name)
+        sources = seen_all.counted(lambda slot: slot.source, finite=True)
         source = sources.most_common(1)[0][0] if sources else ""
+        numbers = seen_all.of_source(source)
+        at_ns = np.array(self.columns.at_ns, dtype=np.int64)
+        due_ns = at_ns - np.array(self.columns.late_ns, dtype=np.int64)
         step = self.interval * 1e9
-        groups = by_segment(self.samples)
-        segments: list[tuple[Point, ...]] = []
+        groups = self.segments()
+        segments: list[Part] = []
         seen = expected = 0
         for segment in sorted(groups.keys() | (self.spans or {}).keys()):
-            taken = groups.get(segment, [])
-            dues = [sample.at_ns - sample.late_ns for sample in taken]
+            taken = groups.get(segment, np.empty(0, dtype=np.intp))
+            since_first = (due_ns[taken] - due_ns[taken[:1]]) / step
             span = self.spans.get(segment) if self.spans is not None else None
             if span is not None:
                 due = math.floor((span[1] - span[0]) / step + 1e-6)
             else:
-                due = round((dues[-1] - dues[0]) / step) + 1
-            good = [(sample, value) for sample in taken if (value := _value(sample, name, source)) is not None]
+                due = round(float(since_first[-1])) + 1
+            good = np.isfinite(numbers[taken])
             # A burst of readings after a gap fills one place, not the gap.
-            places = {round((sample.at_ns - sample.late_ns - dues[0]) / step) for sample, _ in good}
+            places = len(np.unique(np.round(since_first[good])))
             expected += due
-            seen += min(len(places), due)
-            if good:
-                segments.append(_points(good, taken, self.interval))
-        return Series(name, tuple(segments), seen, expected, _why(readings, sources), source)
+            seen += min(places, due)
+            if good.any():
+                at = at_ns[taken] / 1e9
+                lasts = np.append(np.diff(at), self.interval)
+                segments.append(Part(at[good], numbers[taken][good], lasts[good]))
+        return Series(name, tuple(segments), seen, expected, _why(seen_all, sources), source)
 
 
-def _value(sample: HostSample, name: str, source: str) -> float | None:
-    reading = sample.values.get(name)
-    return finite(reading) if reading is not None and reading.source == source else None
-
-
-def _points(
-    good: Sequence[tuple[HostSample, float]], taken: Sequence[HostSample], interval: float
-) -> tuple[Point, ...]:
-    lasts = {taken[-1].at_ns: interval}
-    lasts |= {before.at_ns: after.at_ns / 1e9 - before.at_ns / 1e9 for before, after in pairwise(taken)}
-    return tuple(Point(sample.at_ns / 1e9, value, lasts[sample.at_ns]) for sample, value in good)
-
-
-def _why(readings: Sequence[Reading | None], sources: Counter[str]) -> str:
-    statuses = Counter(
-        "not sampled" if reading is None else reading.status if reading.status != "ok" else "not a number"
-        for reading in readings
-        if reading is None or finite(reading) is None
-    )
+def _why(found: Readings, sources: Counter[str]) -> str:
+    statuses = found.counted(missing_status, finite=False)
     parts = [f"{status} in {count}" for status, count in statuses.most_common()]
     if len(sources) > 1:
         parts.append("the source changed: " + ", ".join(sorted(sources)))
     return ", ".join(parts)
+
+
+def missing_status(slot: Slot | None) -> str:
+    """Say why a reading is not a finite number."""
+    return "not sampled" if slot is None else slot.status if slot.status != "ok" else "not a number"
 
 
 def increase(counter: Series) -> Estimate | Missing:
@@ -148,44 +232,49 @@ def increase(counter: Series) -> Estimate | Missing:
 
 def moved(counter: Series) -> float:
     """Return the sum, over the segments, of the last minus the first reading."""
-    return sum(part[-1].value - part[0].value for part in counter.segments)
+    return sum(float(part.values[-1] - part.values[0]) for part in counter.segments)
 
 
 def decrease(counter: Series) -> str:
     """Describe where a cumulative counter fell within a segment; empty where it never did."""
     for part in counter.segments:
-        for before, after in pairwise(part):
-            if after.value < before.value:
-                return f"fell from {before.value:.0f} to {after.value:.0f}: a restart, or the counter overflowed"
+        fell = np.flatnonzero(np.diff(part.values) < 0)
+        if len(fell):
+            before, after = part.values[fell[0]], part.values[fell[0] + 1]
+            return f"fell from {before:.0f} to {after:.0f}: a restart, or the counter overflowed"
     return ""
 
 
-def longest(points: Sequence[Point], *, at_least: float) -> float:
+def longest(part: Part, *, at_least: float) -> float:
     """Return the longest continuous time at or above a value; missing readings do not end it."""
     best = 0.0
     begin: float | None = None
-    for point in points:
-        reached = point.value >= at_least
+    reached_at = part.values >= at_least
+    if not reached_at.any():
+        return best
+    for at, lasts, reached in zip(part.at.tolist(), part.lasts.tolist(), reached_at.tolist(), strict=True):
         if reached and begin is None:
-            begin = point.at
+            begin = at
         if begin is not None:
-            best = max(best, point.at + (point.lasts if reached else 0.0) - begin)
+            best = max(best, at + (lasts if reached else 0.0) - begin)
         if not reached:
             begin = None
     return best
 
 
-def medians(points: Sequence[Point], window: float, *, least: int = 1) -> list[float]:
+def medians(part: Part, window: float, *, least: int = 1) -> list[float]:
     """Return the median of each *window* seconds from every reading on; of a shorter series its one median."""
-    if not points:
-        return []
-    end = points[-1].at + points[-1].lasts
-    found, last = [], 0
-    for first, point in enumerate(points):
-        if first and point.at + window > end + 1e-6:
-            break
-        while last < len(points) and points[last].at < point.at + window - 1e-6:
-            last += 1
-        if last - first >= least:
-            found.append(median([one.value for one in points[first:last]]))
-    return found
+    beyond = part.at + window > part.at[-1] + part.lasts[-1] + 1e-6
+    beyond[0] = False
+    count = int(np.argmax(beyond)) if beyond.any() else len(beyond)
+    first = np.arange(count)
+    # A window never ends before one that began earlier, nor before itself.
+    sizes = np.searchsorted(part.at, part.at[:count] + window - 1e-6, side="left") - first
+    found = np.full(count, np.nan)
+    for size in np.unique(sizes[sizes >= max(1, least)]):
+        mine = first[sizes == size]
+        windows = sliding_window_view(part.values, size)
+        for some in np.split(mine, range(CHUNK, len(mine), CHUNK)):
+            found[some] = np.median(windows[some], axis=1)
+    chosen: list[float] = found[sizes >= max(1, least)].tolist()
+    return chosen

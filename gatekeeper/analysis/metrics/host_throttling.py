@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gatekeeper.analysis.metrics.host_series import (
     HostSamples,
-    Point,
+    Part,
     Series,
-    by_segment,
-    finite,
     increase,
     medians,
+    readings,
 )
-from gatekeeper.core.records import HostSample
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 NOMINAL = "the thermal sensors report no throttling"
@@ -83,16 +83,16 @@ def throttle_time_by_sensors(host: HostSamples) -> Estimate | Missing:
 def _by_sensors(host: HostSamples) -> Estimate | Missing:
     """Return the seconds throttled by the thermal level where there is one, else by the kernel's counters."""
     level, events = host.series("thermal_level"), host.series("throttle_events")
-    if events.points and not level.points:
+    if events.segments and not level.segments:
         return _by_counter(host.series("throttle_total"), events)
     if missing := level.uncovered():
         return missing
-    return fact(sum(point.lasts for point in level.points if point.value >= THROTTLED), level.seen)
+    return fact(float(sum(level.lasts[level.values >= THROTTLED].tolist())), level.seen)
 
 
 def _by_counter(total: Series, events: Series) -> Estimate | Missing:
     count = increase(events)
-    if isinstance(count, Missing) or (count.center == 0 and not total.points):
+    if isinstance(count, Missing) or (count.center == 0 and not total.segments):
         return count
     seconds = increase(total)
     if isinstance(seconds, Missing):
@@ -112,17 +112,14 @@ def contradictions(host: HostSamples) -> list[str]:
 def _sensors_against(host: HostSamples) -> list[str]:
     """Return which other thermal sensors contradict a level that was never raised."""
     found = []
-    differing = host.interval * sum(map(_sensors_differ, host.samples))
+    first, second = (readings(host.columns, f"thermal_level{end}").numbers for end in ("", "_powermetrics"))
+    both = np.isfinite(first) & np.isfinite(second)
+    differing = host.interval * int(np.sum(((first >= THROTTLED) != (second >= THROTTLED)) & both))
     if differing > SENSOR_LAG:
         found.append(f"notifyutil and powermetrics reported different thermal levels for {differing:.0f} s")
     if any(limit < 1.0 for limit in host.numbers("cpu_speed_limit")):
         found.append("pmset reported a CPU speed limit")
     return found
-
-
-def _sensors_differ(sample: HostSample) -> bool:
-    first, second = (finite(sample.values.get(f"thermal_level{end}")) for end in ("", "_powermetrics"))
-    return first is not None and second is not None and (first >= THROTTLED) != (second >= THROTTLED)
 
 
 def gpu_speed(host: HostSamples) -> GpuSpeed:
@@ -132,9 +129,8 @@ def gpu_speed(host: HostSamples) -> GpuSpeed:
     """
     steady, fell = [], []
     for name, least in LEAST_SHARE.items():
-        parts = [_busy(part, name) for part in by_segment(host.samples).values()]
-        earlier = host.earlier if name == "gpu_frequency" else ()
-        before = [_busy(part, name) for part in by_segment(earlier).values()]
+        parts = _busy(host, name)
+        before = _busy(HostSamples(host.earlier, host.interval), name) if name == "gpu_frequency" else []
         blocks = [middle for part in (*parts, *before) for middle in _blocks(part)]
         if not blocks:
             continue
@@ -142,30 +138,28 @@ def gpu_speed(host: HostSamples) -> GpuSpeed:
         windows = [middle for part in parts for middle in medians(part, WINDOW, least=5)]
         if any(middle < lowest for middle in windows):
             fell.append(name)
-        elif windows and _throughout(host.samples, parts):
+        elif windows and _throughout(host, parts):
             steady.append(name)
     return GpuSpeed(tuple(steady), tuple(fell))
 
 
-def _busy(samples: Sequence[HostSample], name: str) -> list[Point]:
-    found = []
-    for sample in samples:
-        active, value = finite(sample.values.get("gpu_active")), finite(sample.values.get(name))
-        if active is not None and value is not None and active >= BUSY:
-            found.append(Point(sample.at_ns / 1e9, value, 0.0))
-    return found
+def _busy(host: HostSamples, name: str) -> list[Part]:
+    """Return the readings of *name* while the GPU was busy, by segment; a segment without any is left out."""
+    active, values = (readings(host.columns, one).numbers for one in ("gpu_active", name))
+    at = np.array(host.columns.at_ns, dtype=np.int64) / 1e9
+    busy = (active >= BUSY) & np.isfinite(values)
+    parts = [places[busy[places]] for places in host.segments().values()]
+    return [Part(at[some], values[some], np.zeros(len(some))) for some in parts if len(some)]
 
 
-def _blocks(part: Sequence[Point]) -> list[float]:
-    return medians(part, max(WINDOW, min(BLOCK, (part[-1].at - part[0].at) / 3)), least=5) if part else []
+def _blocks(part: Part) -> list[float]:
+    return medians(part, max(WINDOW, min(BLOCK, float(part.at[-1] - part.at[0]) / 3)), least=5)
 
 
-def _throughout(samples: Sequence[HostSample], parts: Sequence[Sequence[Point]]) -> bool:
+def _throughout(host: HostSamples, parts: Sequence[Part]) -> bool:
     """Return whether there are busy readings in each third of the soak, each segment on its own clock."""
-    busy = {point.at for part in parts for point in part}
-    ordered = [sample for part in by_segment(samples).values() for sample in part]
-    third = -(-len(ordered) // 3)
-    thirds = [ordered[start : start + third] for start in range(0, len(ordered), third)] if third else []
-    return len(thirds) == 3 and all(
-        sum(sample.at_ns / 1e9 in busy for sample in part) >= min(MIN_BUSY_READINGS, len(part)) for part in thirds
-    )
+    at = np.array(host.columns.at_ns, dtype=np.int64) / 1e9
+    busy = np.isin(at[np.concatenate(list(host.segments().values()))], np.concatenate([part.at for part in parts]))
+    third = -(-len(busy) // 3)
+    thirds = [busy[start : start + third] for start in range(0, len(busy), third)]
+    return len(thirds) == 3 and all(part.sum() >= min(MIN_BUSY_READINGS, len(part)) for part in thirds)

@@ -39,7 +39,7 @@ class Case:
     """By the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
     """Answers from a warm prompt cache and sampled first tokens, by the name of the file."""
-    host_samples: tuple[HostSample, ...] = ()
+    host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0
     conditions: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Case:
     """Why nothing can be promoted, whatever the records show: a host other than the SLO's, a damaged record."""
 
     @property
-    def sweep_records(self) -> dict[str, tuple[Generation, ...]]:
+    def sweep_records(self) -> dict[str, Sequence[Generation]]:
         """Return the answers of the sweep by the name of the trial."""
         return {name: recorded.records for name, recorded in self.sweep.items()}
 

@@ -12,16 +12,19 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers
 from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
 
 def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:
     """Judge the objectives on the host during a soak, and return the findings of its samples."""
-    samples = tuple(one for one in case.host_samples if one.phase == soak.name)
+    every = HostColumns.of(case.host_samples)
+    samples = every.select([phase == soak.name for phase in every.phase])
     answers = [one for one in case.soaks[soak.name].records if one.role in SOAK_ROLES]
     spans = _spans(answers)
-    earlier = tuple(one for one in case.host_samples if one.phase != soak.name and one.segment in spans)
+    taken = zip(every.phase, every.segment, strict=True)
+    earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     host = HostSamples(samples, case.interval, spans, earlier, _baseline_held(case, soak))
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     findings = host_findings(

@@ -6,15 +6,16 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, BinaryIO, Generic
 
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
 from gatekeeper.core.system.files import (
@@ -77,27 +78,52 @@ def is_taken(path: Path) -> bool:
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     """Read a record file; of a missing, cut off or damaged one return the intact records, and what is wrong."""
     try:
-        content = read_regular(path)
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            return _read_lines(file, kind)
     except FileNotFoundError:
         return StoredRecords((), "missing")
     except NotRegularError as error:
         return StoredRecords((), error.strerror, damaged=True)
     except OSError as error:
         raise GatekeeperError(f"cannot read {path}: {error.strerror}", hint="check its permissions") from error
-    records: list[Kind] = []
+
+
+def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
+    """Read records line by line: a day of them has hundreds of megabytes, and only what is judged is kept."""
+    gathered, read = _gather(kind)
     whole = 0
-    for number, line in enumerate(io.BytesIO(content), start=1):  # bytes.splitlines also splits at a carriage return
+
+    def stored(trouble: str | None, *, damaged: bool = False) -> StoredRecords[Kind]:
+        records = tuple(gathered) if isinstance(gathered, list) else gathered
+        return StoredRecords(records, trouble, whole, damaged)
+
+    for number, line in enumerate(file, start=1):
         if not line.endswith(b"\n"):
-            return StoredRecords(tuple(records), f"cut off inside line {number}", whole)
+            return stored(f"cut off inside line {number}")
         if line.startswith(b'{"end":'):
-            trouble = _closing_trouble(line, len(records), content[whole + len(line) :])
-            return StoredRecords(tuple(records), trouble, whole, damaged=trouble is not None)
+            trouble = _closing_trouble(line, len(gathered), file.read(1))
+            return stored(trouble, damaged=trouble is not None)
         try:
-            records.append(kind.validate_json(line))
-        except ValidationError:
-            return StoredRecords(tuple(records), f"line {number} is damaged", whole, damaged=True)
+            read(line)
+        except ValueError:
+            return stored(f"line {number} is damaged", damaged=True)
         whole += len(line)
-    return StoredRecords(tuple(records), "cut off: the closing line is missing", whole)
+    return stored("cut off: the closing line is missing")
+
+
+def _gather(kind: TypeAdapter[Any]) -> tuple[Sequence[Any], Callable[[bytes], None]]:
+    """Return where records of *kind* are gathered, and what reads a line into it; that raises ValueError for damage."""
+    if kind is not SAMPLES:
+        records: list[Any] = []
+        return records, lambda line: records.append(kind.validate_json(line))
+    columns = HostColumns()
+
+    def read(line: bytes) -> None:
+        if not columns.append_line(line):
+            columns.append(SAMPLES.validate_json(line))
+            columns.learn_line(line)
+
+    return columns, read
 
 
 def _closing_trouble(line: bytes, records: int, after: bytes) -> str | None:
@@ -146,7 +172,9 @@ class RecordWriter(Generic[Kind]):
             if before.damaged:
                 _set_aside(path, kind)
                 before = read_records(path, kind)
-            self.records: list[Kind] = list(before.records)
+            self.records: Sequence[Kind] = before.records
+            """Those that were there when it was opened."""
+            self.count = len(before.records)
             self._whole = before.whole_bytes
             self.finished = before.trouble is None
             if not self.finished:
@@ -155,12 +183,17 @@ class RecordWriter(Generic[Kind]):
     def __call__(self, record: Kind) -> None:
         """Append one record; a full disk raises an error that names the file, and keeps what was written."""
         self._write(self._kind.dump_json(record) + b"\n")
-        self.records.append(record)
+        self.count += 1
+
+    def release(self) -> Sequence[Kind]:
+        """Return the records that were there, and keep them no longer: their memory is the measured machine's."""
+        records, self.records = self.records, ()
+        return records
 
     def finish(self) -> None:
         """Write the closing line, sync the file to the disk and close it."""
         if self._file is not None:
-            self._write(json.dumps({"end": True, "records": len(self.records)}).encode() + b"\n")
+            self._write(json.dumps({"end": True, "records": self.count}).encode() + b"\n")
             self.finished = True
             self.sync()
             self.close()

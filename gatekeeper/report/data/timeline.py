@@ -1,13 +1,12 @@
 """A soak over time: speed, acceptance, the host, and its events."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gatekeeper.analysis.metrics.host_series import finite
+from gatekeeper.analysis.metrics.host_series import missing_status, readings
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_rate
@@ -15,7 +14,8 @@ from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Event, Generation, HostSample, Role
+from gatekeeper.core.host_columns import HostColumns
+from gatekeeper.core.records import Event, Generation, Role
 from gatekeeper.core.verdict import Transition, rounded
 from gatekeeper.report.data.sweep import every_nth
 
@@ -166,7 +166,10 @@ def _timeline(
         begin, end = spans.get(one.segment, (sent, ended))
         spans[one.segment] = min(begin, sent), max(end, ended)
     axis = _Axis(list(spans.values()))
-    samples = [(at, one) for one in case.host_samples if one.phase == name and (at := wall_seconds(one.at)) is not None]
+    every = HostColumns.of(case.host_samples)
+    instants = [wall_seconds(at) if phase == name else None for at, phase in zip(every.at, every.phase, strict=True)]
+    samples = every.select([at is not None for at in instants])
+    places = [axis.place(at) for at in instants if at is not None]
     settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
     gathered = {
         workload: soak_answers(case, SoakPlan(name, {workload: knobs}, knobs), workload)
@@ -179,7 +182,7 @@ def _timeline(
         {workload: setting_document(knobs) for workload, knobs in settings.items()},
         _dots(answers, axis, {name: one.burst_gap for name, one in gathered.items()}),
         _windows(gathered, axis),
-        tuple(_lane(samples, axis, *lane) for lane in LANES),
+        tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
         tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),
         len(answers),
     )
@@ -210,30 +213,23 @@ def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window
 
 
 def _lane(
-    samples: Sequence[tuple[float, HostSample]],
-    axis: _Axis,
+    samples: HostColumns,
+    places: Sequence[float],
+    length: float,
     name: str,
     unit: str,
     worst: Callable[[Sequence[float]], float],
 ) -> HostLane:
-    readings = [one.values.get(name) for _, one in samples]
-    values = [
-        (axis.place(at), value)
-        for (at, _), reading in zip(samples, readings, strict=True)
-        if (value := finite(reading)) is not None
-    ]
+    found = readings(samples, name)
     buckets: dict[int, list[tuple[float, float]]] = {}
-    for at, value in values:
-        buckets.setdefault(math.floor(at / axis.length * BUCKETS) if axis.length else 0, []).append((at, value))
+    for at, value in zip(places, found.numbers.tolist(), strict=True):
+        if math.isfinite(value):
+            buckets.setdefault(math.floor(at / length * BUCKETS) if length else 0, []).append((at, value))
     points = tuple(
         (rounded(median(at for at, _ in held)), rounded(worst([value for _, value in held])))
         for _, held in sorted(buckets.items())
     )
-    lost = Counter(
-        "not sampled" if one is None else one.status if one.status != "ok" else "not a number"
-        for one in readings
-        if finite(one) is None
-    )
+    lost = found.counted(missing_status, finite=False)
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
     return HostLane(name, unit, points, len(samples), missing if samples else "no samples")
 

@@ -52,6 +52,7 @@ def soak(
     run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted))
     for one in task.before:
         run.count(one)
+    run.task = task = replace(task, before=())
     run.plain_block(0, plain_client, phase)
     client.open(task.resident)
     client.send_all(run.warmups(), 1, run.note)

@@ -1,6 +1,6 @@
 """From the records of a run to its verdict, and to the soaks it still needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -230,7 +230,7 @@ def test_unmeasured_time_is_not_quiet_time(kept: int) -> None:
     assert (3, [Outcome.UNPROVEN]) == (found.exit_code, [one.outcome for one in found.host_checks])
 
 
-def _without_last(answers: tuple[Generation, ...]) -> tuple[Generation, ...]:
+def _without_last(answers: Sequence[Generation]) -> Sequence[Generation]:
     return answers[:-1]
 
 

@@ -1,6 +1,6 @@
 """Records that are missing or damaged never improve an outcome, whatever is lost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -61,7 +61,7 @@ def damaged(draw: st.DrawFn, files: Mapping[str, StoredRecords[Generation]]) -> 
     kept: dict[str, StoredRecords[Generation]] = {}
     for name, recorded in files.items():
         fate = draw(st.sampled_from(["kept", "kept", "lost", "cut", "holed"]))
-        answers: tuple[Generation, ...] = recorded.records
+        answers: Sequence[Generation] = recorded.records
         if fate == "kept":
             kept[name] = recorded
         elif fate == "cut":

@@ -201,7 +201,7 @@ def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
     file(sample)
     file.finish()
 
-    assert (sample,) == run_directory.read_records(tmp_path / "host.jsonl", run_directory.SAMPLES).records
+    assert [sample] == list(run_directory.read_records(tmp_path / "host.jsonl", run_directory.SAMPLES).records)
 
 
 FULL = """

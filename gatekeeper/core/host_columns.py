@@ -1,0 +1,184 @@
+"""Host samples in columns: those of a day take some twenty megabytes, and are read in a second."""
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from sys import intern
+from typing import Any, overload
+
+from gatekeeper.core.records import HostSample, Reading
+
+MOST_FORMS = 16
+"""Forms of lines that are remembered; a run has two or three, before and after the system under test has started."""
+_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_VARIABLE = re.compile(rb"(?<=:)" + _NUMBER + rb'(?=[,}])|(?<="at":")[^"]*(?=")|(?<="phase":")[^"]*(?=")')
+"""What differs between lines of one form: the numbers, the time of day and the phase."""
+_TEXT_GROUP, _NUMBER_GROUP = rb'([^"\\\x00-\x1f]*)', b"(" + _NUMBER + b")"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One reading of a layout; `number` and `age` are places among the numbers of a sample, None where it has none."""
+
+    unit: str
+    source: str
+    status: str
+    constant: Any
+    """Its value where that is not a number."""
+    number: int | None
+    age: int | None
+
+
+Layout = Mapping[str, Slot]
+"""Everything of a sample but its moment and its numbers, by the names of its readings."""
+
+
+class HostColumns(Sequence[HostSample]):
+    """Host samples as numbers, and as the few layouts that tell what these are. A sample is made when it is read.
+
+    Entries of one place in the columns are of one sample. Nothing is lost; whole numbers become floats.
+    """
+
+    def __init__(self) -> None:
+        self.at: list[str] = []
+        self.phase: list[str] = []
+        self.at_ns, self.segment, self.took_ns, self.late_ns = (array("q") for _ in range(4))
+        self.layout = array("q")
+        """The place of each sample's layout in `layouts`."""
+        self.start = array("q")
+        """The place of each sample's first number in `numbers`."""
+        self.layouts: list[Layout] = []
+        self.numbers = array("d")
+        self._known: dict[tuple[Any, ...], int] = {}
+        self._forms: list[tuple[re.Pattern[bytes], int]] = []
+        """How lines of a known layout are written, the latest form first."""
+
+    @classmethod
+    def of(cls, samples: Iterable[HostSample]) -> "HostColumns":
+        """Return *samples* in columns; these themselves, where they are."""
+        if isinstance(samples, HostColumns):
+            return samples
+        made = cls()
+        for one in samples:
+            made.append(one)
+        return made
+
+    def append(self, sample: HostSample) -> None:
+        """Append a sample; ValueError for numbers of more than 64 bits."""
+        rows = [(one.value, one.unit, one.source, one.status, one.age) for one in sample.values.values()]
+        rows = [(float(one[0]) if type(one[0]) is int else one[0], *one[1:]) for one in rows]
+        constants = [float if type(one[0]) is float else one[0] for one in rows]
+        known_ages = [one[-1] is not None for one in rows]
+        key = (*sample.values, *constants, *known_ages, *(text for one in rows for text in one[1:4]))
+        layout = self._known.get(key)
+        if layout is None:
+            layout = self._known[key] = len(self.layouts)
+            self.layouts.append(_layout(sample.values, rows))
+        numbers = [one for row in rows for one in (row[0], row[-1]) if isinstance(one, float | int)]
+        self._append(layout, numbers, *_moment(sample))
+
+    def append_line(self, line: bytes) -> bool:
+        """Append the sample of a JSON *line*, if it has a form that was learned; return whether it was appended."""
+        for turn, (form, layout) in enumerate(self._forms):
+            if (found := form.fullmatch(line)) is not None:
+                if turn:
+                    self._forms.insert(0, self._forms.pop(turn))
+                parts = found.groups()
+                try:
+                    self._append(layout, map(float, parts[2:-4]), *_moment_in(parts))
+                except (ValueError, OverflowError):
+                    return False
+                return True
+        return False
+
+    def learn_line(self, line: bytes) -> None:
+        """Learn the form of the *line* from which the latest sample was read."""
+        texts = _VARIABLE.split(line)
+        kinds = [_TEXT_GROUP, *[_NUMBER_GROUP] * (len(texts) - 6), _TEXT_GROUP, *[_NUMBER_GROUP] * 3, b""]
+        if len(texts) < 7 or len(self._forms) >= MOST_FORMS:
+            return
+        form = re.compile(b"".join(re.escape(text) + kind for text, kind in zip(texts, kinds, strict=True)))
+        # A line that is written in another order, or holds more, is not what the form would take it for.
+        if (found := form.fullmatch(line)) is None or _moment_in(found.groups()) != _moment(self[-1]):
+            return
+        if array("d", map(float, found.groups()[2:-4])) == self.numbers[self.start[-1] :]:
+            self._forms.insert(0, (form, self.layout[-1]))
+
+    def _append(self, layout: int, numbers: Iterable[float], at: str, phase: str, *moment: int) -> None:
+        try:
+            whole = array("q", (*moment, layout, len(self.numbers)))
+            found = array("d", numbers)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"not a sample: {error}") from error
+        self.at.append(at)
+        self.phase.append(intern(phase))
+        for column, one in zip(self._whole(), whole, strict=True):
+            column.append(one)
+        self.numbers += found
+
+    def _whole(self) -> tuple["array[int]", ...]:
+        return (self.at_ns, self.segment, self.took_ns, self.late_ns, self.layout, self.start)
+
+    def select(self, keep: Sequence[object]) -> "HostColumns":
+        """Return the samples whose place in *keep* is true."""
+        some = HostColumns()
+        some.at, some.phase = list(compress(self.at, keep)), list(compress(self.phase, keep))
+        for mine, theirs in zip(some._whole(), self._whole(), strict=True):
+            mine.extend(compress(theirs, keep))
+        some.layouts, some.numbers, some._known = self.layouts, self.numbers, self._known
+        return some
+
+    def readings(self, name: str) -> Iterator[Reading | None]:
+        """Yield the reading of *name* of each sample; None for a sample without it."""
+        slots = [layout.get(name) for layout in self.layouts]
+        for place, start in zip(self.layout, self.start, strict=True):
+            slot = slots[place]
+            yield None if slot is None else self._reading(slot, start)
+
+    def _reading(self, slot: Slot, start: int) -> Reading:
+        value = slot.constant if slot.number is None else self.numbers[start + slot.number]
+        age = None if slot.age is None else self.numbers[start + slot.age]
+        return Reading(value, slot.unit, slot.source, slot.status, age)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.at)
+
+    @overload
+    def __getitem__(self, at: int) -> HostSample: ...
+    @overload
+    def __getitem__(self, at: slice) -> "HostColumns": ...
+    def __getitem__(self, at: int | slice) -> "HostSample | HostColumns":
+        """Return one sample, or the columns of some."""
+        if isinstance(at, slice):
+            wanted = range(*at.indices(len(self)))
+            return self.select([place in wanted for place in range(len(self))])
+        start, layout = self.start[at], self.layouts[self.layout[at]]
+        values = {name: self._reading(slot, start) for name, slot in layout.items()}
+        at_ns, segment, took_ns, late_ns = (column[at] for column in self._whole()[:4])
+        return HostSample(self.at[at], at_ns, values, self.phase[at], segment, took_ns, late_ns)
+
+
+def _moment(sample: HostSample) -> tuple[str, str, int, int, int, int]:
+    return sample.at, sample.phase, sample.at_ns, sample.segment, sample.took_ns, sample.late_ns
+
+
+def _moment_in(parts: Sequence[bytes]) -> tuple[str, str, int, int, int, int]:
+    """Return the moment in the groups of a form: they begin with `at` and `at_ns`, and end with the other fields."""
+    at, at_ns, *_, phase, segment, took_ns, late_ns = parts
+    return at.decode(), phase.decode(), int(at_ns), int(segment), int(took_ns), int(late_ns)
+
+
+def _layout(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Layout:
+    """Give each reading its places: one for a value that is a number, then one for an age that is known."""
+    slots, place = {}, 0
+    for name, (value, unit, source, status, age) in zip(names, rows, strict=True):
+        number = place if type(value) is float else None
+        place += number is not None
+        slots[name] = Slot(
+            unit, source, status, value if number is None else None, number, place if age is not None else None
+        )
+        place += age is not None
+    return slots
