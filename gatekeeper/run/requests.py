@@ -10,7 +10,7 @@ from typing import Any, Self
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import GatekeeperError, OutOfTimeError
+from gatekeeper.core.errors import InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import TIMEOUT, Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
@@ -229,9 +229,8 @@ class Client:
                 return None
             try:
                 self._subject = self._start(self._setting)
-            except GatekeeperError as error:
-                self._deaths = DEATHS
-                self._observe("subject_lost", {"because": error.message})
+            except InputError as error:  # it has started before, so its command and its models were right
+                raise UnresponsiveError(error.message, hint=error.hint) from error
             return self._subject
 
     def _start(self, setting: Setting) -> RunningSystem:
