@@ -157,6 +157,7 @@ def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed:
     early = [crash for crash in undisturbed.crashes if crash.point == "before the manifest"]
     for crash in early[::4]:
         restored(run, crash.files)
+        assert not run_directory.is_run(run)  # it keeps no deploy from being admitted
 
         place.run("certify", "slo.toml", "--out", "run", code=0)
 

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Generic
@@ -269,13 +269,14 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or continue one that holds an unfinished run."""
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path} is not a folder", hint="choose another --out")
-        if not resume and path.is_dir() and not cls.nothing_measured(path):
-            raise InputError(f"{path} is not empty", hint="continue that run with --resume, or choose another --out")
-        if resume and not (path / MANIFEST).is_file():
-            raise InputError(f"{path} has no run to resume", hint="remove --resume to start a new run")
         with _write_errors(path):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is not a folder", hint="choose another --out")
+            if not resume and path.is_dir() and not cls.nothing_measured(path):
+                hint = "continue that run with --resume, or choose another --out"
+                raise InputError(f"{path} is not empty", hint=hint)
+            if resume and not (path / MANIFEST).is_file():
+                raise InputError(f"{path} has no run to resume", hint="remove --resume to start a new run")
             for folder in FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
         run = cls(path)
@@ -291,13 +292,14 @@ class RunDirectory:
     @staticmethod
     def nothing_measured(path: Path) -> bool:
         """Tell whether the folder at *path* is empty, or holds only what a run killed before its manifest leaves."""
-        if not path.is_dir():
-            return False
-        # The first probe writes the server's log to logs/, and an atomic write begins under a hidden name.
-        copies = path / INPUTS
-        rest = [one.name for one in path.iterdir() if one.name not in {LOCK, FINDER_FILE, PLAN, *FOLDERS}]
-        rest += [one.name for one in (copies.iterdir() if copies.is_dir() else ()) if not _COPY.fullmatch(one.name)]
-        return all(name.startswith((f".{PLAN}.", f".{MANIFEST}.")) for name in rest)
+        with suppress(OSError):  # a path that cannot be read, which opening it reports
+            # The first probe writes the server's log to logs/, and an atomic write begins under a hidden name.
+            copies = path / INPUTS
+            rest = [one.name for one in path.iterdir() if one.name not in {LOCK, FINDER_FILE, PLAN, *FOLDERS}]
+            if copies.is_dir():
+                rest += [one.name for one in copies.iterdir() if not _COPY.fullmatch(one.name)]
+            return all(name.startswith((f".{PLAN}.", f".{MANIFEST}.")) for name in rest)
+        return False
 
     def close(self) -> None:
         """Release the lock of the folder."""
@@ -363,7 +365,9 @@ class RunDirectory:
 
     def is_finished(self) -> bool:
         """Return whether the run has ended: SHA256SUMS is written last."""
-        return (self.path / CHECKSUMS).is_file()
+        with suppress(OSError):
+            return (self.path / CHECKSUMS).is_file()
+        return False
 
     def changed_files(self, wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
         """Name the *wanted* files that differ from SHA256SUMS; none if SHA256SUMS is missing."""
@@ -388,7 +392,8 @@ class RunDirectory:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder holds a run, even one whose manifest was lost."""
-    return any((path / name).is_file() for name in ("manifest.json", "plan.json", "verdict.json", CHECKSUMS))
+    names = (MANIFEST, PLAN, "verdict.json", CHECKSUMS)
+    return any((path / name).is_file() for name in names) and not RunDirectory.nothing_measured(path)
 
 
 def runs_in(folder: Path) -> list[Path]:
