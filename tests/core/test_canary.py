@@ -86,6 +86,55 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+def schema(**keys: Any) -> dict[str, Any]:
+    return {**GOOD, "expect": {"json_schema": keys}}
+
+
+def nested(levels: int, inside: Any) -> Any:
+    for _ in range(levels):
+        inside = {"properties": {"a": inside}}
+    return inside
+
+
+BAD |= {
+    "schema on a server": (schema(**{"$ref": "http://127.0.0.1:9/x.json"}), "nothing is fetched"),
+    "schema in a file": (schema(properties={"a": {"$ref": "file:///etc/passwd"}}), "nothing is fetched"),
+    "schema that is missing": (schema(properties={"a": {"$ref": "#/$defs/gone"}}), "leads nowhere"),
+    "reference to a part with a bad one": (schema(**{"$ref": "#/x", "x": {"$ref": "#/gone"}}), "leads nowhere"),
+    "dynamic reference to a server": (schema(items={"$dynamicRef": "https://127.0.0.1:9/y#z"}), "nothing is fetched"),
+    "relative to a server": (schema(**{"$id": "http://127.0.0.1:9/", "items": {"$ref": "x"}}), "nothing is fetched"),
+    "address that is none": (schema(**{"$ref": "http://["}), "leads nowhere"),
+    "schema nested 90 deep": (schema(**nested(45, {"$ref": "#/gone"})), "leads nowhere"),
+    "bad pattern in a schema": (schema(properties={"a": {"pattern": "("}}), "not a JSON schema: pattern '('"),
+    "bad pattern of keys": (schema(patternProperties={"(?>a)": {}}), "an atomic group is not allowed"),
+    "pattern of 10^20 times": ({**GOOD, "expect": {"regex": "a{100000000000000000000}"}}, "not a regular expression"),
+    "pattern of 5,000 brackets": ({**GOOD, "expect": {"regex": "(" * 5000}}, "longer than 2000"),
+    "back-reference": ({**GOOD, "expect": {"regex": r"(a+)\1"}}, "a back-reference is not allowed"),
+    "integer of 30 digits": ({**GOOD, "max_tokens": 10**30}, "64 bits"),
+    "half a character": ({**GOOD, "id": "\ud800"}, "not JSON"),
+}
+RAW = {
+    "nested 1,500 deep": ("[" * 1500, "recursion limit"),
+    "nested 102 deep": ("[" * 102 + "]" * 102, "100 levels"),
+    "number of 5,000 digits": ('{"id": ' + "9" * 5000 + "}", "out of range"),
+    "number beyond any float": ('{"id": 1e999}', "too large"),
+    "NaN": ('{"id": NaN}', "not JSON"),
+}
+
+
+@pytest.mark.parametrize("raw", RAW)
+def test_a_line_that_is_no_json_is_named(raw: str) -> None:
+    """
+    Depth, digits and numbers without a value: file, line, what is wrong.
+    """
+    line, says = RAW[raw]
+
+    error = refused(lines(GOOD) + line)
+
+    assert error.message.startswith("c.jsonl: line 2: ")
+    assert says in error.message
+
+
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_line_is_named(bad: str) -> None:
     """

@@ -1,7 +1,9 @@
 """Bad input: an error with file, line, key and the fix, and the right exit code."""
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import tomllib
 from collections.abc import Callable
@@ -146,6 +148,30 @@ def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: 
 
     assert path.name in refused.err
     assert "Traceback" not in refused.err
+
+
+def test_a_schema_on_a_server_is_never_fetched(scripted: Scripted) -> None:
+    """
+    A schema that refers to an address is refused with its line by certify, and by judge on a stored run: no connection.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
+        line = json.dumps({"id": "x", "messages": [{"role": "user"}], "expect": {"json_schema": {"$ref": address}}})
+        for file in (place.path / "easy.jsonl", place.path / "run" / "inputs" / "canaries-easy.jsonl"):
+            file.write_text(f"{line}\n{file.read_text()}")
+
+        refused = place.run("certify", "slo.toml", "--out", "other", code=2)
+        judged = place.run("judge", "run")
+
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert "easy.jsonl: line 1: " in refused.err
+    assert "nothing is fetched" in refused.err
+    assert "nothing is fetched" in judged.err
+    assert 0 != judged.code
 
 
 def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:

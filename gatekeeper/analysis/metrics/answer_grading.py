@@ -1,13 +1,11 @@
 """Grades of answers: right or wrong, by what the canary expects."""
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import jsonschema
-
-from gatekeeper.core.canary import Canary, ToolCall
+from gatekeeper.core.canary import Canary, ToolCall, json_schema
+from gatekeeper.core.canary.pattern import compiled
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
 
 
@@ -19,7 +17,7 @@ def grade(canary: Canary, answer: Answer) -> bool | None:
     if expect.equals is not None:
         return answer.text.strip() == expect.equals.strip()
     if expect.regex is not None:
-        return re.search(expect.regex, answer.text) is not None
+        return _matches(expect.regex, answer.text)
     if expect.json_schema is not None:
         return _valid(answer.text, expect.json_schema)
     expected = (expect.tool_call,) if expect.tool_call is not None else expect.tool_calls or ()
@@ -28,27 +26,33 @@ def grade(canary: Canary, answer: Answer) -> bool | None:
 
 def _valid(text: str, schema: dict[str, Any]) -> bool:
     try:
-        document = json.loads(text, parse_constant=_no_constant)
-        return bool(jsonschema.Draft202012Validator(schema).is_valid(document))
-    except (ValueError, RecursionError):  # endless opening brackets are a wrong answer, not an error
+        return json_schema.accepts(schema, json_value(text))
+    except ParseError:  # endless opening brackets are a wrong answer, not an error
         return False
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return compiled(pattern)(text)
+    except ParseError:  # an answer that takes too long to search is no match
+        return False
 
 
 def _calls_match(expected: Sequence[ToolCall], calls: Sequence[dict[str, Any]]) -> bool:
     """Return whether the calls are the expected ones, in any order; each expected call is used once."""
-    if len(expected) != len(calls):
+    taken: dict[int, int] = {}
+
+    def place(number: int, tried: set[int]) -> bool:
+        # Trying every order takes years for thirty calls; moving those that are placed already takes no time.
+        for index, call in enumerate(calls):
+            if index not in tried and _call_matches(expected[number], call):
+                tried.add(index)
+                if index not in taken or place(taken[index], tried):
+                    taken[index] = number
+                    return True
         return False
-    if not expected:
-        return True
-    first, *others = expected
-    return any(
-        _call_matches(first, call) and _calls_match(others, [*calls[:index], *calls[index + 1 :]])
-        for index, call in enumerate(calls)
-    )
+
+    return len(expected) == len(calls) and all(place(number, set()) for number in range(len(expected)))
 
 
 def _call_matches(expected: ToolCall, call: dict[str, Any]) -> bool:
@@ -58,8 +62,8 @@ def _call_matches(expected: ToolCall, call: dict[str, Any]) -> bool:
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
+            arguments = json_value(arguments or "{}")
+        except ParseError:
             return False
     if (
         not isinstance(arguments, dict)

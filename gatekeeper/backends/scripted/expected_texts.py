@@ -1,16 +1,17 @@
 """Texts and tool calls that meet a canary's expectation: instances of JSON schemas, matches of patterns."""
 
 import json
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import jsonschema
-
-from gatekeeper.core.canary import Canary, ToolCall
+from gatekeeper.core.canary import Canary, ToolCall, json_schema
+from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import ParseError
 
+_MOST = 10_000
+"""Characters or items of one part of a text."""
 _Maker = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
@@ -29,8 +30,11 @@ def text_for(canary: Canary) -> str | None:
             raise _beyond(canary, f"regex {expect.regex!r}")
         return text
     assert expect.json_schema is not None
-    instance = _instance(expect.json_schema, expect.json_schema)
-    if not jsonschema.Draft202012Validator(expect.json_schema).is_valid(instance):
+    try:
+        instance = _instance(expect.json_schema, expect.json_schema)
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError) as error:
+        raise _beyond(canary, "json_schema") from error
+    if not json_schema.accepts(expect.json_schema, instance):
         raise _beyond(canary, "json_schema")
     return json.dumps(instance)
 
@@ -99,7 +103,7 @@ def _object(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
 
 def _array(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
     fixed, others = schema.get("prefixItems", []), schema.get("items", {"type": "string"})
-    least = schema.get("minItems", 0)
+    least = _count(schema.get("minItems", 0))
     return [_instance(fixed[index] if index < len(fixed) else others, root) for index in range(least)]
 
 
@@ -125,7 +129,14 @@ def _string(schema: dict[str, Any], _root: dict[str, Any]) -> str:
         return formats[schema["format"]]
     if "pattern" in schema:
         return match_for(schema["pattern"]) or ""
-    return str("text".ljust(schema.get("minLength", 0), "t")[: schema.get("maxLength")])
+    return str("text".ljust(_count(schema.get("minLength", 0)), "t")[: schema.get("maxLength")])
+
+
+def _count(number: int) -> int:
+    """Return *number* as a count of parts; raise LookupError for more than a text here ever has."""
+    if number > _MOST:
+        raise LookupError(number)
+    return number
 
 
 _MAKERS: dict[str, _Maker] = {
@@ -140,12 +151,12 @@ _MAKERS: dict[str, _Maker] = {
 
 def match_for(pattern: str) -> str | None:
     """Return a text in which *pattern* is found, None for patterns that are not covered, such as look-arounds."""
-    # The parser behind `re` is private, so `re` itself checks the result.
+    # The parser behind `re` is private, so a search checks the result.
     try:
         text = _sequence(import_module("re._parser").parse(pattern), {})
-    except LookupError:
+        return text if compiled(pattern)(text) else None
+    except (LookupError, ParseError):
         return None
-    return text if re.search(pattern, text) else None
 
 
 def _sequence(steps: Any, groups: dict[int, str]) -> str:
@@ -165,7 +176,7 @@ def _text_of(name: str, argument: Any, groups: dict[int, str]) -> str:
         return groups[argument]
     if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
         least, most, inner = argument
-        return "".join(_sequence(inner, groups) for _ in range(max(least, min(1, int(most)))))
+        return "".join(_sequence(inner, groups) for _ in range(_count(max(least, min(1, int(most))))))
     raise LookupError(name)
 
 

@@ -261,3 +261,33 @@ def test_every_value_equals_itself(value: Any) -> None:
     )
 
     assert grade(wanted, answer(tool_calls=(call("f", x=value),)))
+
+
+@pytest.mark.parametrize(
+    ("expect", "text"),
+    [
+        pytest.param({"regex": "^(a+)+$"}, "a" * 5000 + "b", id="repeat-in-a-repeat"),
+        pytest.param({"json_schema": {"pattern": "^(a|aa)+$"}}, f'"{"a" * 5000}b"', id="pattern-in-a-schema"),
+        pytest.param({"json_schema": {"items": {"$ref": "#"}}}, "[" * 100_000, id="100000-brackets"),
+        pytest.param({"json_schema": {}}, "9" * 5000, id="5000-digits"),
+        pytest.param({"json_schema": {}}, '{"a": 1e999}', id="larger-than-any-float"),
+        pytest.param({"json_schema": {}}, '"\\ud800"', id="half-a-character"),
+        pytest.param({"json_schema": {"multipleOf": 0.1}}, "1" * 300, id="multiple-of-300-digits"),
+    ],
+)
+def test_an_answer_made_to_break_the_grader_is_wrong(expect: dict[str, Any], text: str) -> None:
+    """
+    An answer that no parser can take, or that a pattern would search for ever, is a wrong answer.
+    """
+    assert not right(expect, text)
+
+
+def test_thirty_calls_are_matched_at_once() -> None:
+    """
+    Calls may come in any order; a wrong one among thirty does not cost trying every order.
+    """
+    expected = [{"name": "f", "arguments": {"a": ["x", number]}} for number in range(30)]
+    wrong = [call("f", a="x") for _ in range(29)]
+
+    assert right({"tool_calls": expected}, calls=(*wrong, call("f", a=29)))
+    assert not right({"tool_calls": expected}, calls=(*wrong, call("g", a=29)))

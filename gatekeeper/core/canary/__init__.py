@@ -1,15 +1,14 @@
 """Canary files: frozen prompts, each with what its answer is expected to be."""
 
-import json
-import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Literal
 
-import jsonschema
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from gatekeeper.core.canary import json_schema
+from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import ParseError, json_value
 
 Tier = Literal["short", "medium", "long"]
 
@@ -39,8 +38,8 @@ class Expect(BaseModel):
     def _compiles(cls, pattern: str | None) -> str | None:
         if pattern is not None:
             try:
-                re.compile(pattern)
-            except re.error as error:
+                compiled(pattern)
+            except ParseError as error:
                 raise ValueError(f"not a regular expression: {error}") from error
         return pattern
 
@@ -49,9 +48,9 @@ class Expect(BaseModel):
     def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         if schema is not None:
             try:
-                _check_schema(json.dumps(schema))
-            except jsonschema.SchemaError as error:
-                raise ValueError(f"not a JSON schema: {error.message}") from error
+                json_schema.check(schema)
+            except ParseError as error:
+                raise ValueError(f"not a JSON schema: {error}") from error
         return schema
 
     @model_validator(mode="after")
@@ -66,12 +65,6 @@ class Expect(BaseModel):
         if self.json_schema is not None:
             return "json"
         return "text" if self.equals is not None or self.regex is not None else "tool"
-
-
-@lru_cache(maxsize=256)
-def _check_schema(schema: str) -> None:
-    """Raise SchemaError if *schema* is not a JSON schema. Cached: a check is slow, and canaries share schemas."""
-    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
 
 
 class Canary(BaseModel):
@@ -99,7 +92,7 @@ class Canary(BaseModel):
 def _problems(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(str(part) for part in one['loc']) or 'line'}: {one['msg'].removeprefix('Value error, ')}"
-        for one in error.errors()
+        for one in error.errors()[:5]
     )
 
 
@@ -116,10 +109,10 @@ def _lines(text: str, name: str) -> Iterator[Canary]:
             continue
         where = f"{name}: line {number}"
         try:
-            canary = Canary.model_validate(json.loads(line))
-        except json.JSONDecodeError as error:
+            canary = Canary.model_validate(json_value(line))
+        except ParseError as error:
             hint = "each line must hold one complete JSON object; was the file cut off?"
-            raise InputError(f"{where}: not JSON: {error.msg} at column {error.colno}", hint=hint) from error
+            raise InputError(f"{where}: {error}", hint=hint) from error
         except ValidationError as error:
             hint = "a canary has id and messages, and optionally max_tokens, tools, expect, tier, category"
             raise InputError(f"{where}: {_problems(error)}", hint=hint) from error
