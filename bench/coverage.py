@@ -186,6 +186,25 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
     return found
 
 
+def chosen(canaries: int, runs: int, seed: int) -> list[Misses]:
+    """Simulate prompts like them where the fastest of four equal settings was chosen: on the same canaries or others.
+
+    Each setting suits each canary by 10 % better or worse. The other half halves the canaries of the bound.
+    """
+    names = ("chosen on the same ones", "chosen on another half")
+    found = [Misses("ratio, prompts like them", noise, canaries, 1) for noise in names]
+    for number in range(runs):
+        random = np.random.default_rng([seed, canaries, number])
+        suits = 0.10 * random.standard_normal((4, canaries))
+        swept, soaked = (suits + 0.07 * random.standard_normal(suits.shape) for _ in range(2))
+        half = slice(1, None, 2)
+        for one, sent, proves in zip(found, (slice(None), slice(0, None, 2)), (slice(None), half), strict=True):
+            best = int(swept[:, sent].mean(axis=1).argmax())
+            logs = {str(at): [math.exp(log)] for at, log in enumerate(soaked[best, proves])}
+            one.count(intervals.geometric_mean_ratio(logs, LEVEL), 0.0)
+    return found
+
+
 def _mixture_quantile(heights: Floats, sigma: float, q: float) -> float:
     """Return the quantile of answers spread normally around *heights*, each as often, by bisection."""
     lo, hi = float(heights.min()) - 9 * sigma, float(heights.max()) + 9 * sigma
@@ -250,6 +269,8 @@ def rows(runs: int, seed: int) -> Iterator[Misses]:
     for noise in KINDS:
         for canaries, pairs, swept in DESIGNS:
             yield from ratios(noise, canaries, pairs, swept, runs, seed)
+    for canaries in (24, 96):
+        yield from chosen(canaries, runs, seed)
     for latency in LATENCIES:
         yield from latency.misses(max(1, runs // 2), seed)
 

@@ -285,6 +285,11 @@ class Objective(MetricBound):
         return self
 
     @property
+    def beyond_canaries(self) -> bool:
+        """Return whether an estimate must hold for prompts like the canaries: settings compete in no count."""
+        return self.scope == "population" and not self.of.counted
+
+    @property
     def applies_when(self) -> str:
         """Return `speculating` or `always`."""
         return self.when or self.of.default_when

@@ -7,7 +7,7 @@ from typing import Literal
 
 from gatekeeper.analysis.plan.ladder import bound_level, soaked_settings
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
-from gatekeeper.analysis.plan.sweep_plan import share_of_budget
+from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME, Metric, PassRate, Per, Sight
@@ -157,7 +157,7 @@ def _objective(
     if metric.name == "speculation_engaged" and objective.scope == "population" and not _counts(kind):
         message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
         return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
-    return [*_wrong_conditions(slo, metric, about), *_too_few(slo, objective, about, canaries)]
+    return [*_wrong_conditions(slo, metric, about), *_too_few(slo, workload, objective, about, canaries)]
 
 
 def _counts(kind: BackendTraits) -> bool:
@@ -182,8 +182,13 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
     return []
 
 
-def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Canary]) -> list[Complaint]:
-    metric, have = objective.of, len(canaries)
+def _too_few(
+    slo: Slo, workload: Workload, objective: Objective, about: str, canaries: Sequence[Canary]
+) -> list[Complaint]:
+    swept, metric, have, left = canaries, objective.of, len(canaries), ""
+    if objective.beyond_canaries:
+        swept = sweep_canaries(slo, workload.name, canaries)
+        have, left = have - len(swept), " that the sweep does not choose on"
     if metric.pass_rate is not None:
         return _pass_delta(slo, objective, metric.pass_rate, about, canaries)
     if metric.counted and objective.scope == "population" and (found := _share(slo, objective, about, have)):
@@ -193,17 +198,15 @@ def _too_few(slo: Slo, objective: Objective, about: str, canaries: Sequence[Cana
         if have < need:
             message = (
                 f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo)} needs {need} distinct "
-                f"canaries; the workload has {have}"
+                f"canaries; the workload has {have}{left}"
             )
-            hint = f"add {need - have} canaries{_lower(slo, metric, have)}"
+            hint = f"add {(need - have) * (2 if left else 1)} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
     elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
-        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}"
-        return [Complaint("never", about, message, f"add {LEAST_PAIRS - have} canaries")]
-    if metric.against_plain and (swept := share_of_budget(slo, canaries)[0]) < LEAST_PAIRS <= have:
-        message = (
-            f"sweep.budget = {slo.sweep.budget} allows {swept} canaries in the sweep; a choice needs {LEAST_PAIRS}"
-        )
+        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}{left}"
+        return [Complaint("never", about, message, f"add {(LEAST_PAIRS - have) * (2 if left else 1)} canaries")]
+    if metric.against_plain and (sent := share_of_budget(slo, swept)[0]) < LEAST_PAIRS <= have:
+        message = f"sweep.budget = {slo.sweep.budget} allows {sent} canaries in the sweep; a choice needs {LEAST_PAIRS}"
         return [Complaint("never", about, message, f"set budget = {LEAST_PAIRS} or more")]
     return []
 

@@ -109,7 +109,7 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         metric = objective.of
         if metric.quantile is not None:
             answered = max(answered, intervals.samples_needed(metric.quantile, bound_level(slo)))
-        for_all = metric.counted and objective.scope == "population"
+        for_all = objective.scope == "population"
         # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
         census = metric.every_canary and not isinstance(objective, Implicit)
         if census or (for_all and metric.against_plain):

@@ -140,6 +140,7 @@ def sweep_plan(
     """
     if fixed is not None:
         return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed, terms=terms)
+    canaries = {name: sweep_canaries(slo, name, many) for name, many in canaries.items()}
     shuffle = random.Random(seed)
     trials = trials_of(slo)
     _check_length(slo, canaries, len(trials))
@@ -215,6 +216,16 @@ def _baselines(trials: Sequence[Trial], candidates: Sequence[Trial]) -> tuple[Tr
         names[NULL] = None
     by_name = {trial.name: trial for trial in trials}
     return tuple(by_name[name] for name in names if name in by_name)
+
+
+def sweep_canaries(slo: Slo, workload: str, canaries: Sequence[Canary]) -> Sequence[Canary]:
+    """Return the canaries of the sweep: all, or every second one where a bound must hold for prompts like them.
+
+    The best of several settings is partly the one that happens to suit these canaries. A bound for other prompts then
+    fails in 7 to 12 % of the runs instead of 5 %, so the soak proves it on the canaries that the choice has not seen.
+    """
+    beyond = any(one.beyond_canaries and one.applies_to(workload) for one in slo.objective)
+    return canaries[::2] if beyond else canaries
 
 
 def share_of_budget(slo: Slo, canaries: Sequence[Canary]) -> tuple[int, int]:

@@ -36,7 +36,11 @@ def judge_workload(
         _measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
     logits = Sight.LOGITS in terms.sight
-    checks = tuple(check(objective, _estimate(objective, evidence, lost, logits=logits)) for objective in objectives)
+    unseen = _unseen(case, evidence) if speculating else evidence
+    checks = tuple(
+        check(one, _estimate(one, unseen if one.beyond_canaries else evidence, lost, logits=logits))
+        for one in objectives
+    )
     if speculating and terms.rules > 1:
         findings = (*findings, *differing_answers(evidence, checks, f"{name}, {soak.name}"))
     outcome = worst(one.outcome for one in checks)
@@ -54,6 +58,18 @@ def judge_workload(
     return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 
 
+def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
+    """Return what the soak recorded of canaries that the sweep never sent, so that they had no part in the choice."""
+    swept = {one.canary for many in case.sweep_records.values() for one in many if one.workload == evidence.workload}
+    return replace(
+        evidence,
+        canaries={name: canary for name, canary in evidence.canaries.items() if name not in swept},
+        answers=tuple(one for one in evidence.answers if one.canary not in swept),
+        plain=tuple(one for one in evidence.plain if one.canary not in swept),
+        pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
+    )
+
+
 def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
     if isinstance(objective, Implicit) and objective.metric == "throughput_ratio" and has_no_decode_speed(evidence):
@@ -69,6 +85,8 @@ def _estimate(
     if isinstance(objective, Implicit) and objective.metric == "token_agreement":
         return _implied_agreement(evidence, logits=logits)
     evidence = replace(evidence, frozen=objective.scope == "frozen")
+    if not evidence.canaries:
+        return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
     if objective.source == "ours":
         return estimate(objective.metric, evidence)
     seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))

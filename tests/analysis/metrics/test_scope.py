@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from bench import rehearsal
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.remedies import remedy
-from gatekeeper.core.records import Role
+from gatekeeper.core.records import Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Outcome
 from tests.builders.slo import Twins, answer, evidence, known, objective, slo, steady, twins
 
@@ -143,3 +145,30 @@ def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
     assert "more canaries would narrow it" in others.because
     assert "times as long" in remedy(these)
     assert "canaries instead of 12" in remedy(judged(seen, at_least=1.3, scope="population"))
+
+
+def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen() -> None:
+    """
+    Of 24 canaries the sweep sends 12 and the objective on the population rests on the other 12, the one on the frozen
+    set on all; where the sweep has sent them all, nothing is proven for other prompts.
+    """
+    ratio = {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}
+    written = rehearsal.slo(
+        workload=[{"name": "work", "canaries": "work.jsonl"}],
+        sweep={"stop": "never", "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
+        soak={"duration": 60.0, "sentinel_share": 0.5},
+        objective=[ratio, {**ratio, "scope": "population"}],
+    )
+    truth = {"ratio": {"2": 1.3, "4": 1.6}, "tokens": 41, "noise": {"answer": 0.03}}
+    ran = rehearsal.rehearse(written, {"work": rehearsal.canaries("work", 24)}, truth, 1)
+    baseline = ran.case.sweep["baseline"].records
+    others = tuple(replace(one, canary=f"work-{int(one.canary[5:]) + 1:03}") for one in baseline)
+    everywhere = replace(ran.case, sweep={**ran.case.sweep, "baseline": StoredRecords((*baseline, *others))})
+
+    checks = {one.scope: one for one in ran.verdict.workloads[0].checks if one.metric == "throughput_ratio"}
+    seen = {one.scope: one for one in conclude(everywhere).verdict.workloads[0].checks if one.threshold == 1.1}
+
+    assert (24, 12) == (checks["frozen"].n, checks["population"].n)
+    assert {Outcome.PASS} == {one.outcome for one in checks.values()}
+    assert "the sweep chose the setting on all canaries" in seen[None].because
+    assert Outcome.UNPROVEN is seen[None].outcome

@@ -314,13 +314,20 @@ def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
     assert [] == found(slo(promise), 80)
 
 
-def test_an_interval_over_canaries_needs_no_more_of_them_for_a_population() -> None:
+@pytest.mark.parametrize(("metric", "most"), [("throughput_ratio", 9), ("ttft", 9), ("itl_p95", 117)])
+def test_an_interval_for_a_population_needs_twice_the_canaries(metric: str, most: int) -> None:
     """
-    Ratios and quantiles are bounded over canaries in either scope, so the same plan proves them.
+    The sweep chooses on half of the canaries and the soak proves on the other: five of ten, 59 of 118.
     """
-    promises = [objective("throughput_ratio", at_least=1.16), objective("ttft", at_most=1.0)]
+    promise = objective(metric, **({"at_least": 1.16} if metric == "throughput_ratio" else {"at_most": 1.0}))
+    written = slo({**promise, "scope": "population"}, **ONE_RUNG)
 
-    assert [] == found(slo(*({**one, "scope": "population"} for one in promises), **ONE_RUNG), 12)
+    complaint = next(one for one in found(written, most) if metric in one.about)
+
+    assert f"the workload has {most // 2} that the sweep does not choose on" in complaint.message
+    assert complaint.hint.startswith("add 2 canaries")
+    assert "never" == complaint.weight
+    assert [] == [one for one in found(written, most + 1) if one.weight == "never"]
 
 
 def test_a_share_that_promises_nothing_is_provable() -> None:

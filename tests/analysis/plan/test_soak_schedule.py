@@ -126,8 +126,8 @@ def test_the_seed_decides_the_turns() -> None:
         (objective("error_rate", at_most=0.1, scope="population"), CanaryNeeds(100, 12)),
         (objective("speculation_engaged", at_least=0.9, scope="population"), CanaryNeeds(100, 12)),
         (objective("truncation_rate", at_most=0.1, scope="population"), CanaryNeeds(1, 100)),
-        (objective("throughput_ratio", scope="population"), CanaryNeeds(1, 12)),
-        (objective("ttft", at_most=1, scope="population"), CanaryNeeds(6, 12)),
+        (objective("throughput_ratio", scope="population"), CanaryNeeds(1, 100)),
+        (objective("ttft", at_most=1, scope="population"), CanaryNeeds(100, 12)),
     ],
     ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
 )

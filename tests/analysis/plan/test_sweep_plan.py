@@ -14,7 +14,7 @@ from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, sweep
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
 from gatekeeper.core.slo import Slo
-from tests.builders.slo import canaries, canary, slo
+from tests.builders.slo import canaries, canary, objective, slo
 
 SWEEP = {"repeats": 2, "num_draft_tokens": [2, 4, 6], "temperature": [0.0, 0.7], "default": {"num_draft_tokens": 4}}
 
@@ -264,3 +264,17 @@ def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
     found = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
 
     assert seed == found.seed
+
+
+@pytest.mark.parametrize(("metric", "sent"), [("throughput_ratio", 6), ("error_rate", 12)])
+def test_the_sweep_leaves_canaries_for_a_bound_on_prompts_like_them(metric: str, sent: int) -> None:
+    """
+    Every second canary where an interval must hold for other prompts; settings do not compete in counts.
+    """
+    bound = {"at_most": 0.5} if metric == "error_rate" else {"at_least": 1.1}
+    plan = laid(slo(objective(metric, scope="population", **bound)), count=12)
+
+    names = {one.canary.id for one in plan.requests}
+
+    assert sent == len(names)
+    assert {one.id for one in canaries(12, "easy")[:: 12 // sent]} == names
