@@ -74,7 +74,7 @@ class Server(RunningSystem):
         before = dialect.counters(self._get) if counted and dialect.counters is not None else None
         limits, tokens = self._requests.limits, sent.resolved.max_tokens
         deadline = limits.seconds(tokens, sent.knobs.get("concurrency") or 1)
-        answer = self._post(sent, self._requests.subject.timeout, min(deadline, request.limit_s))
+        answer = self._post(sent, self._requests.subject.timeout, deadline)
         limits.note(answer)
         if answer.fault is not None:
             return self._with_ending(answer)

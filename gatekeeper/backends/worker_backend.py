@@ -338,7 +338,7 @@ class Worker(RunningSystem):
     ) -> tuple[dict[str, Any] | None, str]:
         """Return the worker's answer, or None and its fault; a worker out of step is ended."""
         number, begun, resolved = next(self._numbers), False, resolve(request)
-        until = time.monotonic() + min(self._limits.seconds(resolved.max_tokens), request.limit_s)
+        until = time.monotonic() + self._limits.seconds(resolved.max_tokens)
         try:
             self._process.send(request_line(number, resolved, request.setting, gap_after), self._timeout, until)
             while True:

@@ -1,6 +1,5 @@
 """The interfaces of a run to the world: requests, running systems, backends, observers and records."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
@@ -33,8 +32,6 @@ class DecodeRequest:
     setting: Setting
     """With draft None: plain decoding."""
     sampling: SamplingParameters
-    limit_s: float = math.inf
-    """Seconds after which the caller has no more use for the answer; a backend may give up on it earlier."""
 
     @property
     def draft(self) -> str | None:

@@ -1,9 +1,10 @@
 """A run while it is made: its directory, event log, client, host sampler and telemetry."""
 
-import math
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from pydantic import TypeAdapter
@@ -49,8 +50,6 @@ class ActiveRun:
         self.telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
         self._sampler: host.Sampler | None = None
         self._samples: RecordWriter[HostSample] | None = None
-        limit_s = self.slo.max_duration
-        self._end_ns = math.inf if limit_s is None else self.backend.clock.now_ns() + limit_s * 1e9
 
     def begin(self, *, alone: str | None = None) -> None:
         """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
@@ -85,7 +84,7 @@ class ActiveRun:
 
     def client(self, *, cache: bool = False) -> Client:
         """Return another client of the backend."""
-        return Client(self.backend, self.observe, self.segment, cache=cache, end_ns=self._end_ns)
+        return Client(self.backend, self.observe, self.segment, cache=cache)
 
     def task(self, soak_plan: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
         """Return what the stages need of a soak."""
@@ -132,7 +131,8 @@ class ActiveRun:
     def measuring(self) -> Iterator[None]:
         """Record why measuring ends early: an interrupt, no time left, or a system that cannot be started: unproven."""
         try:
-            yield
+            with _ending_after(self.slo.max_duration):
+                yield
         except (KeyboardInterrupt, OutOfTimeError):
             self.observe("interrupted", {"segment": self.segment})
             raise
@@ -163,3 +163,31 @@ class ActiveRun:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close everything that was opened."""
         self.open.close()
+
+
+@contextmanager
+def _ending_after(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTimeError in the context after *seconds*, whatever it waits for; None: never.
+
+    As Ctrl-C does, it cuts off the answer under way, which is then not recorded. Only the main thread may enter it.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        hint = "what was measured is kept: continue with --resume, which has as much time again"
+        raise OutOfTimeError(f"the run was ended after its max_duration of {seconds:g} s", hint=hint)
+
+    # A signal of its own: it wakes the main thread from any wait, and Ctrl-C may be switched off.
+    before = signal.signal(signal.SIGUSR1, end)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), signal.pthread_kill, (main, signal.SIGUSR1))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, before)

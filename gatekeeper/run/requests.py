@@ -1,6 +1,5 @@
 """Requests to the system under test: how one is built, the client that sends it, and the record of its answer."""
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, Self
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import InputError, OutOfTimeError, UnresponsiveError
+from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import TIMEOUT, Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
@@ -74,17 +73,8 @@ def build_request(
 class Client:
     """Sends requests to one running system at a time, and starts it again when it has died."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        observe: Observe,
-        segment: int = 0,
-        *,
-        cache: bool = False,
-        end_ns: float = math.inf,
-    ) -> None:
-        """*end_ns*: when the run has to end, on the backend's clock."""
-        self._backend, self._observe, self._end_ns = backend, observe, end_ns
+    def __init__(self, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
+        self._backend, self._observe = backend, observe
         self._segment, self._cache = segment, cache
         self._subject: RunningSystem | None = None
         self._setting: Setting = ()
@@ -118,17 +108,11 @@ class Client:
         return True
 
     def send(self, request: Request) -> Generation:
-        """Send one request and return its record; a failure of the system becomes the `fault` of the answer.
-
-        Raise OutOfTimeError where the run has to end before the answer is complete.
-        """
+        """Send one request and return its record; a failure of the system becomes the `fault` of the answer."""
         knobs = dict(request.setting)
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
-        setting, left_s = tuple(sorted(knobs.items())), self._left_s()
-        answer = self._answer(DecodeRequest(request.canary, setting, request.sampling, left_s))
-        if answer.fault is not None and answer.fault.startswith(TIMEOUT):
-            self._left_s()  # cut off by us: not a fault of the system
+        answer = self._answer(DecodeRequest(request.canary, tuple(sorted(knobs.items())), request.sampling))
         return Generation(
             trial=request.trial,
             key=request.key,
@@ -175,7 +159,7 @@ class Client:
         threads = [threading.Thread(target=work, name=f"stream-{number}", daemon=True) for number in range(streams)]
         try:
             for thread in threads:
-                _start(thread)
+                start_thread(thread)
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.2)  # a join without a limit would block Ctrl-C
@@ -195,14 +179,6 @@ class Client:
             if not self._stopping:  # an answer that was cut off here is not recorded
                 record(made)
         return not self._stopping
-
-    def _left_s(self) -> float:
-        """Return the seconds until the run has to end; raise OutOfTimeError where that is now."""
-        left_s = (self._end_ns - self._backend.clock.now_ns()) / 1e9
-        if left_s <= 0:
-            hint = "what was measured is kept: continue with --resume, which has as much time again"
-            raise OutOfTimeError("the run was ended after its max_duration", hint=hint)
-        return left_s
 
     def _answer(self, request: DecodeRequest) -> Answer:
         subject = self._living()
@@ -252,7 +228,7 @@ class Client:
         self.close()
 
 
-def _start(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread) -> None:
     """Start a thread; raise OwnLimitError where the system allows no more of them."""
     try:
         thread.start()

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,18 +199,6 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Wo
 
     assert answer.fault == "timeout: its answer was not complete in time; gatekeeper ended the worker"
     assert not system.alive()
-
-
-def test_a_request_is_worth_no_more_than_its_caller_gives_it(bad: Callable[..., Worker]) -> None:
-    """
-    The end of the run ends an answer too, however long its own deadline is.
-    """
-    request = replace(make_request("list", PLAIN), limit_s=0.2)
-
-    answer = bad("beats", timeout=60).answer(request)
-
-    assert answer.fault is not None
-    assert answer.fault.startswith("timeout")
 
 
 def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
