@@ -9,6 +9,7 @@ from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
+from gatekeeper.backends.http.keys import Keys
 from gatekeeper.backends.http.stream import BROKEN, NO_CONNECTION, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
@@ -16,7 +17,7 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Answer, Claims, Setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.subject import Address, Subject
 
 _EXIT_S = 0.5
 """Seconds to wait for the exit of a server whose connection broke."""
@@ -59,7 +60,9 @@ class RequestFormat:
 class Server(RunningSystem):
     """One server, started by us or already running; several threads may send requests at once."""
 
-    def __init__(self, process: ServerProcess | None, root: str, started_for: Setting, requests: RequestFormat) -> None:
+    def __init__(
+        self, process: ServerProcess | None, root: Address, started_for: Setting, requests: RequestFormat
+    ) -> None:
         self.process, self.root = process, root
         self._requests, self._started_for, self._draft = requests, started_for, dict(started_for).get("draft")
         self._closed = False
@@ -96,8 +99,9 @@ class Server(RunningSystem):
             return Answer(now, now, fault=f"{NO_CONNECTION}: gatekeeper has ended the server")
         dialect, headers = self._requests.dialect, self._requests.headers
         body = self._requests.body(request)
+        url = self.root.at(dialect.path)
         raw = post(
-            self.root + dialect.path,
+            url,
             body,
             headers=headers,
             timeout=timeout,
@@ -105,7 +109,8 @@ class Server(RunningSystem):
             most_bytes=most_bytes(request.resolved.max_tokens, len(body)),
         )
         answer, response = read_answer(raw, tokens_of=dialect.tokens_of)
-        return dialect.read(answer, response) if answer.fault is None else answer
+        answer = dialect.read(answer, response) if answer.fault is None else answer
+        return Keys(url, headers).mask_answer(answer)
 
     def _check_draft(self, request: DecodeRequest) -> None:
         dialect = self._requests.dialect
@@ -119,7 +124,7 @@ class Server(RunningSystem):
         if path in self._slow_paths:
             return None
         begun = time.monotonic()
-        text = control.fetch(self.root + path, self._requests.headers)
+        text = control.fetch(self.root.at(path), self._requests.headers)
         if text is None and time.monotonic() - begun >= control.LIMIT_S:
             self._slow_paths.add(path)
         return text

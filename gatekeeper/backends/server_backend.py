@@ -34,7 +34,7 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.subject import Address, Subject
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 
@@ -51,6 +51,10 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
         raise InputError(
             f"cannot certify {dialect.name} with {complaint}", hint="remove the option, or unset the variable"
         )
+    for key, address in (("url", subject.url), ("plain_url", subject.plain_url)):
+        if address is not None and address.is_incomplete:
+            message = f"subject.{key} = {address}: its key is missing, since gatekeeper stores none"
+            raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
     backend = ServerBackend(subject, models, logs, dialect)
     if subject.url is None:
         _check_programs(subject, dialect)
@@ -137,17 +141,17 @@ class ServerBackend:
         subject, draft = self._subject, dict(setting).get("draft")
         if subject.url is not None:
             plain = draft is None and subject.plain_url is not None
-            root = _root(subject.plain_url if plain and subject.plain_url is not None else subject.url)
+            root = subject.plain_url if plain and subject.plain_url is not None else subject.url
             return self._ready(Server(None, root, setting, self._request_format(root, cache=cache)))
         port = free_port()
-        root = f"http://{HOST}:{port}"
+        root = Address(f"http://{HOST}:{port}")
         command = self.command(setting, port, cache=cache)
         log = self._logs / f"{self.name}-{next(self._starts)}-{PLAIN if draft is None else 'draft'}.log"
         process = launch(
             command,
             log=log,
             ready=lambda pid: (
-                control.status(root + self._dialect.health, self._headers) not in {None, self._dialect.loading}
+                control.status(root.at(self._dialect.health), self._headers) not in {None, self._dialect.loading}
                 and listens(pid, port)
             ),
             start_timeout=subject.start_timeout,
@@ -168,7 +172,7 @@ class ServerBackend:
         fault = server.ping(self._subject.start_timeout).fault
         late = (fault or "").startswith(TIMEOUT)
         if fault is None or (
-            not late and control.status(server.root + self._dialect.health, self._headers) == _HEALTHY
+            not late and control.status(server.root.at(self._dialect.health), self._headers) == _HEALTHY
         ):
             # A fault of the answer is a result: the records will show that the draft does not work.
             return server
@@ -213,7 +217,7 @@ class ServerBackend:
         if subject.url is not None:
             found |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
             path = dialect.version_path
-            text = control.fetch(_root(subject.url) + path, self._headers) if path else None
+            text = control.fetch(subject.url.at(path), self._headers) if path else None
             return found | {self.name: _version(text or "", dialect.version_key)}
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
@@ -239,13 +243,13 @@ class ServerBackend:
         named = self._dialect.named
         return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
 
-    def _request_format(self, root: str, *, cache: bool) -> RequestFormat:
+    def _request_format(self, root: Address, *, cache: bool) -> RequestFormat:
         subject, named, drafts = self._subject, self._dialect.named, self._drafts()
         model = subject.served_model_name
         if model is None and named == "path":
             model = self._place(subject.target)
         elif model is None and named == "listed":
-            listed = _listed(control.fetch(f"{root}/v1/models", self._headers))
+            listed = _listed(control.fetch(root.at("/v1/models"), self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
         return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache, self._limits)
 
@@ -260,11 +264,6 @@ def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str,
         elif value != other:
             found[name] = value
     return found
-
-
-def _root(url: str) -> str:
-    """Return a server's address without /v1, with which it may be given."""
-    return url.rstrip("/").removesuffix("/v1")
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:

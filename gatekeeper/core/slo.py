@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric
-from gatekeeper.core.subject import InputTable, Subject
+from gatekeeper.core.subject import Address, InputTable, Subject
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import UNITS_OF, ByteRate, Bytes, EventRate, Quantity, Seconds
 from gatekeeper.core.units import parse as parse_quantity
@@ -192,7 +192,7 @@ class Promote(InputTable):
 class Telemetry(InputTable):
     """Where OpenTelemetry data is sent, and how much of it."""
 
-    endpoint: str | None = Field(
+    endpoint: Address | None = Field(
         default=None, min_length=1, description="a collector, e.g. http://127.0.0.1:4318; unset: the OTEL_* variables"
     )
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"

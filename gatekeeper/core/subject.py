@@ -1,12 +1,108 @@
-"""The `[subject]` table of an SLO: the system under test, its models, its server and how to reach it."""
+"""The `[subject]` table of an SLO: the system under test and its models; addresses of servers, their keys hidden."""
 
-from typing import Literal
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from gatekeeper.core.backend_registry import backend_names
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.units import Seconds
+
+_ROUNDS = 200_000
+"""Of the digest of a key: a short key cannot be found by trying all of them."""
+_HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
+_WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`\\]+")
+_PARTS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*://|)(.*)")
+SECRET_NAME = re.compile(r"(?i).*(?:key|token|secret|passw|pwd|auth|sig|cred)")
+"""Names of values in a query that hold a key."""
+
+
+class Address(str):
+    """An address as it is shown, stored and compared: user, query and fragment are hidden behind a digest of them.
+
+    The digest tells two keys apart. Only `at` returns the address to request.
+    """
+
+    __slots__ = ("_given",)
+    _given: str
+
+    def __new__(cls, text: str) -> Self:
+        """Hide what may be a key in *text*; an address that is hidden already stays what it is."""
+        if isinstance(text, cls):
+            return text
+        made = super().__new__(cls, _shown(text))
+        made._given = text
+        return made
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the key is missing: this was read from a file that gatekeeper wrote."""
+        return _HIDDEN.search(self._given) is not None
+
+    @property
+    def given(self) -> str:
+        """Return the address with its key, for a request or another program's environment alone."""
+        return self._given
+
+    def at(self, path: str) -> str:
+        """Return the address of *path* on this server, with its key, for a request. It may be given with /v1."""
+        start, mark, query = self._given.partition("#")[0].partition("?")
+        return start.rstrip("/").removesuffix("/v1") + path + mark + query
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read it from a file as text; an address stays the one it is."""
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, read: value if isinstance(value, cls) else cls(read(value)), core_schema.str_schema()
+        )
+
+
+def _shown(text: str) -> str:
+    scheme, rest = _PARTS.findall(text)[0]
+    try:
+        parts = urlsplit(f"//{rest}")
+        usable = parts.port is None or parts.port >= 0
+    except ValueError:
+        usable = False
+    if not usable:  # where its password ends cannot be told
+        return text if _HIDDEN.fullmatch(rest) else f"{scheme}hidden-{_digest(rest, scheme)}"
+    user, at, host = parts.netloc.rpartition("@")
+    query = [part.partition("=") if "=" in part else ("", "", part) for part in parts.query.split("&")]
+    keys = filter(None, (user, *(value for _, _, value in query), parts.fragment))
+    if all(_HIDDEN.fullmatch(key) for key in keys):
+        return text
+    hidden = f"hidden-{_digest(f'{user} {parts.query} {parts.fragment}', f'{scheme}{host}{parts.path}')}"
+    shown = f"{scheme}{hidden if at else ''}{at}{host}{parts.path}"
+    shown += "?" + "&".join(f"{name}{equals}{hidden}" for name, equals, _ in query) if parts.query else ""
+    return shown + (f"#{hidden}" if parts.fragment else "")
+
+
+@lru_cache(maxsize=64)
+def _digest(secret: str, salt: str) -> str:
+    key, bare = (one.encode(errors="surrogatepass") for one in (secret, salt))  # half characters from a command line
+    return hashlib.pbkdf2_hmac("sha256", key, bare, _ROUNDS, 4).hex()
+
+
+def hide_keys(text: str, addresses: Iterable[Address]) -> str:
+    """Return *text* with these *addresses* as they are shown, and so any other address in it that holds a key."""
+    for one in sorted(addresses, key=lambda one: len(one.given), reverse=True):
+        text = text.replace(one.given, one) if one.given != one else text
+    return _WRITTEN.sub(lambda found: Address(found[0]) if _holds_key(found[0]) else found[0], text)
+
+
+def _holds_key(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        named = parse_qsl(parts.query)
+    except ValueError:
+        return "@" in address
+    return bool(parts.password) or any(SECRET_NAME.match(name) for name, _ in named)
 
 
 class InputTable(BaseModel):
@@ -38,8 +134,8 @@ class Subject(InputTable):
     )
     prompt_cache: Literal["off", "as-deployed"] = "off"
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
-    url: str | None = Field(default=None, description="address of a running server to attach to")
-    plain_url: str | None = None
+    url: Address | None = Field(default=None, description="address of a running server to attach to")
+    plain_url: Address | None = None
     served_model_name: str | None = Field(default=None, description="the target's name in requests")
     program: tuple[str, ...] | None = Field(
         default=None,

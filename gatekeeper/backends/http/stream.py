@@ -16,10 +16,11 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from gatekeeper.backends.http.keys import Keys, user_of
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system.own_limits import check_own_limit
@@ -46,10 +47,6 @@ _MIN_TIMEOUT_S = 1e-3
 
 _SWITCH_S = 2e-4
 """Python's switch interval while a stream is read: the default of 5 ms would show in the times of other streams."""
-
-_SECRET_HEADER = re.compile(r"(?i).*(?:authorization|key|token|secret)")
-_MIN_SECRET = 8
-"""Shorter words are placeholders for a key, and may well occur in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ def post(
 
     Give up after *timeout* seconds without content, *deadline* seconds in all, or more than *most_bytes*. Every failure
     of the server is in the result; raise GatekeeperError where this process reached a limit of its own. Where the
-    server echoes a key of the *headers*, the key is masked.
+    server echoes a key of the *headers* or of the *url*, the key is masked.
     """
     return _request("POST", url, body, headers, _Limits(timeout, deadline, most_bytes))
 
@@ -108,7 +105,7 @@ def _request(method: str, url: str, body: bytes, headers: Mapping[str, str], lim
         at = time.monotonic_ns()
         return RawResponse(at, at, broken=f"{NO_CONNECTION}: {error.strerror or error}")
     with contextlib.closing(sock), quiet:
-        return _exchange(sock, request, limits, tuple(_secrets(headers)))
+        return _exchange(sock, request, limits, Keys(url, headers))
 
 
 def _connect(parts: SplitResult, timeout: float) -> socket.socket:
@@ -159,6 +156,8 @@ def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: i
         # Counters are text, and a server may refuse a request that does not accept it.
         fixed |= {"Accept": "*/*"}
         del fixed["Content-Type"], fixed["Content-Length"]
+    if (user := user_of(parts)) is not None:
+        fixed |= {"Authorization": f"Basic {user}"}  # a header of the dialect or of api_key_env comes later and wins
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             # The value may be a key, so it is not quoted.
@@ -169,7 +168,7 @@ def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: i
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
 
 
-def _exchange(sock: socket.socket, request: bytes, limits: _Limits, secrets: tuple[bytes, ...]) -> RawResponse:
+def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) -> RawResponse:
     reads, broken = _Reads(limits.most_bytes), None
     left = min(limits.silence, limits.deadline)
     sock.settimeout(left)
@@ -196,9 +195,7 @@ def _exchange(sock: socket.socket, request: bytes, limits: _Limits, secrets: tup
         broken = f"{BROKEN}: {error.strerror or error}"
     ended = time.monotonic_ns() if broken else reads.at
     kept = _KEPT_BYTES if reads.excess() else reads.filled
-    raw = bytes(reads.buffer[: min(kept, reads.filled)])
-    for secret in secrets:
-        raw = raw.replace(secret, b"*" * len(secret))
+    raw = keys.mask_bytes(bytes(reads.buffer[: min(kept, reads.filled)]))
     return RawResponse(sent, ended, raw, reads.times, reads.ends, broken)
 
 
@@ -301,14 +298,6 @@ def header(head: bytes, name: str) -> str | None:
     """Return the value of a header; None where it was not sent."""
     found = re.search(rb"(?im)^" + name.encode() + rb":[ \t]*([^\r\n]*)", head)
     return found.group(1).decode("latin-1").strip() if found else None
-
-
-def _secrets(headers: Mapping[str, str]) -> Iterator[bytes]:
-    for name, value in headers.items():
-        if _SECRET_HEADER.fullmatch(name):
-            secret = value.split()[-1] if value.split() else ""
-            if len(secret) >= _MIN_SECRET:
-                yield secret.encode()
 
 
 class _Quiet:

@@ -13,6 +13,7 @@ from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.slo import parse as parse_slo
+from gatekeeper.core.subject import hide_keys
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.files import read_input
 
@@ -59,6 +60,7 @@ def read(path: Path) -> Inputs:
     """Read an SLO file and everything it names."""
     text = read_text(path, "SLO file")
     slo = parse_slo(text, str(path))
+    text = _without_keys(slo, text, str(path))
     base = path.parent
     texts, files = {SLO_NAME: text}, {"slo": File(name=path.name, sha256=sha256(text))}
     canaries = {}
@@ -83,6 +85,18 @@ def read(path: Path) -> Inputs:
     return Inputs(slo, canaries, profile, base, texts, files)
 
 
+def _without_keys(slo: Slo, text: str, name: str) -> str:
+    """Return the text of *slo* as it is stored, with the keys in its addresses hidden."""
+    addresses = (slo.subject.url, slo.subject.plain_url, slo.telemetry.endpoint)
+    hidden = hide_keys(text, (one for one in addresses if one is not None))
+    if hidden != text and parse_slo(hidden, name) != slo:
+        raise InputError(
+            f"{name}: a key stands in an address that is not a url, plain_url or endpoint, and would be recorded",
+            hint="pass it to the program in an environment variable",
+        )
+    return hidden
+
+
 def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     """Return path and text of a run's SLO file: *slo_path*, a file here with the same text, or the run's copy."""
     if slo_path is not None:
@@ -91,8 +105,11 @@ def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     text = read_text(copy, "SLO file")
     for folder in (Path(), Path("slos")):
         for path in sorted(folder.glob("*.toml")):
-            with suppress(OSError):  # skip files that cannot be read
-                if read_input(path, MOST_BYTES).decode(errors="replace") == text:
+            with suppress(OSError, InputError):  # skip files that cannot be read
+                content = read_input(path, MOST_BYTES).decode(errors="replace")
+                if content != text and "hidden-" in text:
+                    content = _without_keys(parse_slo(content, str(path)), content, str(path))
+                if content == text:
                     return path, text
     return copy, text
 

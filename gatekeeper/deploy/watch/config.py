@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy, Watch
+from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch import guard_samples
 from gatekeeper.deploy.watch.model_identity import is_local
@@ -24,9 +25,9 @@ class WatchConfig:
     """The arguments and options of `gatekeeper watch`."""
 
     policy: Path
-    url: str | None = None
+    url: Address | None = None
     """Address of the server; None: the SLO's."""
-    plain_url: str | None = None
+    plain_url: Address | None = None
     run: Path | None = None
     """The run that certified the policy; None: the policy's folder."""
     slo: Path | None = None
@@ -41,6 +42,12 @@ class WatchConfig:
     commands: tuple[tuple[str, ...], ...] = ()
     """Commands to run on a change, in addition to the policy's."""
     limit: float = HOOK_LIMIT_S
+
+    def __post_init__(self) -> None:
+        """Hide the keys of the addresses, before one is printed or stored."""
+        for name in ("url", "plain_url"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, Address(given))
 
     @property
     def overlay_path(self) -> Path:

@@ -15,6 +15,7 @@ from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.subject import Address
 from gatekeeper.deploy.watch.guard_samples import CounterGain
 
 SERVED_AS = {"mlx": "mlx-server"}
@@ -25,7 +26,7 @@ _START_TIMEOUT_S = 30.0
 
 
 def attach(
-    slo: Slo, *, url: str | None, plain_url: str | None, models: Mapping[str, Path], base: Path, logs: Path
+    slo: Slo, *, url: Address | None, plain_url: Address | None, models: Mapping[str, Path], base: Path, logs: Path
 ) -> Backend:
     """Return the backend of the running server at *url*, with the requests of the SLO's system under test."""
     subject, name = slo.subject, SERVED_AS.get(slo.subject.backend, slo.subject.backend)

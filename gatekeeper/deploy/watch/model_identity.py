@@ -15,6 +15,7 @@ from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.subject import Address
 from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
@@ -173,7 +174,7 @@ class ModelIdentity:
         self,
         manifest: Manifest,
         *,
-        url: str | None,
+        url: Address | None,
         paths: Mapping[str, Path],
         names: frozenset[str],
         hashes: Hashes,
@@ -209,7 +210,7 @@ class ModelIdentity:
     def _listed_name(self) -> str | None:
         if self._url is None:
             return None
-        return listed_model(control.fetch(self._url.rstrip("/").removesuffix("/v1") + "/v1/models", {}))
+        return listed_model(control.fetch(self._url.at("/v1/models"), {}))
 
     def check_answer(self, name: str | None, *, sound: bool) -> str | None:
         """Return that an answer reports another model *name*; after a fault the next check compares everything."""

@@ -84,9 +84,16 @@ def _variables(config: Telemetry, environment: Mapping[str, str]) -> dict[str, s
     }
     if config.endpoint is None:
         return variables
+    if config.endpoint.is_incomplete:  # read from a run, where no key is stored
+        if any(_option(one, "ENDPOINT", variables) is not None for one in SIGNALS):
+            return variables
+        raise InputError(
+            f"telemetry.endpoint = {config.endpoint}: its key is missing, since gatekeeper stores none",
+            hint="export OTEL_EXPORTER_OTLP_ENDPOINT with the key, or use telemetry.headers_env",
+        )
     for name in [name for one in SIGNALS for name in (_name(one, "ENDPOINT"), _name(one, "PROTOCOL"))]:
         variables.pop(name, None)
-    variables |= {"OTEL_EXPORTER_OTLP_ENDPOINT": config.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": config.protocol}
+    variables |= {"OTEL_EXPORTER_OTLP_ENDPOINT": config.endpoint.given, "OTEL_EXPORTER_OTLP_PROTOCOL": config.protocol}
     if config.headers_env is not None:
         if config.headers_env not in environment:
             raise InputError(

@@ -1,0 +1,349 @@
+"""Keys in addresses: they reach the server that they are for, and nothing else, whatever that server sends back."""
+
+import base64
+import json
+import re
+import shutil
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import tomli_w
+
+from gatekeeper.core.subject import Address, hide_keys
+from tests.builders.deployment import Deployed
+from tests.builders.place import Done, Place, canary_lines
+from tests.e2e.conftest import place as place_in
+
+PASSWORD, QUERY, COLLECTOR, SHORT, OLD = "pw-8Xk2Qz71", "query-3Jv9Lm55", "otlp-6Tn4Rb80", "k7Qx2Zp", "old-1Fd8Wc36"
+BASIC = base64.b64encode(f"user:{PASSWORD}".encode()).decode()
+KEYS = (PASSWORD, QUERY, COLLECTOR, SHORT, OLD, BASIC)
+
+
+class Echo(ThreadingHTTPServer):
+    """A server that wants a key, and writes what it was sent into everything that it answers."""
+
+    daemon_threads = True
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.wanted, self.served, self.refused = wanted, 0, 0
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Echo
+
+    def do_GET(self) -> None:
+        document = {"status": "ok", "version": self._heard(), "data": [{"id": "big"}], "error": self._heard()}
+        self._send(200, json.dumps(document).encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.wanted not in self._heard():
+            self.server.refused += 1
+            self._send(401, json.dumps({"error": f"wrong key: {self._heard()}"}).encode())
+            return
+        self.server.served += 1
+        if self.server.served % 5 == 0:
+            self._send(500, f"cannot serve {self._heard()}".encode())
+            return
+        heard = self._heard()
+        words = [heard, " ", *(heard[at : at + 3] for at in range(0, len(heard), 3)), "."]
+        choices: list[dict[str, Any]] = [{"delta": {"content": word}} for word in words]
+        choices.append({"delta": {}, "finish_reason": "stop"})
+        pieces: list[Mapping[str, Any]] = [{"choices": [{"index": 0, **one}]} for one in choices]
+        usage = {"prompt_tokens": 5, "completion_tokens": len(words)}
+        pieces.append({"choices": [], "usage": usage, "timings": {"draft_n": 4, "draft_n_accepted": 3}})
+        lines = [f"data: {json.dumps({'id': heard, 'model': heard, **one})}\n\n" for one in pieces]
+        self._send(200, "".join([*lines, "data: [DONE]\n\n"]).encode())
+
+    def _heard(self) -> str:
+        return f"{self.path} {self.headers['Authorization']}"
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status, self._heard())
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Echo, Echo]]:
+    with Echo(BASIC) as drafting, Echo(QUERY) as plain:
+        yield drafting, plain
+
+
+def model(folder: Path, name: str) -> None:
+    """Write the smallest folder that counts as a model."""
+    (folder / name).mkdir()
+    (folder / name / "config.json").write_text(json.dumps({"vocab_size": 8}))
+    header = json.dumps({"w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}).encode()
+    weights = struct.pack("<Q", len(header)) + header + b"\0" * 64
+    (folder / name / "model.safetensors").write_bytes(weights)
+
+
+def write_slo(place: Place, drafting: Echo, plain: Echo, **subject: Any) -> None:
+    slo = {
+        "schema": 1,
+        "name": "keyed",
+        "subject": {
+            "backend": "openai",
+            "target": "big",
+            "drafts": ["small"],
+            "url": f"http://user:{PASSWORD}@{drafting.host}/v1",
+            "plain_url": f"http://{plain.host}/v1?api_key={QUERY}",
+            **subject,
+        },
+        "workload": [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}],
+        "sweep": {"repeats": 1, "budget": 12, "draft": ["small"]},
+        "soak": {"duration": "0.5 s", "max_duration": "1 s"},
+        "telemetry": {"endpoint": f"http://otel:{COLLECTOR}@127.0.0.1:9/?token={COLLECTOR}"},
+        "objective": [{"metric": "error_rate", "at_most": 1, "why": "it may fail"}],
+    }
+    text = f'# the old one: url = "http://user:{OLD}@127.0.0.1:1/v1"\n' + tomli_w.dumps(slo)
+    (place.path / "slo.toml").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Echo]) -> tuple[Place, Done]:
+    """A run of two real servers whose addresses hold keys, and what certify printed."""
+    folder = tmp_path_factory.mktemp("keyed")
+    made: Place = place_in.__wrapped__(folder)  # type: ignore[attr-defined]
+    environment = {**made.environment, "GATEKEEPER_HOST_LOCK": str(folder / "lock")}
+    place = Place(made.path, environment)
+    for name in ("big", "small"):
+        model(place.path, name)
+    (place.path / "easy.jsonl").write_text(canary_lines("easy", 6))
+    write_slo(place, *servers)
+    return place, place.run("certify", "slo.toml", "--out", "runs/run-1")
+
+
+def leaks(folder: Path, *shown: str) -> list[str]:
+    """Name the files in *folder*, and the texts, that hold a key; the SLO that a person wrote is left out."""
+    found = []
+    files = [path for path in folder.rglob("*") if path.is_file() and path != folder / "slo.toml"]
+    for name, content in [*((str(path), path.read_bytes()) for path in files), *((one, one.encode()) for one in shown)]:
+        found += [f"{key} in {name[:2000]}" for key in KEYS if key.encode() in content]
+    return found
+
+
+def test_the_servers_get_their_keys(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+    """
+    User and password go into the header, a query stays in the path: every request was served.
+    """
+    assert all(server.served > 5 for server in servers)
+    assert [0, 0] == [server.refused for server in servers], certified[1]
+
+
+def test_a_run_stores_and_prints_no_key(certified: tuple[Place, Done]) -> None:
+    """
+    Manifest, stored SLO, records, page, events and terminal hold the address without its key, though both servers echo
+    what they get in texts, versions, names, errors and headers.
+    """
+    place, done = certified
+    run = place.path / "runs" / "run-1"
+
+    assert [] == leaks(place.path, done.out, done.err)
+    versions = json.loads((run / "manifest.json").read_text())["versions"]
+    assert re.fullmatch(r"http://hidden-[0-9a-f]{8}@127\.0\.0\.1:\d+/v1", versions["url"])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\?api_key=hidden-[0-9a-f]{8}", versions["plain_url"])
+    records = "".join(path.read_text() for path in run.glob("*.jsonl"))
+    assert all("*" * len(key) in records for key in (BASIC, QUERY))
+
+
+COMMANDS = [
+    ("judge", "runs/run-1", "--json"),
+    *(("report", "runs/run-1", "--format", one) for one in ("html", "markdown", "json", "junit", "text")),
+    ("admit", "slo.toml", "--run", "runs/run-1", "--json"),
+    ("certify", "slo.toml", "--out", "runs/run-1", "--resume"),
+    ("plan", "slo.toml"),
+    ("history", "runs"),
+    ("compare", "runs/run-1", "runs/run-1"),
+    ("export", "runs/run-1"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[::3]))
+def test_no_command_prints_a_key(certified: tuple[Place, Done], words: tuple[str, ...]) -> None:
+    """
+    What reads the run or its SLO file knows the address without its key.
+    """
+    place, first = certified
+
+    done = certified[0].run(*words)
+
+    assert [] == leaks(place.path, done.out, done.err)
+    assert 4 != done.code
+    if words[0] == "certify":  # the stored SLO is the one that is given, though its key is hidden
+        assert first.code == done.code
+    if words[0] == "export":
+        assert (2, True) == (done.code, "telemetry.endpoint = http://hidden-" in done.err)
+
+
+def test_another_key_is_another_slo(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+    """
+    The digest that is left tells two keys apart, for admit and for --resume.
+    """
+    place = Place(certified[0].path, certified[0].environment)
+    write_slo(place, *servers, plain_url=f"http://{servers[1].host}/v1?api_key=query-other-0001")
+    try:
+        admitted = place.run("admit", "slo.toml", "--run", "runs/run-1", "--json")
+        resumed = place.run("certify", "slo.toml", "--out", "runs/run-1", "--resume")
+    finally:
+        write_slo(place, *servers)
+
+    assert ("other_slo", "the run's SLO differs in: subject") == tuple(
+        admitted.document[key] for key in ("reason", "because")
+    )
+    assert (2, True) == (resumed.code, "differs in: subject" in resumed.err)
+
+
+def test_a_refused_key_is_not_printed(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+    """
+    A server that quotes the wrong key in its refusal does not get it into the error.
+    """
+    place = certified[0]
+    write_slo(place, *servers, url=f"http://user:{SHORT}@{servers[0].host}/v1")
+    try:
+        done = place.run("sweep", "slo.toml", "--out", "refused", code=0)
+    finally:
+        write_slo(place, *servers)
+
+    assert "wrong key: " in "".join(path.read_text() for path in (place.path / "refused").glob("*.jsonl"))
+    assert [] == leaks(place.path, done.out, done.err)
+
+
+def test_a_short_key_of_the_environment_is_masked(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+    """
+    A key of seven letters from api_key_env is echoed in errors and answers, and masked there.
+    """
+    place = certified[0]
+    with Echo(SHORT) as server:
+        write_slo(place, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
+        keyed = Place(place.path, {**place.environment, "SHORT_KEY": SHORT})
+        try:
+            done = keyed.run("sweep", "slo.toml", "--out", "short", code=0)
+        finally:
+            write_slo(place, *servers)
+
+    assert [] == leaks(place.path, done.out, done.err)
+
+
+def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[Place, Done]) -> None:
+    """
+    The copy in a run directory cannot be certified: the error says which key is missing.
+    """
+    shutil.copy(certified[0].path / "runs" / "run-1" / "inputs" / "slo.toml", certified[0].path / "stored.toml")
+
+    done = certified[0].run("certify", "stored.toml", "--out", "again")
+
+    assert (2, True) == (done.code, "subject.url = http://hidden-" in done.err)
+
+
+def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, Echo]) -> None:
+    """
+    `watch --url` with a key in it: the server gets it, and log, overlay, lock and terminal hold the address without it.
+    """
+    served = servers[0].served
+    Deployed.served(tmp_path, f"http://{servers[0].host}")
+    words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--once", "--no-host")
+    made: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    place = Place(tmp_path, made.environment)
+
+    done = place.run(*words, "--json", "--url", f"http://user:{PASSWORD}@{servers[0].host}/v1")
+    wrong = place.run(*words, "--url", f"http://user:{SHORT}@{servers[0].host}/v1")
+    misspelt = place.run(*words, "--url", f"user:{PASSWORD}@{servers[0].host}")
+
+    assert (True, 2) == (servers[0].served > served, misspelt.code)
+    assert "http://hidden-" in json.loads(done.out.splitlines()[0])["url"]
+    assert [] == leaks(tmp_path, *(text for one in (done, wrong, misspelt) for text in (one.out, one.err)))
+
+
+@pytest.mark.parametrize("key", ["args", "why"])
+def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[Place, Done], key: str, servers: Any) -> None:
+    """
+    An address with a key in another place would be recorded: code 2 before anything is written.
+    """
+    place = certified[0]
+    if key == "args":
+        write_slo(place, *servers, args=["--proxy", f"http://user:{OLD}@127.0.0.1:1"])
+    else:
+        path = place.path / "slo.toml"
+        path.write_text(path.read_text().replace("it may fail", f"see https://wiki/?token={OLD}"))
+    try:
+        done = place.run("certify", "slo.toml", "--out", "elsewhere")
+    finally:
+        write_slo(place, *servers)
+
+    assert (2, True, False) == (
+        done.code,
+        "a key stands in an address" in done.err,
+        (place.path / "elsewhere").exists(),
+    )
+    assert OLD not in done.err
+
+
+WRITTEN = [
+    ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
+    (f"http://user:{PASSWORD}@h:80/v1", "http://hidden-#@h:80/v1"),
+    (f"http://{PASSWORD}@[::1]:80", "http://hidden-#@[::1]:80"),
+    (f"http://h/v1?api_key={QUERY}&x=1", "http://h/v1?api_key=hidden-#&x=hidden-#"),
+    (f"http://h?{QUERY}", "http://h?hidden-#"),
+    (f"http://h/#{QUERY}", "http://h/#hidden-#"),
+    (f"http://user:a/{PASSWORD}@h", "http://hidden-#"),
+    (f"http://user:a#{PASSWORD}@h", "http://hidden-#"),
+    (f"http://user:@{PASSWORD}@h/", "http://hidden-#@h/"),
+    (f"user:{PASSWORD}@h:80", "hidden-#@h:80"),
+    (f"http://[{PASSWORD}/", "http://hidden-#"),
+    ("http://h/a@2/v1", "http://h/a@2/v1"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), WRITTEN)
+def test_an_address_is_shown_without_its_key(text: str, shown: str) -> None:
+    """
+    However it is written, an address shows no key, and what is shown is shown the same when it is read again.
+    """
+    address = Address(text)
+
+    assert shown == re.sub(r"hidden-[0-9a-f]{8}", "hidden-#", address)
+    assert (address, text) == (Address(str(address)), address.given)
+    assert ("#" in shown) == Address(str(address)).is_incomplete
+
+
+def test_the_path_goes_before_the_query() -> None:
+    """
+    A request keeps the query of its address behind the path.
+    """
+    assert "http://u:p@h/x/v1/models?k=v" == Address("http://u:p@h/x/v1/?k=v#f").at("/v1/models")
+
+
+def test_keys_in_comments_are_hidden() -> None:
+    """
+    An address in a comment is hidden where it holds a password or a value by the name of a key, else it stays.
+    """
+    text = "# http://u:p@h, https://docs/?page=2, http://h/?api_key=k"
+
+    assert "# http://hidden-#@h, https://docs/?page=2, http://h/?api_key=hidden-#" == re.sub(
+        r"hidden-[0-9a-f]{8}", "hidden-#", hide_keys(text, ())
+    )
