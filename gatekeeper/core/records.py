@@ -33,10 +33,19 @@ UNKNOWN = -(2**63)
 _FLAGS = (False, True, None)
 
 
-@lru_cache(maxsize=4096)
-def _shared(column: bytes) -> bytes:
-    """Return the first of equal columns: greedy answers to one canary have the same tokens, again and again."""
-    return column
+SHARED_BYTES = 8192
+"""Longer texts and columns are not compared with those before; two thousand of this size are remembered at most."""
+Shared = TypeVar("Shared", str, bytes)
+
+
+def _shared(one: Shared) -> Shared:
+    """Return the first of equal ones: greedy answers to one canary have the same tokens and text, again and again."""
+    return _first(one) if len(one) <= SHARED_BYTES else one
+
+
+@lru_cache(maxsize=2048)
+def _first(one: Any) -> Any:
+    return one
 
 
 class Arrivals(Sequence[Arrival]):
@@ -58,6 +67,10 @@ class Arrivals(Sequence[Arrival]):
             self.token_ids = _shared(_whole(ids))
         except (TypeError, OverflowError) as error:
             raise ValueError(f"not arrivals: {error}") from error
+
+    def times(self) -> "memoryview[int]":
+        """Return when the pieces arrived, in monotonic nanoseconds."""
+        return memoryview(self.at_ns).cast("q")
 
     def __len__(self) -> int:
         """Return the number of arrivals."""
@@ -208,7 +221,8 @@ class Answer:
     """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
 
     def __post_init__(self) -> None:
-        """Keep the arrivals in columns."""
+        """Keep the arrivals in columns, and equal texts once."""
+        object.__setattr__(self, "text", _shared(self.text))
         if not isinstance(self.arrivals, Arrivals):
             object.__setattr__(self, "arrivals", Arrivals(self.arrivals))
 

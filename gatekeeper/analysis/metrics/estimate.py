@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from statistics import fmean, median
+
+import numpy as np
 
 from gatekeeper.analysis.metrics import exactness, first_tokens
 from gatekeeper.analysis.metrics.answer_grading import grade
@@ -27,12 +28,13 @@ from gatekeeper.analysis.metrics.timing import (
     bursts,
     came_in_bursts,
     decode_rate,
+    gather_bursts,
     prefill_rate,
     ttft,
 )
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records import UNKNOWN, Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 CUT_SHORT = 0.5
@@ -133,23 +135,23 @@ def _longest_gap(paired: PairedAnswers, quantile: float) -> Estimate | Missing:
 
 
 def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
-    together = paired.burst_gap
-    answers: list[tuple[str, list[tuple[float, int]]]] = []
-    for one in successful(paired.answers):
-        gaps: list[tuple[float, int]] = []
-        for gap, tokens in bursts(one.answer, together):
-            if not per_token:
-                gaps.append((gap, 1))
-            elif tokens is None:
-                return Missing("this backend does not report the tokens of a chunk")
-            elif tokens:
-                gaps.append((gap / tokens, tokens))
-        answers.append((one.canary, gaps))
-    clusters = {canary: list(chain.from_iterable(each)) for canary, each in by_canary(answers).items()}
-    others = intervals.pooled_quantile(clusters, quantile, paired.level)
+    whole = successful(paired.answers)
+    found = gather_bursts([one.answer for one in whole], paired.burst_gap)
+    sizes, values, weights = found.sizes, found.gaps, np.ones(len(found.gaps))
+    if per_token:
+        if UNKNOWN in found.tokens:
+            return Missing("this backend does not report the tokens of a chunk")
+        counted = found.tokens > 0
+        weights = found.tokens[counted].astype(np.float64)
+        values = values[counted] / weights
+        answer_of = np.repeat(np.arange(len(sizes)), sizes)
+        sizes = np.bincount(answer_of[counted], minlength=len(sizes))
+    canaries = [one.canary for one, size in zip(whole, sizes, strict=True) if size]
+    gaps = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
+    others = intervals.pooled_quantile(gaps, quantile, paired.level)
     if isinstance(others, Missing) or not paired.frozen:
         return others
-    return _beside(others, fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries)))
+    return _beside(others, fixed_canaries.quantile(gaps, quantile, paired.level, len(paired.canaries)))
 
 
 def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:

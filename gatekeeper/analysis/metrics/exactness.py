@@ -4,8 +4,9 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from gatekeeper.core.records import Answer, Generation, Tie
+from gatekeeper.core.records import UNKNOWN, Answer, Generation, Tie
 from gatekeeper.core.verdict import Missing
 
 TIE_TOLERANCE = 0.125
@@ -31,22 +32,27 @@ def same_output(mine: Answer, other: Answer) -> bool:
     return ids == other_ids if ids and other_ids else content == other_content
 
 
-def _output(answer: Answer) -> tuple[tuple[int, ...], tuple[str, str, tuple[str, ...]]]:
-    """Return the tokens of an answer, none where one is unknown; and its reasoning, text and calls."""
+def _output(answer: Answer) -> tuple[bytes, tuple[str, str, tuple[str, ...]]]:
+    """Return the column of an answer's tokens, empty where one is unknown; and its reasoning, text and calls."""
     calls = tuple(json.dumps(call.get("function", call), sort_keys=True) for call in answer.tool_calls)
     return _ids(answer), (answer.reasoning, answer.text, calls)
 
 
-def _ids(answer: Answer) -> tuple[int, ...]:
-    known = tuple(arrival.token_id for arrival in answer.arrivals if arrival.token_id is not None)
-    return known if len(known) == len(answer.arrivals) else ()
+def _ids(answer: Answer) -> bytes:
+    column = answer.columns.token_ids
+    return column if _is_known(column) else b""
+
+
+@lru_cache(maxsize=4096)
+def _is_known(column: bytes) -> bool:
+    return UNKNOWN not in memoryview(column).cast("q").tolist()
 
 
 def shared_tokens(mine: Answer, other: Answer) -> int:
     """Return how many tokens two answers have in common before they differ; four characters where ids are unknown."""
     (ids, content), (other_ids, other_content) = _output(mine), _output(other)
     if ids and other_ids:
-        return _alike(ids, other_ids)
+        return _alike(memoryview(ids).cast("q"), memoryview(other_ids).cast("q"))
     (reasoning, text, _), (other_reasoning, other_text, _) = content, other_content
     return _alike(f"{reasoning}{text}", f"{other_reasoning}{other_text}") // CHARACTERS
 
@@ -73,10 +79,10 @@ class Divergence:
 
 def first_divergence(canary: str, mine: Answer, baseline: Answer) -> Divergence | None:
     """Return where two answers diverge; None where tokens are unknown or one answer only ends earlier."""
-    candidate, plain = _ids(mine), _ids(baseline)
+    candidate, plain = (memoryview(_ids(one)).cast("q") for one in (mine, baseline))
     for position, (ours, theirs) in enumerate(zip(candidate, plain, strict=False)):
         if ours != theirs:
-            return Divergence(canary, plain[:position], theirs, ours)
+            return Divergence(canary, tuple(plain[:position]), theirs, ours)
     return None
 
 

@@ -1,11 +1,11 @@
 """Paired answers: the records of one workload at one setting, each plain answer with a speculative one."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from statistics import median
 from typing import TypeVar
+
+import numpy as np
 
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.canary import Canary
@@ -54,11 +54,16 @@ class PairedAnswers:
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
     """Sampled first tokens of both arms, or why there are none."""
+    known: dict[int, tuple[Sequence[Generation], float]] = field(default_factory=dict, repr=False, compare=False)
+    """The burst gap of answers, by their identity: many metrics read it."""
 
     @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
-        return burst_gap(self.plain or self.answers)
+        plain = self.plain or self.answers
+        if id(plain) not in self.known:
+            self.known[id(plain)] = plain, burst_gap(plain)
+        return self.known[id(plain)][1]
 
 
 def pair_answers(paired: PairedAnswers) -> PairedAnswers:
@@ -98,13 +103,14 @@ def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]
 
 def burst_gap(plain: Iterable[Generation]) -> float:
     """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unknown."""
-    gaps = [
-        (after.at_ns - before.at_ns) / 1e9
-        for one in successful(plain)
-        if not one.answer.rounds
-        for before, after in pairwise(one.answer.arrivals)
-    ]
-    return BURST_SHARE * median(gaps) if gaps else 0.0
+    times = (one.answer.columns.at_ns for one in successful(plain) if not one.answer.rounds)
+    gaps = np.concatenate([np.empty(0, np.int64), *(np.diff(np.frombuffer(at_ns, np.int64)) for at_ns in times)])
+    if not len(gaps):
+        return 0.0
+    middle = [(len(gaps) - 1) // 2, len(gaps) // 2]
+    gaps.partition(middle)
+    lower, upper = gaps[middle] / 1e9
+    return BURST_SHARE * float((lower + upper) / 2)
 
 
 def similar_lengths(pair: Pair, *, greedy: bool) -> bool:

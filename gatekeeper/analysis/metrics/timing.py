@@ -1,14 +1,26 @@
-"""Timing of one answer: its rates, its bursts and its acceptance."""
+"""Timing of answers: their rates, their bursts and their acceptance."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import lru_cache
 
-from gatekeeper.core.records import Answer, Arrival
+import numpy as np
+from numpy.typing import NDArray
+
+from gatekeeper.core.records import UNKNOWN, Answer, Arrivals
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_UNKNOWN = np.int64(UNKNOWN).tobytes()
+AT_ONCE = 512
+"""Answers whose bursts are found together: a hundred thousand tokens in a few megabytes."""
 
 
 def ttft(answer: Answer) -> float | None:
     """Return seconds from the request to the first arrival."""
-    return (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
+    times = answer.columns.times()
+    return (times[0] - answer.sent_ns) / 1e9 if times else None
 
 
 def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
@@ -17,16 +29,30 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     The first burst ends the prefill. While speculating it is a whole round, which ran before the first arrival:
     counting its tokens as decoded would favour speculation, the more the shorter the answer.
     """
-    pairs = enumerate(pairwise(answer.arrivals), start=1)
-    second = next((at for at, (before, arrival) in pairs if not _together(before, arrival, together_s)), None)
+    arrivals = answer.columns
+    times, drafted = arrivals.times(), arrivals.drafted
+    second = next(
+        (
+            at
+            for at in range(1, len(times))
+            if not ((drafted and drafted[at - 1] == 1) or (times[at] - times[at - 1]) / 1e9 < together_s)
+        ),
+        None,
+    )
     if second is None:
         return None
-    later = answer.arrivals[second:]
-    seconds = (later[-1].at_ns - answer.arrivals[0].at_ns) / 1e9
-    tokens: float | None = _tokens(later)
+    seconds = (times[-1] - times[0]) / 1e9
+    tokens: float | None = _tokens(arrivals.tokens, second)
     if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
-        tokens = answer.output_tokens * len(later) / len(answer.arrivals)
+        tokens = answer.output_tokens * (len(times) - second) / len(times)
     return tokens / seconds if tokens is not None and tokens > 0 and seconds > 0 else None
+
+
+@lru_cache(maxsize=4096)
+def _tokens(column: bytes, first: int) -> int | None:
+    """Return the number of tokens from the *first* arrival on; None where one arrival has no count."""
+    counted = memoryview(column).cast("q")[first:].tolist()
+    return sum(counted) if counted and UNKNOWN not in counted else None
 
 
 def answer_rate(answer: Answer) -> float | None:
@@ -46,45 +72,66 @@ def prefill_rate(answer: Answer) -> float | None:
     return answer.prompt_tokens / seconds if answer.prompt_tokens and seconds else None
 
 
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """The bursts of several answers but the first of each, in columns."""
+
+    sizes: Ints
+    """How many there are of each answer."""
+    gaps: Floats
+    """Seconds from the start of the burst before to its own."""
+    tokens: Ints
+    """UNKNOWN where an arrival of the burst has no count."""
+
+
 def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     """Return (gap in seconds, tokens) of each burst but the first; a gap runs from start to start."""
-    return [
-        ((burst[0].at_ns - before[0].at_ns) / 1e9, _tokens(burst))
-        for before, burst in pairwise(split_bursts(answer.arrivals, together_s))
-    ]
+    found = gather_bursts([answer], together_s)
+    tokens = [None if one == UNKNOWN else one for one in found.tokens.tolist()]
+    return list(zip(found.gaps.tolist(), tokens, strict=True))
 
 
-def split_bursts(arrivals: Sequence[Arrival], together_s: float) -> list[list[Arrival]]:
-    """Return the arrivals burst by burst: those of one round, or closer together than *together_s*, are one burst.
+def gather_bursts(answers: Sequence[Answer], together_s: float) -> Bursts:
+    """Find the bursts of *answers*: arrivals of one round, or closer together than *together_s* seconds, are one burst.
 
     A round ends with the target's own token, the one that was not drafted.
     """
-    out = [[one] for one in arrivals[:1]]
-    for before, arrival in pairwise(arrivals):
-        if _together(before, arrival, together_s):
-            out[-1].append(arrival)
-        else:
-            out.append([arrival])
-    return out
+    parts = (answers[at : at + AT_ONCE] for at in range(0, max(1, len(answers)), AT_ONCE))
+    found = [_gather([one.columns for one in part], together_s) for part in parts]
+    sizes, gaps, tokens = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return Bursts(sizes, gaps, tokens)
 
 
-def _together(before: Arrival, arrival: Arrival, together_s: float) -> bool:
-    return before.drafted is True or (arrival.at_ns - before.at_ns) / 1e9 < together_s
+def _gather(answers: Sequence[Arrivals], together_s: float) -> tuple[Ints, Floats, Ints]:
+    lengths = np.array([len(one) for one in answers], dtype=np.int64)
+    some = [one for one in answers if len(one)]
+    if not some:
+        return np.zeros(len(answers), np.int64), np.empty(0), np.empty(0, np.int64)
+    at = np.frombuffer(b"".join(one.at_ns for one in some), np.int64)
+    drafted = np.frombuffer(b"".join(one.drafted or bytes(len(one)) for one in some), np.uint8) == 1
+    counted = np.frombuffer(b"".join(one.tokens or _UNKNOWN * len(one) for one in some), np.int64)
+    first = np.zeros(len(at), dtype=bool)
+    first[np.cumsum(lengths[lengths > 0])[:-1]] = first[0] = True
+    begins = first.copy()
+    begins[1:] |= ~(drafted[:-1] | (np.diff(at) / 1e9 < together_s))
+    starts = np.flatnonzero(begins)
+    tokens = np.add.reduceat(counted, starts)
+    tokens[np.logical_or.reduceat(counted == UNKNOWN, starts)] = UNKNOWN
+    later = ~first[starts]
+    gaps = np.diff(at[starts], prepend=0)[later] / 1e9
+    sizes = np.zeros(len(answers), np.int64)
+    sizes[lengths > 0] = np.add.reduceat(begins.astype(np.int64), np.flatnonzero(first)) - 1
+    return sizes, gaps, tokens[later]
 
 
 def came_in_bursts(answer: Answer, together_s: float) -> bool:
     """Return whether an answer came in clearly fewer bursts than it has tokens; a stop token without text adds none."""
-    return (answer.output_tokens or 0) > BURSTY * len(split_bursts(answer.arrivals, together_s))
+    count = len(bursts(answer, together_s)) + bool(answer.arrivals)
+    return (answer.output_tokens or 0) > BURSTY * count
 
 
 BURSTY = 1.2
 """More tokens per burst than this are not one token at a time."""
-
-
-def _tokens(arrivals: Sequence[Arrival]) -> int | None:
-    """Return the number of tokens; None where one arrival has no count."""
-    counted = [one.tokens for one in arrivals if one.tokens is not None]
-    return sum(counted) if len(counted) == len(arrivals) else None
 
 
 def acceptance_rate(answer: Answer) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats.intervals import Floats, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints, WeightedValues, student_quantile
 from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
@@ -21,8 +21,6 @@ LAGS = 5
 """Answers within which noise may last on: five of some forty to a hundred."""
 LASTING = 1.645
 """Standard errors beyond which noise counts as lasting: without such noise 5 % of the intervals are widened."""
-
-Ints = NDArray[np.int64]
 
 
 def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None = None) -> tuple[float, int] | None:
@@ -103,7 +101,7 @@ def geometric_mean(
 
 
 def quantile(
-    answers: Sequence[tuple[str, Sequence[tuple[float, float]]]], q: float, level: float, size: int
+    answers: WeightedValues | Sequence[tuple[str, Sequence[tuple[float, float]]]], q: float, level: float, size: int
 ) -> Estimate | None:
     """Bound the *q* quantile of the values of these canaries' answers, each canary weighing the same.
 
@@ -112,19 +110,20 @@ def quantile(
     back as quantiles (Woodruff 1952), the widest of those at the quantile and at either bound. None where repeats are
     too few or a bound lies beyond all values.
     """
-    kept = [(name, values) for name, values in answers if values]
-    names, owner = _numbered([name for name, _ in kept])
+    given = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
+    names, owner = _numbered(given.canaries)
     count, m = np.bincount(owner), len(names)
-    of = np.repeat(np.arange(len(kept)), [len(values) for _, values in kept])
-    value = np.array([one for _, values in kept for one, _ in values], dtype=np.float64)
-    weight = np.array([one for _, values in kept for _, one in values], dtype=np.float64)
-    order = np.argsort(value, kind="stable")
-    balanced = (weight / count[owner[of]])[order]
-    ordered, shares = value[order], np.cumsum(balanced) / balanced.sum()
-    sizes = np.bincount(of, weight, len(kept))
-    typical = balanced.sum() / m
+    order = np.argsort(given.values, kind="stable")
+    shares = (given.weights / np.repeat(count[owner], given.sizes))[order]
+    total = shares.sum()
+    np.cumsum(shares, out=shares)
+    shares /= total
+    ordered = given.values[order]
+    del order
+    sizes = given.sums()
+    typical = total / m
     # One canary more or less on the other side may always be unseen chance.
-    least = math.sqrt(0.25 / (m * len(kept)))
+    least = math.sqrt(0.25 / (m * len(owner)))
 
     def at(share: float) -> float:
         if share < 0 or share > 1:
@@ -132,17 +131,17 @@ def quantile(
         return float(ordered[min(int(np.searchsorted(shares, share - 1e-12)), len(ordered) - 1)])
 
     def far(counted: NDArray[np.bool_]) -> float | None:
-        below = np.bincount(of, weight * counted, len(kept))
+        below = given.sums(counted)
         whole = (below / count[owner]).sum() / (typical * m)
         found = standard_error(owner, (below - whole * sizes) / typical, size)
         return None if found is None else student_quantile(level, found[1]) * math.hypot(found[0], least)
 
     center = at(q)
-    near = [far(value <= center), far(value < center)]
+    near = [far(given.values <= center), far(given.values < center)]
     if None in near:
         return None
     widest = max(one for one in near if one is not None)
-    widest = max(widest, *(far(value <= at(q + side * widest)) or 0.0 for side in (-1, 1)))
+    widest = max(widest, *(far(given.values <= at(q + side * widest)) or 0.0 for side in (-1, 1)))
     lo, hi = at(q - widest), at(q + widest)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         return None

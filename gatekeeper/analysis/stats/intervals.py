@@ -1,7 +1,8 @@
 """Estimates with bounds from samples. Every bound is one-sided at `level`, so [lo, hi] holds at 2 * level - 1."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -165,7 +166,37 @@ def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, 
     return Estimate(float(ratio(table)), math.exp(lo), math.exp(hi), n, confidence=level)
 
 
-def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: float, level: float) -> Estimate | Missing:
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedValues:
+    """Weighted values of answers, in the order of the answers, in columns: a day has millions."""
+
+    canaries: Sequence[str]
+    """Of each answer that has a value."""
+    sizes: Ints
+    """How many values each of these has."""
+    values: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, answers: Iterable[tuple[str, Sequence[tuple[float, float]]]]) -> "WeightedValues":
+        """Return the (value, weight) pairs of answers, each given with its canary, in columns."""
+        kept = [(canary, pairs) for canary, pairs in answers if pairs]
+        columns = np.array([pair for _, pairs in kept for pair in pairs], dtype=np.float64).reshape(-1, 2)
+        sizes = np.array([len(pairs) for _, pairs in kept], dtype=np.int64)
+        return cls([canary for canary, _ in kept], sizes, columns[:, 0].copy(), columns[:, 1].copy())
+
+    def sums(self, counted: NDArray[np.bool_] | None = None) -> Floats:
+        """Return the weight of each answer, in all or in the values that are *counted*."""
+        weights = self.weights if counted is None else self.weights * counted
+        return np.add.reduceat(weights, np.cumsum(self.sizes) - self.sizes)
+
+
+def pooled_quantile(
+    clusters: WeightedValues | Mapping[str, Sequence[tuple[float, float]]], q: float, level: float
+) -> Estimate | Missing:
     """Bound the *q* quantile of weighted values pooled over clusters (answers); the clusters alone are independent.
 
     `clusters` holds (value, weight) pairs, weight counting tokens. The share of the weight up to the quantile is a
@@ -173,31 +204,34 @@ def pooled_quantile(clusters: Mapping[str, Sequence[tuple[float, int]]], q: floa
     towards the tail, so the widest of those at the quantile, just below it and at either bound is taken. As many
     clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
     """
-    names = sorted(name for name, values in clusters.items() if values)
+    given = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
+    names = sorted(set(given.canaries))
     n = len(names)
     need = samples_needed(q, level)
     if n < need:
         return _too_few_answers(n, need, level)
-    values = np.array([value for name in names for value, _ in clusters[name]], dtype=np.float64)
-    weights = np.array([weight for name in names for _, weight in clusters[name]], dtype=np.float64)
-    owner = np.repeat(np.arange(n), [len(clusters[name]) for name in names])
-    if not np.isfinite(values).all():
+    if not np.isfinite(given.values).all():
         return Missing("a gap is not a finite number", n)
-    order = np.argsort(values)
-    values, weights, owner = values[order], weights[order], owner[order]
-    cumulative, sizes = np.cumsum(weights), np.bincount(owner, weights)
+    number = {name: at for at, name in enumerate(names)}
+    owner = np.array([number[name] for name in given.canaries])
+    sizes = np.bincount(owner, given.sums())
+    order = np.argsort(given.values)
+    cumulative = given.weights[order]
+    np.cumsum(cumulative, out=cumulative)
+    values = given.values[order]
+    del order
 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(values) - 1)])
 
-    def error(counted: NDArray[np.bool_]) -> float:
-        inside = np.bincount(owner, weights * counted)
+    def error(beyond: float, *, itself: bool = True) -> float:
+        inside = np.bincount(owner, given.sums(given.values <= beyond if itself else given.values < beyond))
         off = inside - sizes * (inside.sum() / cumulative[-1])
         return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(cumulative[-1])
 
     center, far = at(q), student_quantile(level, n - 1)
-    near = max(error(values <= center), error(values < center))
-    widest = max(near, *(error(values <= at(q + side * far * near)) for side in (-1, 1)))
+    near = max(error(center), error(center, itself=False))
+    widest = max(near, *(error(at(q + side * far * near)) for side in (-1, 1)))
     return Estimate(center, at(q - far * widest), at(q + far * widest), n, confidence=level)
 
 

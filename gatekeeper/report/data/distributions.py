@@ -1,13 +1,12 @@
 """The distributions of time to first token and of token gaps, by workload and arm."""
 
-import math
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+
+import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.timing import bursts, ttft
+from gatekeeper.analysis.metrics.timing import Floats, gather_bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
@@ -45,15 +44,17 @@ class Distributions:
     """Speed against plain decoding on the same answers: centre and bounds."""
 
 
-def curve(weighted: Iterable[tuple[float, float]], answers: int) -> Curve | None:
-    """Return the distribution of (value, weight) pairs; None without a finite value of positive weight."""
-    ordered = sorted((value, weight) for value, weight in weighted if math.isfinite(value) and weight > 0)
-    if not ordered:
+def curve(values: Floats, weights: Floats, answers: int) -> Curve | None:
+    """Return the distribution of weighted *values*; None without a finite value of positive weight."""
+    kept = np.isfinite(values) & (weights > 0)
+    values, weights = values[kept], weights[kept]
+    if not len(values):
         return None
-    reached = list(accumulate(weight for _, weight in ordered))
+    order = np.argsort(values)
+    reached, ordered = np.cumsum(weights[order]), values[order]
 
     def at(share: float) -> float:
-        return rounded(ordered[bisect_left(reached, (share - 1e-9) * reached[-1])][0])
+        return rounded(float(ordered[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
 
     return Curve(answers, tuple(at(step / STEPS) for step in range(STEPS + 1)), tuple(at(q) for q in QUANTILES))
 
@@ -101,15 +102,13 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
 
 def _ttft(evidence: PairedAnswers) -> Curve | None:
     seen = [value for one in successful(evidence.answers) if (value := ttft(one.answer)) is not None]
-    return curve(((value, 1.0) for value in seen), len(seen))
+    return curve(np.array(seen), np.ones(len(seen)), len(seen))
 
 
 def _itl(evidence: PairedAnswers, together_s: float) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
-    weighted: list[tuple[float, float]] = []
-    answers = 0
-    for one in successful(evidence.answers):
-        gaps = [(gap / tokens, float(tokens)) for gap, tokens in bursts(one.answer, together_s) if tokens]
-        answers += bool(gaps)
-        weighted += gaps
-    return curve(weighted, answers)
+    found = gather_bursts([one.answer for one in successful(evidence.answers)], together_s)
+    answer_of = np.repeat(np.arange(len(found.sizes)), found.sizes)
+    counted = found.tokens > 0
+    tokens = found.tokens[counted].astype(np.float64)
+    return curve(found.gaps[counted] / tokens, tokens, len(np.unique(answer_of[counted])))

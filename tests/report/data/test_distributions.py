@@ -20,7 +20,8 @@ def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) 
     """
     A burst of m tokens counts m times: the curve is that of every token by itself, to six digits.
     """
-    made = curve(weighted, len(weighted))
+    values, weights = np.array(weighted).T
+    made = curve(values, weights, len(weighted))
     each = np.sort(np.repeat([value for value, _ in weighted], [int(weight) for _, weight in weighted]))
 
     assert made is not None
@@ -34,7 +35,8 @@ def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
     """
     More answers lie below a later point, never fewer, from the smallest value to the largest.
     """
-    made = curve(weighted, 1)
+    values, weights = np.array(weighted).T
+    made = curve(values, weights, 1)
 
     assert made is not None
     assert list(made.values) == sorted(made.values)
@@ -45,8 +47,8 @@ def test_nothing_has_no_curve() -> None:
     """
     No value, no weight and no number give no curve.
     """
-    assert curve([], 0) is None
-    assert curve([(1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)], 3) is None
+    assert curve(np.empty(0), np.empty(0), 0) is None
+    assert curve(np.array([1.0, math.nan, math.inf]), np.array([0.0, 1.0, 1.0]), 3) is None
 
 
 def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
