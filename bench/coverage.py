@@ -224,12 +224,15 @@ class Latency:
     canaries: int
     answers: int
     between_answers: float = 0.05
+    kept: float = 0.0
+    """Share of an answer's noise that the next one keeps."""
     gaps: int = 1
     between_gaps: float = 0.0
 
     def misses(self, runs: int, seed: int) -> list[Misses]:
         """Simulate it over the answers of these canaries, and over one answer each to prompts like them."""
-        noise = f"noise {self.between_answers:.0%}" + (f", {self.gaps} gaps" if self.gaps > 1 else "")
+        lasting = f", lasting {1 / (1 - self.kept):.0f}" if self.kept else ""
+        noise = f"noise {100 * self.between_answers:.0f} %{lasting}" + (f", {self.gaps} gaps" if self.gaps > 1 else "")
         found = [
             Misses(f"{self.name}, {what}", noise, self.canaries, self.answers)
             for what in ("these canaries", "prompts like them")
@@ -240,7 +243,7 @@ class Latency:
             random = np.random.default_rng([seed, zlib.crc32(self.name.encode()), self.canaries, number])
             heights = PROMPTS_DIFFER * random.standard_normal(self.canaries)
             order = np.concatenate([random.permutation(self.canaries) for _ in range(self.answers)])
-            logs = (heights[order] + self.between_answers * random.standard_normal(len(order)))[:, None]
+            logs = (heights[order] + self.between_answers * _wander(random, len(order), self.kept))[:, None]
             times = np.exp(logs + self.between_gaps * random.standard_normal((len(order), self.gaps)))
             seen = [(f"c-{one}", [(time, 1) for time in row]) for one, row in zip(order, times.tolist(), strict=True)]
             truth = _mixture_quantile(heights, within, self.q)
@@ -258,6 +261,9 @@ class Latency:
 LATENCIES = (
     Latency("median", 0.5, 24, 3),
     Latency("median", 0.5, 96, 2),
+    Latency("median", 0.5, 96, 2, between_answers=0.10, kept=0.8),
+    Latency("median", 0.5, 96, 2, between_answers=0.10, kept=0.95),
+    Latency("median", 0.5, 24, 3, between_answers=0.10, kept=0.95),
     Latency("p95", 0.95, 96, 3),
     Latency("itl_p50", 0.5, 24, 3, gaps=20, between_gaps=0.2),
     Latency("itl_p95", 0.95, 96, 3, gaps=20, between_gaps=0.2),

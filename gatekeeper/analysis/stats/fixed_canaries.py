@@ -17,8 +17,8 @@ from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""
-LAGS = 5
-"""Answers within which noise may last on: five of some forty to a hundred."""
+LAGS = range(5, 201)
+"""Answers over which noise may last: an eighth of them all, for longer noise is seen too seldom; five at least."""
 LASTING = 1.645
 """Standard errors beyond which noise counts as lasting: without such noise 5 % of the intervals are widened."""
 
@@ -67,8 +67,9 @@ def _lasting(apart: Floats, noise: float) -> float:
     `apart` is each value's distance from the others of its canary, in the order of time. Autocovariances with
     Bartlett's weights (Newey & West 1987), used only where they exceed what independent noise shows by chance.
     """
-    lags = [lag for lag in range(1, LAGS + 1) if lag < len(apart)]
-    weights = np.array([1 - lag / (LAGS + 1) for lag in lags])
+    most = min(max(LAGS[0], len(apart) // 8), LAGS[-1])
+    lags = [lag for lag in range(1, most + 1) if lag < len(apart)]
+    weights = np.array([1 - lag / (most + 1) for lag in lags])
     products = [apart[:-lag] * apart[lag:] for lag in lags]
     sums = 2 * float(sum(weight * product.sum() for weight, product in zip(weights, products, strict=True)))
     error = 2 * math.sqrt(

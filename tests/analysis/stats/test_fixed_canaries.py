@@ -132,9 +132,9 @@ def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int,
 
 def test_noise_that_lasts_over_answers_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A candidate that is slow for eight pairs at a time: its pairs are not independent, and the interval says so.
+    A candidate that is slow for eighteen pairs at a time: its pairs are not independent, and the interval says so.
     """
-    wave = [0.2 if at // 8 % 2 else -0.2 for at in range(72)]
+    wave = [0.2 if at // 18 % 2 else -0.2 for at in range(72)]
     ratios = pairs([(one, value + wave[at]) for at, (one, value) in enumerate(rounds(3, 24, 3, noise=0.02))])
 
     wide = bounded(fixed_canaries.geometric_mean(ratios, 0.95, 24, {}))
