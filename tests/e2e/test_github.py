@@ -1,19 +1,25 @@
 """The action and the workflows: valid by GitHub's own schema, least privilege, and their shell steps run."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.backends.test_real_servers import SYSTEMS
 from tests.builders.github import Runner, document, put_on_path, steps_of
 from tests.builders.night import GATEKEEPER
 from tests.builders.place import ROOT, Place
 
 ACTION = ROOT / "action.yml"
+REAL_SERVERS = ROOT / ".github" / "workflows" / "real-servers.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
 
@@ -70,6 +76,69 @@ def test_self_hosted_machines_run_nothing_for_strangers() -> None:
         read = document(path)
         if any("self-hosted" in job["runs-on"] for job in read["jobs"].values()):
             assert {"workflow_dispatch", "schedule"} >= read["on"].keys(), path
+
+
+RUN = """echo "LLAMA_SERVER=$LLAMA_SERVER VLLM_MLX=$VLLM_MLX $*" >> calls.txt
+echo "$RESULT"
+exit "$STATUS"
+"""
+SKIPS = {
+    "llama-server": "SKIPPED [3] tests/backends/test_llama_server.py:55: no llama-server: set LLAMA_SERVER or so",
+    "mlx-servers": "SKIPPED [3] tests/backends/test_real_servers.py:62: no vllm-mlx: set VLLM_MLX (or so)",
+}
+
+
+@pytest.mark.parametrize("job", SKIPS)
+@pytest.mark.parametrize(("result", "status", "code"), [("66 passed", 0, 0), ("skipped", 0, 1), ("1 failed", 1, 1)])
+def test_the_real_servers_are_tested_and_never_skipped(
+    tmp_path: Path, job: str, result: str, status: int, code: int
+) -> None:
+    """
+    Each job builds or installs its servers, names them to their tests, and fails where those fail or are skipped.
+    """
+    steps = document(REAL_SERVERS)["jobs"][job]["steps"]
+    path = put_on_path(tmp_path / "bin", os.environ["PATH"], python="exit 0")
+    put_on_path(tmp_path / "tools", "", build_llama_server="", install_servers='echo export VLLM_MLX="$1/vllm"')
+    put_on_path(tmp_path, "", run=RUN)
+    environment = {"PATH": path, "RESULT": SKIPS[job] if result == "skipped" else result, "STATUS": str(status)}
+    values = {"steps.cache.outputs.cache-hit": "", "runner.temp": "/temp"}
+
+    done = Runner(steps, tmp_path, tmp_path, values, environment).run()
+
+    (call,) = (tmp_path / "calls.txt").read_text().splitlines()
+    named, *tests = call.split(" tests ")[0], *call.split(" tests ")[1].split()
+    built = tmp_path.resolve() / build_llama_server().relative_to(ROOT)
+    expected = {
+        "llama-server": f"LLAMA_SERVER={built} VLLM_MLX=",
+        "mlx-servers": "LLAMA_SERVER= VLLM_MLX=/temp/servers/vllm",
+    }
+    assert (expected[job], code) == (named, done.code), done.log
+    assert tests
+    assert [] == [one for one in tests if not (ROOT / one).is_file()]
+
+
+def build_llama_server() -> Path:
+    """Return where tools/build_llama_server leaves the program."""
+    loader = SourceFileLoader("build_llama_server", str(ROOT / "tools" / "build_llama_server"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    tool = module_from_spec(spec)
+    loader.exec_module(tool)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tool, "_run", lambda _command: None)
+        made: Path = tool.build(Path("source"), ROOT / "build" / "llama-server")
+    return made
+
+
+def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
+    """
+    The servers whose skipped tests fail the weekly job are those that start on Linux.
+    """
+    steps = document(REAL_SERVERS)["jobs"]["mlx-servers"]["steps"]
+
+    (named,) = re.findall(r"set \((.*)\) ", "".join(step.get("run", "") for step in steps))
+
+    assert {one.variable for one in SYSTEMS.values() if one.starts} == set(named.split("|"))
 
 
 def test_the_deploy_waits_for_the_certificate() -> None:
