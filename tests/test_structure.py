@@ -152,7 +152,7 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     made = subprocess.run(
         certify, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=_with_package()
     )
-    assert made.returncode in {0, 1, 3}, made.stderr
+    assert made.returncode == 0, made.stderr
 
     judged = (
         "from pathlib import Path\nfrom gatekeeper.run.load import judge\nfrom gatekeeper.report import verdict_json\n"

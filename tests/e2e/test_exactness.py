@@ -278,8 +278,9 @@ def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
 
     place.run("certify", "slo.toml", "--out", "run", code=0)
 
+    steps = [step["because"] for step in place.verdict()["transitions"]]
     assert "graded_back" == outcome(place)
-    assert all("first_tokens_p_value" in step["because"] for step in place.verdict()["transitions"])
+    assert steps == [one for one in steps if "first_tokens_p_value" in one] != []
 
 
 def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tomllib
@@ -57,15 +58,26 @@ def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["outcome"] for one in verdict["workloads"]}
 
 
-def settled(place: Place, workload: str, outcome: str) -> bool:
-    """Tell whether a workload ended so, or noise of this machine decided it, which no test can rule out."""
-    one = next(one for one in place.verdict()["workloads"] if one["name"] == workload)
-    named = any(noise in one["because"] for noise in NOISE)
-    return bool(one["outcome"] == outcome) or named or not quiet(place.path / "run")
+ATTEMPTS = 3
+"""How often a run is made whose outcome other work on the machine may have decided: then it counts as it ended."""
+TIMES = {"throughput_ratio", "ttft_delta"}
+"""The objectives on time; all others hold at any speed, and are demanded of every run."""
 
 
-NOISE = ("noise", "unstable_arm", "drift", "on both sides of", "not decided", "no draft setting is faster")
-"""What a verdict says where other work on the machine decided it."""
+def certified_as(place: Place, hoped: dict[str, str], *, slo: str | Path = "slo.toml") -> Done:
+    """Certify until the workloads end as *hoped*; repeat only a run that noise disturbed, at most ATTEMPTS times."""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(place.path / "run", ignore_errors=True)
+        ran = place.run("certify", str(slo), "--out", "run")
+        verdict = place.verdict()
+        checks = [one for work in verdict["workloads"] for one in work["checks"] if one["metric"] not in TIMES]
+        assert len(hoped) <= len(checks)
+        assert {"pass"} == {one["outcome"] for one in (*checks, *verdict["host_checks"])}, ran.out
+        assert ran.code == verdict["exit_code"]
+        if outcomes(verdict) == hoped:
+            return ran
+        assert not quiet(place.path / "run"), f"on a quiet machine: {ran.out}"
+    pytest.fail(f"{ATTEMPTS} runs did not end as hoped, the last one so: {ran.out}")
 
 
 def quiet(run: Path) -> bool:
@@ -100,9 +112,9 @@ def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
 
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Done]:
-    """The shipped smoke SLO, certified once."""
+    """The shipped smoke SLO, certified."""
     place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("smoke"))  # type: ignore[attr-defined]
-    return place, smoke(place).run("certify", "slo.toml", "--out", "run")
+    return place, certified_as(smoke(place), {"json": "promoted", "random": "graded_back"})
 
 
 @pytest.mark.alone
@@ -112,11 +124,8 @@ def test_the_smoke_slo_is_promoted(certified: tuple[Place, Done]) -> None:
     """
     place, ran = certified
 
-    verdict = place.verdict()
-    assert ran.code == verdict["exit_code"]
-    assert settled(place, "json", "promoted"), ran.out
-    assert settled(place, "random", "graded_back"), ran.out
-    assert verdict == place.run("judge", "run", "--json", code=ran.code).document
+    assert 0 == ran.code
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
 
 
 def test_the_manifest_names_what_answered(certified: tuple[Place, Done]) -> None:
@@ -139,7 +148,8 @@ def test_the_manifest_names_what_answered(certified: tuple[Place, Done]) -> None
 
 def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until, ended: Ended) -> None:
     """
-    SIGKILL to the worker in the soak: the running answer is a fault, the soak continues, and the draft is graded back.
+    SIGKILL to the worker in the soak: the running answer is a fault, and the soak continues. A lost answer of the draft
+    grades it back; one of the baseline costs a pair, so nothing is proven; one of plain decoding alone fails it.
     """
     smoke(place, only="json", seconds=2, tokens=24)
     soak = place.path / "run" / "soak-1.jsonl"
@@ -152,11 +162,11 @@ def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until,
     (fault, *_) = (one for one in records(soak) if one["answer"]["fault"])
     assert "signal 9" in fault["answer"]["fault"]
     assert not records(soak)[-1]["answer"]["fault"]
+    drafted = any(one["arm"] == "candidate" for one in records(soak))
+    ends = {"candidate": (0, "graded_back"), "plain": (3, "unproven") if drafted else (1, "failed")}
+    assert ends[fault["arm"]] == (finished.code, outcomes(place.verdict())["json"]), finished.err
     if fault["arm"] == "candidate":
-        assert finished.code == 0, finished.err
         assert any("error_rate" in step["because"] for step in place.verdict()["transitions"])
-    else:  # plain decoding lost an answer, and with it a pair of the few there are
-        assert finished.code in {0, 1, 3}, finished.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -187,12 +197,11 @@ def test_the_real_server_is_certified(place: Place) -> None:
     """
     smoke(place, only="json", seconds=4, backend="mlx-server")
 
-    ran = place.run("certify", "slo.toml", "--out", "run")
+    certified_as(place, {"json": "promoted"})
 
     soaked = [one for path in (place.path / "run").glob("soak-*.jsonl") for one in records(path)]
     drafting = [one for one in soaked if one["arm"] == "candidate" and not one["answer"]["fault"]]
-    assert ran.code == place.verdict()["exit_code"]
-    assert settled(place, "json", "promoted"), ran.out
+    assert drafting
     assert all(one["answer"]["rounds"]["drafted"] > 0 for one in drafting if one["answer"]["output_tokens"] > 1)
 
 
@@ -228,6 +237,27 @@ def warm_cache(place: Place, **subject: Any) -> Place:
         workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
     place.write_slo(slo)
     return place
+
+
+@pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
+def test_the_warm_cache_of_the_real_server_is_soaked(place: Place, args: list[str], outcome: str) -> None:
+    """
+    mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the soak
+    finds exactly that, at any speed of this machine.
+    """
+    slo = tomllib.loads((warm_cache(place, args=args).path / "slo.toml").read_text())
+    slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "json"]
+    slo["sampling"]["max_tokens"] = 48
+    slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
+    place.write_slo(slo)
+
+    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
+
+    (found,) = (one["checks"] for one in place.verdict()["workloads"])
+    timeless = {one["metric"]: one["outcome"] for one in found if one["metric"] not in TIMES}
+    expected = dict.fromkeys(timeless, "pass") | {"warm_cache_agreement": outcome}
+    assert expected == timeless
+    assert {"token_agreement", "error_rate", "speculation_engaged"} < timeless.keys()
 
 
 @pytest.mark.nightly
@@ -268,27 +298,13 @@ def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_quickstart_ends_as_the_readme_says(place: Place) -> None:
     """
     The README's first command: JSON and code are promoted, random text is sent to plain decoding, a demo, code 0.
-
-    On a machine that was busy meanwhile a time may be left unproven for its noise, and nothing else.
     """
-    run = place.path / "run"
-
-    ran = place.run("certify", str(ROOT / "slos" / "quickstart.toml"), "--out", str(run))
-
-    verdict = place.verdict()
     hoped = {"json": "promoted", "code": "promoted", "random": "graded_back"}
-    untimed = [one for work in verdict["workloads"] for one in work["checks"] if one["metric"] not in TIMES]
-    assert ("demo", ran.code) == (verdict["grade"], verdict["exit_code"])
-    assert len(hoped) <= len(untimed)
-    assert {"pass"} == {one["outcome"] for one in (*untimed, *verdict["host_checks"])}, ran.out
-    assert (ran.code == 0) == (outcomes(verdict) == hoped), ran.out
-    assert ran.code == 0 or not quiet(run), ran.out
-    assert all(settled(place, name, outcome) for name, outcome in hoped.items()), ran.out
 
+    ran = certified_as(place, hoped, slo=ROOT / "slos" / "quickstart.toml")
 
-TIMES = {"throughput_ratio", "ttft_delta"}
-"""The quickstart's objectives on time; all others hold at any speed."""
+    assert ("demo", 0) == (place.verdict()["grade"], ran.code)

@@ -72,7 +72,7 @@ def test_a_worker_with_impossible_times_is_never_promoted(place: Place) -> None:
 
     done = place.run("certify", "slo.toml", "--out", "run")
 
-    assert done.code in {1, 3}
+    assert 1 == done.code
     written = "".join(path.read_text() for path in (place.path / "run").glob("*.jsonl"))
     assert "times out of order" in written
 

@@ -172,7 +172,6 @@ def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
     here = made.place.run("certify", "slo.toml", "--out", "here")
     there = made.place.run("remote", "certify", "slo.toml", *ON, "--out", "there")
 
-    assert here.code == there.code
-    assert here.code in {2, 3}
+    assert (2, 2) == (here.code, there.code)
     assert here.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
     assert not (made.place.path / "there").exists()

@@ -61,7 +61,10 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     manifest = json.loads((local.path / "run/manifest.json").read_text())
     sums = (ROOT / "models/SHA256SUMS").read_text()
     assert cut > 0
-    assert process.returncode in {0, 1, 3}, err  # this machine may be too busy to prove it
+    checks = [one for work in json.loads(done)["workloads"] for one in work["checks"]]
+    timeless = {one["outcome"] for one in checks if one["metric"] not in {"throughput_ratio", "ttft_delta"}}
+    assert process.returncode in {0, 1, 3}, err  # this machine may be too busy to prove a time, and nothing else
+    assert {"pass"} == timeless, done
     assert "reconnected" in err
     assert done == judged.out == there.read_text()
     assert process.returncode == judged.code
