@@ -96,6 +96,9 @@ def _report_failure(error: Exception) -> None:
 
 
 def _print_error(message: str, hint: str) -> None:
+    from gatekeeper.core.text import printable_error  # noqa: PLC0415
+
+    message, hint = printable_error(message), printable_error(hint)
     color = False if os.environ.get("NO_COLOR") else None  # click looks at the terminal alone
     click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:

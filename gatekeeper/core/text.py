@@ -18,6 +18,7 @@ def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
 
 _CI_COMMAND = re.compile(r"##(?=\w*\[)")
 """How a command to a CI system may begin anywhere in a line of output; others only count at its begin."""
+_LINE_COMMAND = re.compile(r"(?m)^(\s*)::")
 
 
 def one_line(text: str) -> str:
@@ -28,6 +29,11 @@ def one_line(text: str) -> str:
 def quote(text: str) -> str:
     """Return the beginning of a foreign text on one line; a CI system finds no `##[command]` in it."""
     return _CI_COMMAND.sub("# #", one_line(text[: 4 * QUOTED]))[:QUOTED]
+
+
+def printable_error(text: str) -> str:
+    """Return the text of an error, which may quote names of others, without control characters and commands to a CI."""
+    return _LINE_COMMAND.sub(r"\1: :", _CI_COMMAND.sub("# #", printable(text)))
 
 
 def quote_lines(text: str) -> str:

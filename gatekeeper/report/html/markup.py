@@ -1,8 +1,9 @@
 """HTML and SVG, escaped by construction: only what this module makes counts as markup."""
 
+import html
 import json
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
 
@@ -12,15 +13,15 @@ class Markup(str):
     __slots__ = ()
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that HTML forbids, that reverse the text around them, or that UTF-8 cannot hold."""
 VOID = frozenset({"br", "hr", "meta", "wbr"})
 
 
 def el(name: str, /, *children: str | Markup | None, **attributes: str | float | None) -> Markup:
     """Return an element; `class_` writes class, `data_tip` data-tip, an attribute that is None is left out."""
     written = "".join(
-        f' {_attribute(key)}="{escape(_text(value), quote=True)}"'
-        for key, value in attributes.items()
-        if value is not None
+        f' {_attribute(key)}="{_escaped(_text(value))}"' for key, value in attributes.items() if value is not None
     )
     if name in VOID:
         return Markup(f"<{name}{written}>")
@@ -29,7 +30,7 @@ def el(name: str, /, *children: str | Markup | None, **attributes: str | float |
 
 def join(*parts: str | Markup | None) -> Markup:
     """Join pieces; what is not markup is escaped."""
-    return Markup("".join(part if isinstance(part, Markup) else escape(part, quote=True) for part in parts if part))
+    return Markup("".join(part if isinstance(part, Markup) else _escaped(part) for part in parts if part))
 
 
 def breakable(name: str) -> Markup:
@@ -63,11 +64,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Mar
 
 
 def embedded(document: Any, identity: str) -> Markup:
-    """Return JSON inside a script element; <, > and & are escaped, so that nothing in it can end the element."""
+    """Return JSON inside a script element; what could end the element, and control characters, are escaped."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
-    return Markup(f'<script type="application/json" id="{escape(identity, quote=True)}">{text}</script>')
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return Markup(f'<script type="application/json" id="{_escaped(identity)}">{text}</script>')
+
+
+def _escaped(text: str) -> str:
+    """Return foreign text as HTML, with a mark in place of each control character."""
+    return html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
 
 
 def _attribute(key: str) -> str:

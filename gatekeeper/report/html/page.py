@@ -39,8 +39,7 @@ def render(page: PageData) -> str:
         embedded(sections.sweep_document(page), "sweep-data"),
         el("script", Markup(script)),
     )
-    document = f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-    return document.encode("utf-8", "replace").decode()  # a model may write half a surrogate pair, which is no UTF-8
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
 @cache

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gatekeeper.report.html.markup import el, embedded, join
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=40)
+CONTROL = {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F))}
 
 
 class Read(HTMLParser):
@@ -32,6 +33,9 @@ def test_any_text_is_one_text_and_any_attribute_one_attribute(text: str, attribu
     """
     found = Read(el("p", text, title=attribute)).found
 
+    text, attribute = (
+        one.translate(dict.fromkeys(map(ord, CONTROL), "\N{REPLACEMENT CHARACTER}")) for one in (text, attribute)
+    )
     assert ("p", {"title": attribute}) == found[0]
     assert text == "".join(str(one) for one in found[1:])
 
@@ -45,7 +49,7 @@ def test_any_json_is_embedded_whole(document: object) -> None:
     inner = text.removeprefix('<script type="application/json" id="it">').removesuffix("</script>")
 
     assert document == json.loads(inner)
-    assert not set(inner) & set("<>&\u2028\u2029")
+    assert not set(inner) & {*"<>&\u2028\u2029", *CONTROL}
 
 
 def test_markup_is_put_in_as_it_is_and_text_is_not() -> None:
@@ -53,3 +57,15 @@ def test_markup_is_put_in_as_it_is_and_text_is_not() -> None:
     Only what this module made counts as markup.
     """
     assert "<b>&lt;b&gt;</b>&lt;i&gt;" == join(el("b", "<b>"), "<i>", None)
+
+
+def test_no_control_character_gets_onto_the_page() -> None:
+    """
+    Escape sequences, reversed text and half characters of an answer are marks on the page, which UTF-8 can hold.
+    """
+    foreign = "\x1b[31mred\x1b[0m \u202egnp.exe \x9b2J \ud800 \x00 tab\tline\n"
+
+    page = join(el("p", foreign, title=foreign), embedded({foreign: foreign}, foreign))
+
+    assert not {*page.encode().decode()} & CONTROL
+    assert "tab\tline\n" in page
