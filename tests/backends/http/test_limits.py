@@ -183,9 +183,9 @@ def test_too_few_descriptors_are_our_limit(host: str) -> None:
 @pytest.mark.parametrize(
     ("number", "hint"),
     [
-        (errno.EADDRNOTAVAIL, "ip_local_port_range"),
-        (errno.ENOBUFS, "close other programs"),
-        (errno.ENFILE, "fs.file-max"),
+        pytest.param(errno.EADDRNOTAVAIL, "ip_local_port_range", id="ports"),
+        pytest.param(errno.ENOBUFS, "close other programs", id="buffers"),
+        pytest.param(errno.ENFILE, "fs.file-max", id="files"),
     ],
 )
 def test_what_the_machine_lacks_is_our_limit(number: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
