@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from gatekeeper.core.records import HostSample, Reading
 
+WHOLE = 6
 MOST_FORMS = 16
 """Forms of lines that are remembered; a run has two or three, before and after the system under test has started."""
 _NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
@@ -44,11 +45,8 @@ class HostColumns(Sequence[HostSample]):
     def __init__(self) -> None:
         self.at: list[str] = []
         self.phase: list[str] = []
-        self.at_ns, self.segment, self.took_ns, self.late_ns = (array("q") for _ in range(4))
-        self.layout = array("q")
-        """The place of each sample's layout in `layouts`."""
-        self.start = array("q")
-        """The place of each sample's first number in `numbers`."""
+        self._whole = array("q")
+        """WHOLE numbers a sample: four of its moment, and the places of its layout and of its first number."""
         self.layouts: list[Layout] = []
         self.numbers = array("d")
         self._known: dict[tuple[Any, ...], int] = {}
@@ -103,8 +101,9 @@ class HostColumns(Sequence[HostSample]):
         # A line that is written in another order, or holds more, is not what the form would take it for.
         if (found := form.fullmatch(line)) is None or _moment_in(found.groups()) != _moment(self[-1]):
             return
-        if array("d", map(float, found.groups()[2:-4])) == self.numbers[self.start[-1] :]:
-            self._forms.insert(0, (form, self.layout[-1]))
+        layout, start = self._whole[-2:]
+        if array("d", map(float, found.groups()[2:-4])) == self.numbers[start:]:
+            self._forms.insert(0, (form, layout))
 
     def _append(self, layout: int, numbers: Iterable[float], at: str, phase: str, *moment: int) -> None:
         try:
@@ -114,19 +113,41 @@ class HostColumns(Sequence[HostSample]):
             raise ValueError(f"not a sample: {error}") from error
         self.at.append(at)
         self.phase.append(intern(phase))
-        for column, one in zip(self._whole(), whole, strict=True):
-            column.append(one)
+        self._whole += whole
         self.numbers += found
 
-    def _whole(self) -> tuple["array[int]", ...]:
-        return (self.at_ns, self.segment, self.took_ns, self.late_ns, self.layout, self.start)
+    @property
+    def at_ns(self) -> "array[int]":
+        """Return when each sample was taken, in monotonic nanoseconds."""
+        return self._whole[0::WHOLE]
+
+    @property
+    def segment(self) -> "array[int]":
+        """Return the segment of each sample."""
+        return self._whole[1::WHOLE]
+
+    @property
+    def late_ns(self) -> "array[int]":
+        """Return how long after its deadline each sample was taken."""
+        return self._whole[3::WHOLE]
+
+    @property
+    def layout(self) -> "array[int]":
+        """Return the place of each sample's layout in `layouts`."""
+        return self._whole[4::WHOLE]
+
+    @property
+    def start(self) -> "array[int]":
+        """Return the place of each sample's first number in `numbers`."""
+        return self._whole[5::WHOLE]
 
     def select(self, keep: Sequence[object]) -> "HostColumns":
         """Return the samples whose place in *keep* is true."""
         some = HostColumns()
         some.at, some.phase = list(compress(self.at, keep)), list(compress(self.phase, keep))
-        for mine, theirs in zip(some._whole(), self._whole(), strict=True):
-            mine.extend(compress(theirs, keep))
+        chosen = (self._whole[at * WHOLE : (at + 1) * WHOLE] for at in compress(range(len(self)), keep))
+        for whole in chosen:
+            some._whole += whole
         some.layouts, some.numbers, some._known = self.layouts, self.numbers, self._known
         return some
 
@@ -155,9 +176,9 @@ class HostColumns(Sequence[HostSample]):
         if isinstance(at, slice):
             wanted = range(*at.indices(len(self)))
             return self.select([place in wanted for place in range(len(self))])
-        start, layout = self.start[at], self.layouts[self.layout[at]]
-        values = {name: self._reading(slot, start) for name, slot in layout.items()}
-        at_ns, segment, took_ns, late_ns = (column[at] for column in self._whole()[:4])
+        place = range(len(self))[at] * WHOLE
+        at_ns, segment, took_ns, late_ns, layout, start = self._whole[place : place + WHOLE]
+        values = {name: self._reading(slot, start) for name, slot in self.layouts[layout].items()}
         return HostSample(self.at[at], at_ns, values, self.phase[at], segment, took_ns, late_ns)
 
 

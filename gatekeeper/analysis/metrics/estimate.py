@@ -281,12 +281,14 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _truncation(paired: PairedAnswers) -> Estimate | Missing:
-    plain = per_canary(successful(paired.plain), lambda answer: answer)
-    cut: dict[str, bool] = {}
-    for one in successful(paired.answers):
-        for baseline in plain.get(one.canary, ()):
-            short = _cut_short(one.answer, baseline, greedy=paired.greedy)
-            cut[one.canary] = short or cut.get(one.canary, False)
+    mine, plain = (per_canary(successful(arm), _ending) for arm in (paired.answers, paired.plain))
+    cut = {
+        canary: any(
+            _cut_short(one, baseline, greedy=paired.greedy) for one in set(endings) for baseline in set(plain[canary])
+        )
+        for canary, endings in mine.items()
+        if canary in plain
+    }
     if not cut:
         return Missing("no canary was answered in both arms")
     if not paired.frozen and (missing := _unanswered(paired.canaries, cut)) is not None:
@@ -294,12 +296,18 @@ def _truncation(paired: PairedAnswers) -> Estimate | Missing:
     return _share_of_canaries(cut, paired)
 
 
-def _cut_short(mine: Answer, baseline: Answer, *, greedy: bool) -> bool:
-    if baseline.finish in COMPLETE and mine.finish not in COMPLETE:
+def _ending(answer: Answer) -> tuple[bool, int | None]:
+    """Return whether an answer is complete, and its tokens."""
+    return answer.finish in COMPLETE, answer.output_tokens
+
+
+def _cut_short(mine: tuple[bool, int | None], baseline: tuple[bool, int | None], *, greedy: bool) -> bool:
+    (complete, tokens), (baseline_complete, baseline_tokens) = mine, baseline
+    if baseline_complete and not complete:
         return True
-    if not greedy or mine.output_tokens is None or baseline.output_tokens is None:
+    if not greedy or tokens is None or baseline_tokens is None:
         return False
-    return mine.output_tokens < CUT_SHORT * baseline.output_tokens
+    return tokens < CUT_SHORT * baseline_tokens
 
 
 def _share_of_canaries(holds: Mapping[str, bool], paired: PairedAnswers, *notes: str) -> Estimate | Missing:

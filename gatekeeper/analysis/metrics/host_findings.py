@@ -88,12 +88,12 @@ def _instant(written: object) -> datetime | None:
 
 def _slept(host: HostSamples) -> Iterator[Finding]:
     """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
-    columns = host.columns
+    columns, at_ns = host.columns, host.columns.at_ns
     for before, after in (pair for part in host.segments().values() for pair in pairwise(part.tolist())):
         then, now = _instant(columns.at[before]), _instant(columns.at[after])
         if then is None or now is None:
             continue  # a sample without a time of day cannot be compared
-        ahead = (now - then).total_seconds() - (columns.at_ns[after] - columns.at_ns[before]) / 1e9
+        ahead = (now - then).total_seconds() - (at_ns[after] - at_ns[before]) / 1e9
         if ahead > SLEEP_GAP:
             detail = f"the host slept for {ahead:.0f} s between {columns.at[before]} and {columns.at[after]}"
             yield Finding("host_slept", "host", detail, "keep the lid open and prevent sleep, then run the soak again")
@@ -117,15 +117,15 @@ def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
 
 def _sampled_texts(host: HostSamples, name: str) -> Iterator[Any]:
     """Yield a text as it was sampled, once for successive samples of one layout, which hold the same text."""
-    columns = host.columns
+    columns, layouts, starts = host.columns, host.columns.layout, host.columns.start
     order = [place for part in host.segments().values() for place in part.tolist()]
-    for layout, places in groupby(order, key=columns.layout.__getitem__):
+    for layout, places in groupby(order, key=layouts.__getitem__):
         slot = columns.layouts[layout].get(name)
         if slot is not None and slot.status == "ok":
             if slot.number is None:
                 yield slot.constant
             else:
-                yield from (columns.numbers[columns.start[at] + slot.number] for at in places)
+                yield from (columns.numbers[starts[at] + slot.number] for at in places)
 
 
 def _power_supply(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:

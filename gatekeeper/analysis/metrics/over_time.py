@@ -2,12 +2,13 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Role
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
@@ -17,13 +18,17 @@ def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
 
     Each canary is compared with itself alone, by the seasonal Kendall slope.
     """
+    return paired.once(f"drift at {paired.level}", paired.plain, lambda plain: _drift(plain, paired.level))
+
+
+def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    last = max((one.segment for one in paired.plain), default=0)  # clocks of two segments do not compare
-    for one in successful(paired.plain):
+    last = max((one.segment for one in plain), default=0)  # clocks of two segments do not compare
+    for one in successful(plain):
         rate = decode_or_answer_rate(one.answer)
         if rate and one.segment == last:
             by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
-    slope = intervals.seasonal_slope(list(by_canary.values()), paired.level)
+    slope = intervals.seasonal_slope(list(by_canary.values()), level)
     if isinstance(slope, Missing):
         return Missing(f"too few plain answers to the same canaries to measure a drift: {slope.because}", slope.n)
     times = [at for seen in by_canary.values() for at, _ in seen]

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,16 +54,21 @@ class PairedAnswers:
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
     """Sampled first tokens of both arms, or why there are none."""
-    known: dict[int, tuple[Sequence[Generation], float]] = field(default_factory=dict, repr=False, compare=False)
-    """The burst gap of answers, by their identity: many metrics read it."""
+    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What many metrics read of the same answers: the answers and the value, by their identity and its name."""
 
     @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
-        plain = self.plain or self.answers
-        if id(plain) not in self.known:
-            self.known[id(plain)] = plain, burst_gap(plain)
-        return self.known[id(plain)][1]
+        return self.once("burst gap", self.plain or self.answers, burst_gap)
+
+    def once(self, name: str, answers: Sequence[Generation], read: Callable[[Sequence[Generation]], T]) -> T:
+        """Return what *read* returns of *answers*, computed once for every copy of this evidence."""
+        key = name, id(answers)
+        if key not in self.known:
+            self.known[key] = answers, read(answers)  # kept, so that the identity is of no other answers
+        found: T = self.known[key][1]
+        return found
 
 
 def pair_answers(paired: PairedAnswers) -> PairedAnswers:

@@ -11,7 +11,12 @@ CLAIMS_NOTE = "as the server reports"
 
 def with_claimed_rounds(answers: Iterable[Generation]) -> tuple[Generation, ...]:
     """Return *answers* with the server's counters instead of ours; None where it reports none."""
-    return tuple(replace(one, answer=replace(one.answer, rounds=claimed_rounds(one.answer))) for one in answers)
+    return tuple(map(_with_claimed_rounds, answers))
+
+
+def _with_claimed_rounds(one: Generation) -> Generation:
+    rounds = claimed_rounds(one.answer)
+    return one if rounds == one.answer.rounds else replace(one, answer=replace(one.answer, rounds=rounds))
 
 
 def claimed_rounds(answer: Answer) -> Rounds | None:

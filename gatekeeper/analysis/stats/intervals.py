@@ -81,17 +81,18 @@ def student_cdf(t: float, degrees: int) -> float:
     """Return P(T <= t) for integer *degrees* by the finite sums of Abramowitz & Stegun 26.7.3 and 26.7.4."""
     theta = math.atan(t / math.sqrt(degrees))
     cos2 = math.cos(theta) ** 2
-    term, total = 1.0, 1.0
     if degrees % 2:
-        for k in range(1, (degrees - 1) // 2):
-            term *= cos2 * 2 * k / (2 * k + 1)
-            total += term
+        k = np.arange(1.0, (degrees - 1) // 2)
+        total = _sum_of_products(cos2 * 2 * k / (2 * k + 1))
         tail = math.sin(theta) * math.cos(theta) * total if degrees > 1 else 0.0
         return 0.5 + (theta + tail) / math.pi
-    for k in range(1, degrees // 2):
-        term *= cos2 * (2 * k - 1) / (2 * k)
-        total += term
-    return 0.5 + math.sin(theta) * total / 2
+    k = np.arange(1.0, degrees // 2)
+    return 0.5 + math.sin(theta) * _sum_of_products(cos2 * (2 * k - 1) / (2 * k)) / 2
+
+
+def _sum_of_products(factors: Floats) -> float:
+    """Return 1 + a + ab + abc and so on, for the factors a, b, c."""
+    return float(np.cumsum(np.concatenate(([1.0], np.cumprod(factors))))[-1])
 
 
 @lru_cache(maxsize=1024)

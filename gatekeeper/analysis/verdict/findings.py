@@ -13,7 +13,7 @@ from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome, WorkloadVerdict
 
 SAME_COUNT = 0.10
 """A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""
@@ -157,11 +157,13 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
 
 
 def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generation]) -> str | None:
-    ratio = estimate("throughput_ratio", evidence) if evidence.pairs else Missing("no pairs")
     for whose in ("counted", "claimed"):
         counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
-        if drafted >= ALL_ACCEPTED_LEAST and accepted == drafted and isinstance(ratio, Estimate) and ratio.lo <= 1:
+        if drafted < ALL_ACCEPTED_LEAST or accepted != drafted or not evidence.pairs:
+            continue
+        ratio = estimate("throughput_ratio", evidence)
+        if isinstance(ratio, Estimate) and ratio.lo <= 1:
             return f"all {drafted} drafted tokens are accepted ({whose}), but it is {ratio.center:.2f}x plain decoding"
     return None
 

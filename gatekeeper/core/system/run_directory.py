@@ -33,6 +33,8 @@ from gatekeeper.core.system.files import (
 
 RUNS = Path("runs")
 """Where a run goes without --out."""
+READ_BYTES = 1 << 20
+"""Of a record file at once; a line has some ten thousand."""
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 UPDATE_HINT = "update gatekeeper"
@@ -78,7 +80,7 @@ def is_taken(path: Path) -> bool:
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     """Read a record file; of a missing, cut off or damaged one return the intact records, and what is wrong."""
     try:
-        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=READ_BYTES) as file:
             return _read_lines(file, kind)
     except FileNotFoundError:
         return StoredRecords((), "missing")
