@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
+from gatekeeper.core import parse
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
@@ -167,7 +167,7 @@ def _read(path: Path) -> StoredRun:
     directory = RunDirectory(path)
     try:
         manifest, slo = verify.read_frozen(directory)
-        at = _instant(manifest.frozen_at)
+        at = parse.moment(manifest.frozen_at)
     except NoProofError:
         raise
     except (GatekeeperError, ValueError) as error:
@@ -184,11 +184,6 @@ def _read(path: Path) -> StoredRun:
         finished=directory.is_finished(),
         passed=verdict.get("exit_code") == ExitCode.OK,
     )
-
-
-def _instant(written: str) -> datetime:
-    found = datetime.fromisoformat(written)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _subject(manifest: Manifest, slo: Slo) -> str:
@@ -214,10 +209,10 @@ def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
     """Return when the run expires, counted from the latest of its times, so that none is removed too early."""
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):
-        times.append(_instant(str(tomllib.loads(directory.read(POLICY).decode())["issued"])))
+        times.append(parse.moment(str(parse.toml_table(directory.read(POLICY).decode())["issued"])))
     events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
     with suppress(ValueError):
-        times += [_instant(event.at) for event in events[-1:]]
+        times += [parse.moment(event.at) for event in events[-1:]]
     try:
         return max(times) + timedelta(seconds=slo.promote.valid_for)
     except OverflowError:
@@ -251,7 +246,7 @@ def _remove_remote_records(path: Path) -> None:
     """Remove the registry's records of this run's finished download from a remote host."""
     for file in path.parent.glob(f"*{run_registry.SUFFIX}"):
         with suppress(OSError, ValueError, AttributeError):
-            record = json.loads(file.read_bytes())
+            record = parse.json_value(file.read_bytes())
             if record.get("state") == run_registry.CLOSED and Path(str(record.get("out"))).name == path.name:
                 file.unlink()
 

@@ -1,13 +1,12 @@
 """Verify a finished run: its checksums, its verdict, policy and certificate derived again, and its signature."""
 
-import json
 import shutil
 import subprocess
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.analysis.verdict.policy import policy as policy_of
+from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
@@ -113,11 +113,8 @@ class VerifiedRun:
     exact: bool
     """The versions are those of the run, so every byte must be the same."""
     events: Sequence[Event]
-
-    @property
-    def ended(self) -> datetime:
-        """Return the time of the last event."""
-        return datetime.fromisoformat(max(event.at for event in self.events))
+    ended: datetime
+    """The time of the last event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +176,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
         frozen = slo_file.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = load.judge(directory.path)
         events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
+        ended = max(parse.moment(event.at) for event in events)
     except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
         raise unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
@@ -193,7 +191,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
             f"verdict.json says {was}, gatekeeper {__version__} derives '{verdict.outcome}' from the records",
             hint=RESTORE_HINT,
         )
-    return VerifiedRun(directory, manifest, frozen, verdict, exact, events)
+    return VerifiedRun(directory, manifest, frozen, verdict, exact, events, ended)
 
 
 def check_host(run: VerifiedRun) -> bool:
@@ -221,12 +219,12 @@ def check_published(run: VerifiedRun) -> Published:
     """Derive policy and certificate again; refuse a run whose files are missing or differ."""
     directory = run.directory
     try:
-        text, written = directory.read(POLICY).decode(), directory.read(CERTIFICATE)
+        text, written = directory.text(POLICY), directory.read(CERTIFICATE)
     except InputError as error:  # for example a soak alone, which promotes nothing
         raise NoProofError(Reason.UNPROVEN, error.message, hint=admission.CERTIFY) from error
     try:
-        stored = tomllib.loads(text)
-        issued = datetime.fromisoformat(stored["issued"])
+        stored = parse.toml_table(text)
+        issued = parse.moment(stored["issued"])
         derived = policy_of(
             run.slo,
             run.verdict,
@@ -235,7 +233,7 @@ def check_published(run: VerifiedRun) -> Published:
             expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
         )
         own = certificate_of(directory, run.manifest, run.verdict, derived)
-        certified = json.loads(written)
+        certified = parse.json_object(written)
         subject, result = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise NoProofError(
@@ -247,7 +245,7 @@ def check_published(run: VerifiedRun) -> Published:
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} describes another run", hint=RESTORE_HINT)
     if result != own["predicate"]["result"] or (run.exact and json_text(own).encode() != written):
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} does not match the verdict", hint=RESTORE_HINT)
-    return Published(stored, sha256(text), issued.astimezone(UTC), written)
+    return Published(stored, sha256(text), issued, written)
 
 
 def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:

@@ -121,6 +121,16 @@ def half(run: Path) -> None:
     (run / "soak-1.jsonl").write_text("".join(lines[: len(lines) // 2]))
 
 
+def event_times(run: Path, at: str) -> None:
+    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    lines = [{**one, "at": at} if "at" in one else one for one in lines]
+    (run / "events.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+
+
+def append(path: Path, content: bytes) -> None:
+    path.write_bytes(path.read_bytes() + content)
+
+
 EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
     "policy edited": (more_speculation, f"differs from {CHECKSUMS}: policy.toml"),
     "policy edited, new checksums": (rewritten(more_speculation), "policy.toml does not match the verdict"),
@@ -140,6 +150,23 @@ EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
         rewritten(lambda run: edit(run / "inputs" / "slo.toml", "1.16", "1.17")),
         "is not the SLO that was frozen",
     ),
+    "times of events garbage, new checksums": (
+        rewritten(lambda run: event_times(run, "zzz")),
+        "is not a date and time",
+    ),
+    "times of events without a zone, new checksums": (
+        rewritten(lambda run: event_times(run, "2026-01-01T00:00:00")),
+        "time zone",
+    ),
+    "policy is no text, new checksums": (rewritten(lambda run: append(run / "policy.toml", b"\xff")), "not UTF-8"),
+    "policy nested too deeply, new checksums": (
+        rewritten(lambda run: append(run / "policy.toml", b"\n[x]\ny = " + b"[" * 5000)),
+        "policy.toml or certificate.intoto.json is damaged",
+    ),
+    "certificate nested too deeply, new checksums": (
+        rewritten(lambda run: (run / "certificate.intoto.json").write_text('{"a":' * 5000 + "1" + "}" * 5000)),
+        "policy.toml or certificate.intoto.json is damaged",
+    ),
     "manifest lost": (lambda run: (run / "manifest.json").unlink(), "manifest.json"),
 }
 
@@ -147,14 +174,16 @@ EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("way", EVIDENCE)
 def test_a_finished_run_that_was_changed_is_no_proof(finished: Place, way: str) -> None:
     """
-    What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed.
+    What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit` agrees.
     """
     change, named = EVIDENCE[way]
     change(finished.path / "run")
 
     done = resume(finished)
+    admitted = finished.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
 
     assert (3, "", True) == (done.code, done.out, named in done.err), done
+    assert named in admitted.document["because"]
 
 
 def test_an_unchanged_finished_run_gives_its_verdict_again(finished: Place) -> None:

@@ -1,6 +1,6 @@
 """The run that certified a policy: what it allows, and the check of a policy file, also an edited one, against it."""
 
-import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from typing import Any
 
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
+from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.slo import CHOSEN
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
@@ -136,24 +137,27 @@ def load(run: Path) -> CertifiedRun:
 
 def _ended(run: Path) -> datetime:
     try:
-        events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-        return max(datetime.fromisoformat(one["at"]) for one in events if "at" in one)
+        events = map(parse.json_object, files.read_regular(run / "events.jsonl").splitlines())
+        return max(parse.moment(one["at"]) for one in events if "at" in one)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{run}/events.jsonl does not show when the run ended", hint=RESTORE_HINT) from error
 
 
 def _model_names(run: Path, manifest: Manifest) -> frozenset[str]:
     """Return the names the model may have: those in the certified answers, and the SLO's."""
-    names = {name for path in sorted(run.glob("soak-*.jsonl")) for name in _names_in(path)}
+    try:
+        names = {name for path in sorted(run.glob("soak-*.jsonl")) for name in _names_in(path)}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}", hint=RESTORE_HINT) from error
     own = model_name(manifest.target.name) if manifest.target is not None else None
     return frozenset(names | {own} if names and own is not None else names)
 
 
 def _names_in(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
+    with os.fdopen(files.open_regular(path, os.O_RDONLY), "rb") as file:
         for line in islice(file, _NAMED_ANSWERS):
             with suppress(ValueError, KeyError, TypeError):
-                name = model_name(json.loads(line)["answer"]["claims"]["model"])
+                name = model_name(parse.json_object(line)["answer"]["claims"]["model"])
                 if name is not None:
                     yield name
 

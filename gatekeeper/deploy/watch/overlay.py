@@ -13,6 +13,7 @@ from typing import Any
 
 import tomli_w
 
+from gatekeeper.core import parse
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
 
@@ -104,7 +105,7 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
 def _holder(owner: str) -> str:
     """Describe the holder of a lock by the lock file's content."""
     try:
-        written = json.loads(owner)
+        written = parse.json_object(owner)
         return f"process {written['pid']}, since {written['since']}, for {written['policy']}"
     except (ValueError, KeyError, TypeError):
         return "its process is unknown"
