@@ -1,14 +1,25 @@
-"""Simulated servers that lie: what the verdict sees of it."""
+"""Servers that lie, simulated and real ones: what the verdict sees of it."""
 
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.core.verdict import Check, Outcome
+from tests.builders.place import ROOT, Place
+from tests.builders.servers import CHAT, DONE, Pieces, Protocol, RecordedServer, Request, delta, event, finish, usage
 
 NO_LOGITS = ["arrivals", "token_count", "text", "rounds", "plain"]
 ACCEPTS = {"metric": "acceptance_rate", "at_least": 0.1, "why": "nothing is said of speed or words"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
 
 
 def certified(
@@ -94,3 +105,170 @@ def test_equal_arms_are_not_promoted_where_no_ratio_is_promised() -> None:
     A draft that gains nothing stays off, though the SLO bounds its acceptance alone.
     """
     assert not [seed for seed in range(5) if certified({"ratio": 1.0}, seed=seed).verdict.outcome == "promoted"]
+
+
+RATIO = {"metric": "throughput_ratio", "at_least": 1.1, "why": "the draft must pay"}
+REPLAYED: dict[str, Any] = {"ratio": 1.0, "replays": {"faster": 3.0}}
+SWEEPS: dict[str, dict[str, Any]] = {
+    "one setting, every canary twice": {"repeats": 2, "num_draft_tokens": [4]},
+    "four settings, every canary once": {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6]},
+}
+
+
+@pytest.mark.parametrize("sweep", SWEEPS.values(), ids=SWEEPS)
+@pytest.mark.parametrize("count", [8, 24])
+@pytest.mark.parametrize(
+    "replays",
+    [{"faster": 3.0}, {"faster": 1.3}, {"faster": 1.0, "whole": True}],
+    ids=["3x", "1.3x", "in one piece"],
+)
+def test_a_server_that_replays_is_never_promoted(sweep: dict[str, Any], count: int, replays: dict[str, Any]) -> None:
+    """
+    A draft of plain speed whose repeated answers come from a cache is found in every run, and its ratio is unproven.
+    """
+    for seed in range(3):
+        script = {**REPLAYED, "replays": replays}
+        ran = certified(script, RATIO, seed=seed, count=count, sweep=sweep)
+
+        if ran.verdict.exit_code == 1:  # the sweep stopped at first answers, which show what the draft is worth
+            assert ran.verdict.transitions[0].because.startswith("sweep: no draft setting is faster")
+            continue
+        assert (3, {"replayed"}) == (ran.verdict.exit_code, kinds(ran) & {"replayed"})
+        assert checked(ran, "throughput_ratio").because.startswith("replayed: repeats of the draft")
+
+
+def test_first_requests_alone_are_counted_where_there_are_enough() -> None:
+    """
+    With canaries that the sweep did not ask, the ratio is that of first requests: plain speed, and the draft fails.
+    """
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "budget": 12}
+
+    ran = certified(REPLAYED, RATIO, sweep=sweep, count=48)
+
+    (step,) = ran.verdict.transitions
+    assert (1, {"replayed"}) == (ran.verdict.exit_code, kinds(ran))
+    assert "below the required 1.1x" in step.because
+    assert "pairs of first requests alone" in ran.verdict.findings[0].detail
+
+
+def test_a_draft_that_also_learns_answers_is_judged_by_first_requests() -> None:
+    """
+    A real gain on first requests is promoted although repeats gain more; what repeats reach is no evidence of speed.
+    """
+    typical = {"metric": "decode_throughput", "at_least": 1, "why": "of all answers, repeats too"}
+    learns = {"ratio": 1.5, "replays": {"faster": 2.0}}
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "budget": 12}
+
+    found = certified(learns, RATIO, sweep=sweep, count=48)
+    refused = certified(learns, RATIO, typical, sweep=sweep, count=48)
+
+    assert (0, {"replayed"}) == (found.verdict.exit_code, kinds(found))
+    assert 1.4 < (checked(found, "throughput_ratio").center or 0) < 1.6
+    assert Outcome.UNPROVEN is checked(refused, "decode_throughput").outcome
+
+
+def test_a_baseline_that_replays_voids_the_ratio_too() -> None:
+    """
+    Plain decoding from a cache hides what a draft gains: unproven, and no failed objective.
+    """
+    script = {"replays": {"arm": "plain", "faster": 1.15}}
+
+    ran = certified(script, RATIO, sweep=SWEEPS["four settings, every canary once"])
+
+    assert (3, {"replayed"}) == (ran.verdict.exit_code, kinds(ran))
+    assert ran.verdict.findings[0].detail.startswith("repeats of plain decoding are 1")
+
+
+NOISES: dict[str, dict[str, Any]] = {
+    "quiet": {},
+    "10 %": {"noise": {"answer": 0.1}},
+    "heavy tails": {"noise": {"answer": 0.15, "token": 0.5, "stall": 0.3, "stall_share": 0.05}},
+    "autocorrelation": {"noise": {"answer": 0.10, "autocorrelation": 0.9}},
+    "two modes": {"modes": [{"share": 0.4, "slower": 1.5, "arm": "plain"}]},
+    "warm-up": {"drift": [{"of": "time", "by": -0.3, "over": 30.0, "arm": "candidate"}]},
+    "plain decoding slows down": {"drift": [{"of": "time", "by": 0.1, "over": 100.0, "arm": "plain"}]},
+    "the draft slows down": {"drift": [{"of": "time", "by": 0.2, "over": 100.0, "arm": "candidate"}]},
+}
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -> None:
+    """
+    Noise of every kind, a warm-up and drifts raise no finding `replayed`.
+    """
+    ran = [certified(noise, RATIO, seed=seed, sweep=SWEEPS["four settings, every canary once"]) for seed in range(3)]
+
+    assert all(one.case.soaks for one in ran)
+    assert not [one for one in ran if "replayed" in kinds(one)]
+
+
+# A real server
+
+
+GAP_S = 0.006
+SAYS = tuple(f"word{number} " for number in range(16))
+
+
+class Liar:
+    """What a server sends: all at plain speed, but *repeats* of the draft at thrice that; with changed *words*."""
+
+    def __init__(self, *, repeats: bool = False, words: Callable[[str], str] = str) -> None:
+        self._repeats, self._words = repeats, words
+        self._asked: set[str] = set()
+        """By either arm: one cache for both, of which only the draft reads."""
+
+    def pieces(self, request: Request, drafting: bool) -> Pieces:
+        prompt = json.dumps(request["messages"])
+        pause = GAP_S / 3 if self._repeats and drafting and prompt in self._asked else GAP_S
+        self._asked.add(prompt)
+        width = 4 if drafting else 1
+        for at in range(0, len(SAYS), width):
+            time.sleep(width * pause)
+            text = "".join(self._words(word) if drafting else word for word in SAYS[at : at + width])
+            yield event(delta(content=text))
+        yield event(finish())
+        yield event(usage(usage={"prompt_tokens": 9, "completion_tokens": len(SAYS)}))
+        yield DONE
+
+
+def served(place: Place, liar: Liar, *objectives: dict[str, Any]) -> dict[str, Any]:
+    """Certify a real server with and without a draft; return its verdict."""
+    lines = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(10)]
+    (place.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    protocol = Protocol(CHAT, liar.pieces)
+    with RecordedServer(protocol, drafting=True) as fast, RecordedServer(protocol, drafting=False) as plain:
+        models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
+        subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
+        place.write_slo(
+            {
+                "schema": 1,
+                "name": "lying",
+                "subject": {**subject, "url": fast.url, "plain_url": plain.url},
+                "workload": [{"name": "work", "canaries": "work.jsonl"}],
+                "sweep": {"repeats": 2},
+                "soak": {"duration": "2 s", "sentinel_drift": 0.9},
+                "objective": list(objectives),
+            }
+        )
+        place.run("certify", "slo.toml", "--out", "run")
+    return place.verdict()
+
+
+def test_a_real_server_that_replays_is_not_promoted(place: Place) -> None:
+    """
+    Repeats of a prompt stream three times as fast over HTTP: unproven, and the finding says why.
+    """
+    verdict = served(place, Liar(repeats=True), RATIO)
+
+    assert ("unproven", 3) == (verdict["outcome"], verdict["exit_code"])
+    assert "replayed" in {one["kind"] for one in verdict["findings"]}
+
+
+def test_a_real_server_that_writes_other_words_is_not_promoted(place: Place) -> None:
+    """
+    A draft that says every word twice is graded back, though the SLO speaks of nothing but speed.
+    """
+    verdict = served(place, Liar(words=lambda word: 2 * word), {**RATIO, "at_least": 0.1})
+
+    assert 1 == verdict["exit_code"]
+    assert "token_agreement: 0, below the required 0.5" in verdict["transitions"][0]["because"]

@@ -67,10 +67,10 @@ def _speed_ratio(read: Callable[[Answer], float | None], paired: PairedAnswers) 
     ratios, lost = pair_ratios(paired.pairs, read, greedy=paired.greedy)
     if (why := too_many_lost(lost, paired)) is not None:
         return Missing(why, len(paired.pairs))
-    return _mean_ratio(ratios, pair_ratios(paired.before, read, greedy=paired.greedy)[0], paired)
+    return mean_ratio(ratios, pair_ratios(paired.before, read, greedy=paired.greedy)[0], paired)
 
 
-def _mean_ratio(
+def mean_ratio(
     ratios: Sequence[tuple[str, float]], before: Sequence[tuple[str, float]], paired: PairedAnswers
 ) -> Estimate | Missing:
     """Bound the geometric mean of (canary, ratio) pairs: for these canaries, or for prompts like them.
@@ -156,7 +156,7 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
 
 def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:
     ratios, _ = pair_ratios(paired.pairs, ttft, greedy=None)
-    found = _mean_ratio(ratios, pair_ratios(paired.before, ttft, greedy=None)[0], paired)
+    found = mean_ratio(ratios, pair_ratios(paired.before, ttft, greedy=None)[0], paired)
     return found if isinstance(found, Missing) else _less_one(found)
 
 

@@ -25,6 +25,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     plain_block,
     soak_plans,
     soak_requests,
+    swept_canaries,
 )
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
@@ -148,7 +149,10 @@ class Forecast:
             coverage.add(before.workload, before.arm, before.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
-        for turn in soak_requests(soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed):
+        swept = swept_canaries(slo, self.canaries)
+        for turn in soak_requests(
+            soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
+        ):
             for one in turn:
                 seconds += (self._of(soak, one) + profile.idle) / slo.soak.concurrency
                 seconds = max(seconds, answers / profile.rate) if profile.rate is not None else seconds

@@ -2,14 +2,15 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Role, Setting
@@ -156,14 +157,18 @@ def soak_requests(
     *,
     sentinel_share: float,
     seed: int,
+    swept: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Sequence[SoakRequest]]:
     """Yield the next requests without end: one, or a pair of both arms in random order to be sent one after the other.
 
     A share of *sentinel_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
-    their weight, spread evenly (the largest debt goes first).
+    their weight, spread evenly (the largest debt goes first). Pairs begin with canaries that nothing has asked yet, not
+    even the sweep, which asked the *swept* ones of each workload; requests without a baseline take the others first.
     """
     shuffle = random.Random(seed)
-    alone, paired = ({name: endless_rounds(canaries[name], shuffle) for name in settings} for _ in range(2))
+    first = {name: _fresh_first(canaries[name], (swept or {}).get(name, ()), shuffle) for name in settings}
+    paired = {name: chain(first[name], endless_rounds(canaries[name], shuffle)) for name in settings}
+    alone = {name: chain(reversed(first[name]), endless_rounds(canaries[name], shuffle)) for name in settings}
     active = [name for name in settings if weights[name] > 0]
     total = sum(weights[name] for name in active)
     debt = dict.fromkeys(active, 0.0)
@@ -188,6 +193,17 @@ def soak_requests(
         else:
             arm = "candidate" if speculating else "plain"
             yield (SoakRequest(name, next(alone[name]), arm, Role.MEASURED, ""),)
+
+
+def swept_canaries(slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> dict[str, frozenset[str]]:
+    """Return the ids of each workload's canaries that the sweep may send."""
+    sent = {name: sweep_canaries(slo, name, some) for name, some in canaries.items()}
+    return {name: frozenset(one.id for one in some[: share_of_budget(slo, some)[0]]) for name, some in sent.items()}
+
+
+def _fresh_first(canaries: Sequence[Canary], swept: Collection[str], shuffle: random.Random) -> list[Canary]:
+    fresh, asked = ([one for one in canaries if (one.id in swept) is known] for known in (False, True))
+    return [*shuffled(fresh, shuffle), *shuffled(asked, shuffle)]
 
 
 def plain_block(

@@ -1,27 +1,29 @@
 """The choice of a sweep: which setting a workload gets, and why."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from statistics import fmean, median
 from typing import Any
 
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
-from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
-    paired_ratios,
+    by_canary,
     successful,
+    too_many_lost,
 )
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
+from gatekeeper.analysis.plan.objectives import NO_LOSS
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, concurrency_of, conditions_of, setting_document
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
-from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
@@ -147,7 +149,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
         findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
-        one = _setting_result(sweep.slo, trial, pairs, findings)
+        one = _setting_result(sweep, trial, pairs, findings)
         found.append(
             replace(
                 one,
@@ -160,15 +162,22 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     return tuple(found)
 
 
-def _setting_result(slo: Slo, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]) -> SettingResult:
-    measure = measure_of(slo, trial)
-    ratio = estimate(measure, pairs)
-    read = partial(decode_rate, together_s=pairs.burst_gap) if measure == "throughput_ratio" else answer_rate
-    if isinstance(ratio, Missing) and measure == "throughput_ratio":  # answers that arrive whole, such as tool calls
-        measure, read = "answer_throughput_ratio", answer_rate
+def _setting_result(
+    sweep: SweepAnswers, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]
+) -> SettingResult:
+    measure = measure_of(sweep.slo, trial)
+    read: Callable[[Answer], float | None] = partial(decode_rate, together_s=pairs.burst_gap)
+    ratios, lost = sweep.ratios(trial, read if measure == "throughput_ratio" else answer_rate)
+    if measure == "system_throughput_ratio":
         ratio = estimate(measure, pairs)
-    ratios, _ = paired_ratios(pairs.pairs, read, greedy=pairs.greedy)
-    logs = {canary: fmean(math.log(value) for value in values) for canary, values in ratios.items()}
+    elif (why := too_many_lost(lost, pairs)) is None:
+        ratio = mean_ratio(ratios, (), pairs)
+    else:  # answers that arrive whole, such as tool calls
+        measure = "answer_throughput_ratio"
+        ratios, lost = sweep.ratios(trial, answer_rate)
+        why = too_many_lost(lost, pairs)
+        ratio = mean_ratio(ratios, (), pairs) if why is None else Missing(why, len(pairs.pairs))
+    logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
     answers, claimed = counted_or_claimed(pairs.answers)
     accepted = [value for one in successful(answers) if (value := acceptance_rate(one.answer)) is not None]
     if (why := voided_metrics(findings).get(measure)) is not None:
@@ -177,8 +186,11 @@ def _setting_result(slo: Slo, trial: Trial, pairs: PairedAnswers, findings: tupl
     return SettingResult(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
 
-def choose(slo: Slo, seen: Sequence[SettingResult]) -> Choice:
-    """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster."""
+def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None) -> Choice:
+    """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster.
+
+    Where speculation is *required* of this workload, plain decoding only if no setting can reach what it must.
+    """
     if not seen:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = seen[0]
@@ -188,6 +200,9 @@ def choose(slo: Slo, seen: Sequence[SettingResult]) -> Choice:
         because = default.ratio.because if isinstance(default.ratio, Missing) else "no setting was measured"
         voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
         doubt = because if voided else None
+        if required is not None and not voided:
+            because = f"the sweep is inconclusive: {because}; the soak decides"
+            return Choice(chosen_of(default.trial.setting), because, tuple(seen))
         return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(seen), doubt=doubt)
     best, pick = _best_and_shortest(slo, known)
     winner = pick.trial.setting
@@ -198,6 +213,10 @@ def choose(slo: Slo, seen: Sequence[SettingResult]) -> Choice:
         winner, combined = _combine(slo, known, default, pick)
         why += combined
     beats = [one for one in _not_abandoned(known) if one.beats_plain]
+    if not beats and required is not None and (open_ones := _not_ruled_out(slo, required, usual)):
+        pick = max(open_ones, key=_center)
+        because = f"{_name(pick)}: {_ratio(pick)}; no gain shows, none is ruled out, so the soak decides"
+        return Choice(chosen_of(pick.trial.setting), because + _stopped(usual), tuple(seen))
     if not beats:
         because = f"no draft setting is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(seen))
@@ -208,6 +227,18 @@ def choose(slo: Slo, seen: Sequence[SettingResult]) -> Choice:
             f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise",
         )
     return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
+
+
+def _not_ruled_out(slo: Slo, workload: str, seen: Sequence[SettingResult]) -> list[SettingResult]:
+    """Return the settings that are not proven too slow: below plain decoding, or below the workload's bound."""
+    bounds = [one for one in slo.objectives_for(workload, speculating=True) if one.bound == "at_least"]
+
+    def too_slow(one: SettingResult) -> bool:
+        floor = max([NO_LOSS, *(bound.threshold for bound in bounds if bound.metric == one.measure)])
+        proven = one.ratio.hi < floor if isinstance(one.ratio, Estimate) else False
+        return proven or one.abandoned or sequential.decide(one.throughout, floor) == "fail"
+
+    return [one for one in seen if not too_slow(one)]
 
 
 def _stopped(seen: Sequence[SettingResult]) -> str:

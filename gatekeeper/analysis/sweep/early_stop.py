@@ -16,13 +16,13 @@ from statistics import fmean, variance
 from typing import Literal
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import burst_gap, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import burst_gap
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers
+from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers, mean_log_ratio
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.text import compare_speed, knob_name, last_part
@@ -142,7 +142,7 @@ def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A candidate's answer and its baseline, as log ratios."""
+    """A candidate's answer and plain decoding's, as log ratios; the mean over both plain arms."""
 
     stretch: int
     canary: str
@@ -184,11 +184,15 @@ class _Looks:
 
     def _paired(self, trial: Trial) -> list[_Pair]:
         plain = {(one.pair, one.canary): one for _, one in self._answers(trial.baseline)}
+        null, greedy = self._sweep.null_answers(trial), self._sweep.greedy(trial)
         found = []
         for at, mine in self._answers(trial.name):
             if (baseline := plain.get((mine.pair, mine.canary))) is not None:
-                fair = similar_lengths((mine, baseline), greedy=self._sweep.greedy(trial))
-                logs = {name: _log(read, mine, baseline) if fair else None for name, read in self._measures.items()}
+                second = null.get((mine.pair, mine.canary))
+                logs = {
+                    name: mean_log_ratio(mine, baseline, second, read, greedy=greedy)
+                    for name, read in self._measures.items()
+                }
                 found.append(_Pair(at, mine.canary, logs))
         return found
 
@@ -296,11 +300,6 @@ class _Looks:
         objectives = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
         floors = [one.threshold for one in objectives if one.metric == measure and one.bound == "at_least"]
         return max(floors, default=None)
-
-
-def _log(read: Callable[[Answer], float | None], mine: Generation, baseline: Generation) -> float | None:
-    ours, theirs = (read(one.answer) if one.answer.fault is None else None for one in (mine, baseline))
-    return math.log(ours / theirs) if ours and theirs else None
 
 
 def _edge(noise: Estimate | Missing) -> float:

@@ -1,13 +1,14 @@
 """What a sweep recorded of one workload, trial by trial."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Slo
 
 MOST_LOST = 0.25
@@ -49,6 +50,40 @@ class SweepAnswers:
                 interleaved=self.plan.shares_process,
             )
         )
+
+    def ratios(self, trial: Trial, read: Callable[[Answer], float | None]) -> tuple[list[tuple[str, float]], int]:
+        """Return the canary and the speed over plain decoding of each pair, and how many pairs are lost.
+
+        Plain decoding is the geometric mean of the baseline and the null arm, where the null arm has an answer.
+        """
+        pairs, null = self.paired(trial).pairs, self.null_answers(trial)
+        found = []
+        for mine, plain in pairs:
+            second = null.get((mine.pair, mine.canary))
+            if (log := mean_log_ratio(mine, plain, second, read, greedy=self.greedy(trial))) is not None:
+                found.append((mine.canary, math.exp(log)))
+        return found, len(pairs) - len(found)
+
+    def null_answers(self, trial: Trial) -> dict[tuple[str, str], Generation]:
+        """Return the null arm's answers, by pair and canary, where a trial is compared with both plain arms."""
+        if self.plan.terms.rules == 1 or trial.baseline != BASELINE or trial.name == NULL:
+            return {}
+        return {(one.pair, one.canary): one for one in self.of(NULL) if one.role is not Role.WARMUP}
+
+
+def mean_log_ratio(
+    mine: Generation,
+    plain: Generation,
+    second: Generation | None,
+    read: Callable[[Answer], float | None],
+    *,
+    greedy: bool,
+) -> float | None:
+    """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one."""
+    ratios, _ = pair_ratios([(mine, plain)], read, greedy=greedy)
+    both, _ = pair_ratios([(mine, second)], read, greedy=greedy) if second is not None else ([], 0)
+    logs = [math.log(ratio) for _, ratio in (*ratios, *both) if ratio > 0]
+    return fmean(logs) if ratios and logs else None
 
 
 def sweep_answers(

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
-from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
+from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
@@ -18,7 +18,7 @@ from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards, damage_a
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices
-from gatekeeper.analysis.verdict.workload import judge_workload
+from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
@@ -110,6 +110,9 @@ def _judge_soak(state: _State, soak: SoakPlan) -> None:
         for name, verdict in verdicts.items()
         if case.plan.fixed is None and (verdict.outcome == "failed" or host_failed)
     }
+    for name, verdict in verdicts.items():
+        if case.plan.fixed is None and case.plan.terms.rules > 1 and lower.get(name) is None:
+            verdicts[name] = _without_gain(state, soak, verdict, lower)
     # A host check that failed during speculation is repeated without it, together with the plain workloads.
     again = host_failed and any(lower.values())
     ended = max((one.at for one in recorded.records), default="")
@@ -124,13 +127,36 @@ def _judge_soak(state: _State, soak: SoakPlan) -> None:
             state.host_checks[key] = one
 
 
+def _without_gain(
+    state: _State, soak: SoakPlan, verdict: WorkloadVerdict, lower: dict[str, tuple[str, Setting] | None]
+) -> WorkloadVerdict:
+    """Return the verdict; where speculation is optional and no gain was proven, that on plain decoding.
+
+    If the soak's baseline requests do not prove it, plain decoding is soaked: *lower* then has that step.
+    """
+    name, because = verdict.name, no_gain_proven(verdict.checks)
+    if because is None or verdict.required or verdict.outcome != "unproven":
+        return verdict
+    plain = judge_baseline(state.case, soak, name, state.choices[name], because)
+    before = state.settings[name]
+    if plain is not None:
+        ended = max((one.at for one in state.case.soaks[soak.name].records), default="")
+        _note_transition(state, ended, name, before, PLAIN, because)
+        state.settings[name] = plain_of(before)
+        return plain
+    if "autoregressive" in state.case.slo.fallback.ladder:
+        lower[name] = "autoregressive", plain_of(before)
+    return verdict
+
+
 _STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
 
 
 def _step_down(state: _State, name: str, down: tuple[str, Setting], checks: Sequence[Check], at: str) -> None:
     step, knobs = down
-    failed = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
-    _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {failed}")
+    because = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
+    because = because or no_gain_proven(checks) or ""
+    _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {because}")
     state.settings[name], state.last_step[name] = knobs, step
 
 

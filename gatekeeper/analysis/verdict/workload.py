@@ -10,16 +10,28 @@ from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
-from gatekeeper.analysis.plan.settings import setting_document, speculates
+from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
+from gatekeeper.analysis.verdict.replays import examine_repeats, history
 from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES, Sight
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Finding, Missing, Outcome, WorkloadVerdict, fact, figures, rounded, worst
+from gatekeeper.core.verdict import (
+    Check,
+    Estimate,
+    Finding,
+    Missing,
+    Outcome,
+    WorkloadVerdict,
+    fact,
+    figures,
+    rounded,
+    worst,
+)
 
 
 def judge_workload(
@@ -28,10 +40,13 @@ def judge_workload(
     """Judge one workload of a soak, and return the findings of its records; metrics they void are unproven."""
     evidence, knobs = soak_answers(case, soak, name), soak.settings[name]
     speculating = speculates(knobs)
-    findings = examine(evidence, knobs, f"{name}, {soak.name}") if speculating else ()
+    terms, about = case.plan.terms, f"{name}, {soak.name}"
+    findings = examine(evidence, knobs, about) if speculating else ()
+    if speculating and terms.rules > 1:
+        evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
+        findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
-    terms = case.plan.terms
     objectives = [
         _measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
@@ -42,7 +57,7 @@ def judge_workload(
         for one in objectives
     )
     if speculating and terms.rules > 1:
-        findings = (*findings, *differing_answers(evidence, checks, f"{name}, {soak.name}"))
+        findings = (*findings, *differing_answers(evidence, checks, about))
     outcome = worst(one.outcome for one in checks)
     if not checks and not speculating and evidence.answers:
         outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
@@ -68,6 +83,29 @@ def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
         plain=tuple(one for one in evidence.plain if one.canary not in swept),
         pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
     )
+
+
+def no_gain_proven(checks: Sequence[Check]) -> str | None:
+    """Describe the ratios whose intervals do not decide them; None without any, or where one was not measured."""
+    ratios = [one for one in checks if BY_NAME[one.metric].speed_ratio and one.outcome is Outcome.UNPROVEN]
+    if not ratios or any(one.center is None for one in ratios):
+        return None
+    return "no gain was proven: " + "; ".join(f"{one.metric}: {one.because}" for one in ratios)
+
+
+def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, because: str) -> WorkloadVerdict | None:
+    """Judge plain decoding by the baseline requests of a soak; None unless they prove all its objectives."""
+    evidence = soak_answers(case, soak, name)
+    plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
+    objectives = all_objectives(case.slo, name, speculating=False)
+    unseen = _unseen(case, plain)
+    checks = tuple(
+        check(one, _estimate(one, unseen if one.beyond_canaries else plain, {}, logits=False)) for one in objectives
+    )
+    if not plain.answers or any(one.outcome is not Outcome.PASS for one in checks):
+        return None
+    shown, measured = setting_document(PLAIN), _measured(plain, {})
+    return WorkloadVerdict(name, "graded_back", shown, checks, False, because, measured, choice.document())
 
 
 def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:

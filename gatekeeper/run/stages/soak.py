@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     closing_requests,
     plain_block,
     soak_requests,
+    swept_canaries,
 )
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.records import Generation, Role
@@ -146,7 +147,8 @@ class _Soak:
         share = task.slo.soak.sentinel_share if self.woven else 0.0
         number = self.made
         seed = task.seed + task.segment * 1_000_003 + number
-        endless = soak_requests(task.settings, task.canaries, weights, sentinel_share=share, seed=seed)
+        swept = swept_canaries(task.slo, task.canaries)
+        endless = soak_requests(task.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept)
         while more():
             for turn in next(endless):
                 number += 1

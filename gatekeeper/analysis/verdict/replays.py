@@ -1,0 +1,190 @@
+"""Replays: answers to repeated requests that come faster, or in fewer pieces, than the first one, in one arm only.
+
+A cache of answers in front of a draft turns its repeats into a gain that new prompts do not see. Each canary is
+compared with itself within each arm, over the whole run.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median, stdev
+from typing import Literal
+
+import numpy as np
+
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers
+from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
+from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.metrics import ALL, Sight
+from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Finding
+
+FASTER = math.log(1.05)
+"""Log of how much faster repeats must be in one arm than in the other: less changes no verdict."""
+LEVEL = 0.995
+"""Confidence of that: a run has several workloads and soaks, and an honest one should hardly ever be accused."""
+LATE_LEVEL = 0.9
+"""Confidence that the later half of the first answers shows it as well, beside the above."""
+FEWER_PIECES = math.log(0.5)
+"""Repeats in half of the first answer's pieces, or in fewer, were not generated anew."""
+LEAST_CANARIES = 3
+"""Fewer canaries show nothing."""
+_ADVICE = "switch off what keeps answers between requests: a cache of responses, or a draft that learns them"
+_TIMED = frozenset(one.name for one in ALL if one.speed_ratio or Sight.ARRIVALS in one.needs)
+_PAIRED = frozenset(one.name for one in ALL if one.name in _TIMED and one.against_plain)
+
+Arm = Literal["plain", "candidate"]
+Read = Callable[[Answer], float | None]
+Gains = Mapping[str, float]
+"""Log of what repeats of a canary gain over its first answer, in the order of the first answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The answers of one workload from the start of the run to the end of a soak, in the order of their requests."""
+
+    answers: tuple[Generation, ...]
+
+    def gains(self, arm: Arm, read: Read, *, alone: bool = False) -> Gains:
+        """Return by canary the log of the mean *read* of later answers over that of the first one, settings adjusted.
+
+        Only canaries whose first answer is to the first request of this arm, where enough are; *alone*: of both arms.
+        """
+        mine = [one for one in self.answers if one.arm == arm]
+        values = [None if one.answer.fault or one.role is Role.WARMUP else read(one.answer) for one in mine]
+        rows = [(one, math.log(value)) for one, value in zip(mine, values, strict=True) if value]
+        first = {one.canary: one for one, _ in reversed(rows)}
+        found = _gains([(one.canary, str(one.setting), one is not first[one.canary], value) for one, value in rows])
+        asked = {one.canary: one for one in reversed(self.answers if alone else mine)}
+        fresh = {name: gain for name, gain in found.items() if first[name] is asked[name]}
+        return fresh if alone or len(fresh) >= LEAST_CANARIES else found
+
+    def first_pairs(self, pairs: Iterable[Pair], arm: Arm) -> tuple[Pair, ...]:
+        """Return the pairs of first requests in which *arm* was asked before the other arm.
+
+        A cache that both arms fill may answer the second request of a pair.
+        """
+        asked, keys = set[tuple[str, str]](), set[str]()
+        for one in self.answers:
+            new = (one.arm, one.canary) not in asked
+            if new and (one.arm != arm or not any(canary == one.canary for _, canary in asked)):
+                keys.add(f"{one.trial}/{one.key}")
+            asked.add((one.arm, one.canary))
+        return tuple(pair for pair in pairs if all(f"{one.trial}/{one.key}" in keys for one in pair))
+
+
+def history(case: Case, soak: SoakPlan, workload: str) -> History:
+    """Gather the sweep's answers, and those of every soak up to *soak*."""
+    stages = [
+        [one for recorded in case.sweep.values() for one in recorded.records],
+        *(case.soaks[name].records for name in sorted(case.soaks) if name <= soak.name),
+    ]
+    answers: list[Generation] = []
+    for stage in stages:
+        mine = [one for one in stage if one.workload == workload]
+        answers += sorted(mine, key=lambda one: (one.segment, one.answer.sent_ns))
+    return History(tuple(answers))
+
+
+def examine_repeats(seen: History, evidence: PairedAnswers, about: str) -> tuple[PairedAnswers, tuple[Finding, ...]]:
+    """Return a finding if one arm replays, and the evidence that then counts.
+
+    With enough pairs of first requests a ratio rests on those alone; else the finding voids it.
+    """
+    for arm, name, other in _ARMS:
+        found = (_seen_in(seen, arm, other, alone=alone) for alone in (False, True))
+        if (detail := next((one for one in found if one is not None), None)) is not None:
+            finding = Finding("replayed", about, f"repeats of {name} {detail}", _ADVICE)
+            return _without_repeats(seen, evidence, arm, finding)
+    return evidence, ()
+
+
+def _seen_in(seen: History, arm: Arm, other: Arm, *, alone: bool) -> str | None:
+    """Describe how repeats of *arm* differ from its first answers, where those of the *other* arm do not."""
+    reads: tuple[Read, Read] = (_pieces_per_token, decode_or_answer_rate)
+    pieces, speeds = ((seen.gains(arm, read, alone=alone), seen.gains(other, read)) for read in reads)
+    return _fewer_pieces(*pieces) or _faster(*speeds)
+
+
+def _without_repeats(
+    seen: History, evidence: PairedAnswers, arm: Arm, finding: Finding
+) -> tuple[PairedAnswers, tuple[Finding, ...]]:
+    firsts = seen.first_pairs(evidence.pairs, arm)
+    if len({pair[0].canary for pair in firsts}) < ENOUGH_PAIRS:
+        return evidence, (replace(finding, voids=_TIMED),)
+    detail = f"{finding.detail}; ratios count the {len(firsts)} pairs of first requests alone"
+    return replace(evidence, pairs=firsts, before=()), (replace(finding, detail=detail, voids=_TIMED - _PAIRED),)
+
+
+def _pieces_per_token(answer: Answer) -> float | None:
+    return len(answer.arrivals) / answer.output_tokens if answer.output_tokens else None
+
+
+_ARMS: tuple[tuple[Arm, str, Arm], ...] = (
+    ("candidate", "the draft", "plain"),
+    ("plain", "plain decoding", "candidate"),
+)
+
+
+def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
+    """Return, by canary, the mean of its later values less its first one; rows are (canary, setting, later, value).
+
+    A canary's answers are at several settings of other speeds. Least squares tell the settings from the repeats.
+    """
+    if not any(later for _, _, later, _ in rows):
+        return {}
+    canaries = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in rows))}
+    settings = {name: len(canaries) + at for at, name in enumerate(dict.fromkeys(row[1] for row in rows))}
+    design = np.zeros((len(rows), len(canaries) + len(settings) + 1))
+    for row, (canary, setting, later, _) in zip(design, rows, strict=True):
+        row[[canaries[canary], settings[setting]]] = 1
+        row[-1] = later
+    settings_alone = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)[0]
+    if np.allclose(design[:, :-1] @ settings_alone, design[:, -1]):
+        return {}  # no setting has first and later answers, so that repeats cannot be told from settings
+    fitted = np.linalg.lstsq(design, np.array([value for *_, value in rows]), rcond=None)[0]
+    first: dict[str, float] = {}
+    others: dict[str, list[float]] = defaultdict(list)
+    for canary, setting, later, value in rows:
+        adjusted = value - float(fitted[settings[setting]])
+        if later:
+            others[canary].append(adjusted)
+        else:
+            first[canary] = adjusted
+    return {name: fmean(others[name]) - value for name, value in first.items() if others[name]}
+
+
+def _fewer_pieces(mine: Gains, other: Gains) -> str | None:
+    """Describe repeats that come in fewer pieces than first answers, where those of the other arm do not."""
+    both = mine.keys() & other.keys()
+    if len(both) < LEAST_CANARIES:
+        return None
+    left, others = (median(gains[name] for name in both) for gains in (mine, other))
+    if left <= FEWER_PIECES < others:
+        return f"come in {percent(math.exp(left), '.0f')} of the pieces of the first answers"
+    return None
+
+
+def _faster(mine: Gains, other: Gains) -> str | None:
+    """Describe repeats that are faster than first answers beyond noise, where those of the other arm are not."""
+    both = [name for name in mine if name in other]
+    if len(both) < LEAST_CANARIES:
+        return None
+    gain = fmean(mine[name] for name in both)
+    apart = [mine[name] - other[name] for name in both]
+    # An arm that warms up is slow in its first seconds: there, later first answers gain nothing.
+    late = apart[len(apart) // 2 :]
+    proven = _lowest(apart, LEVEL) > FASTER and fmean(late) > FASTER and _lowest(late, LATE_LEVEL) > 0
+    if not proven or gain <= FASTER:
+        return None
+    return f"are {percent(math.expm1(gain), '.0f')} faster than the first answers to the same {len(both)} canaries"
+
+
+def _lowest(values: Sequence[float], level: float) -> float:
+    """Return Student's lower bound of the mean."""
+    n = len(values)
+    return fmean(values) - student_quantile(level, n - 1) * stdev(values) / math.sqrt(n)
