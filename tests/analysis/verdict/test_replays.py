@@ -1,0 +1,95 @@
+"""Repeated answers against first ones, within each arm."""
+
+import random
+
+import pytest
+
+from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.verdict.replays import History, examine_repeats
+from gatekeeper.core.records import Generation, setting
+from tests.builders.slo import evidence, generation, steady
+
+COUNT = 12
+
+
+def asked(speeds: list[tuple[str, str, float]], length: int = 4) -> list[Generation]:
+    """Return the answers to (arm, canary, speed) one after the other, with 2 % of noise."""
+    noise = random.Random(1)
+    knobs = {"candidate": setting(draft="heavy", num_draft_tokens=length), "plain": setting(draft=None)}
+    return [
+        generation(
+            steady(0.02 / speed * (1 + noise.gauss(0, 0.02)), 20, sent_s=float(at)),
+            canary,
+            arm=arm,
+            setting=knobs[arm],
+            key=f"{at}.{length}",
+        )
+        for at, (arm, canary, speed) in enumerate(speeds)
+    ]
+
+
+def kinds(answers: list[Generation]) -> list[str]:
+    mine, plain = ([one for one in answers if one.arm == arm] for arm in ("candidate", "plain"))
+    _, found = examine_repeats(History(tuple(answers)), evidence(mine, plain), "easy, soak-1")
+    return [one.kind for one in found]
+
+
+@pytest.mark.parametrize(("again", "found"), [(1.0, []), (1.03, []), (1.3, ["replayed"])])
+def test_repeats_of_one_arm_alone_are_replays(again: float, found: list[str]) -> None:
+    """
+    Repeats that are 30 % faster in the draft's arm are found; equal ones, and 3 %, are not.
+    """
+    speeds = [("candidate", 1.0), ("plain", 1.0), ("candidate", again), ("plain", 1.0)]
+
+    answers = asked([(arm, f"c-{at}", speed) for at in range(COUNT) for arm, speed in speeds])
+
+    assert found == kinds(answers)
+
+
+def test_repeats_that_gain_in_both_arms_are_none() -> None:
+    """
+    A host that becomes faster after the first round is no cache of one arm.
+    """
+    rounds = [(arm, f"c-{at}", speed) for speed in (1.0, 1.5) for at in range(COUNT) for arm in ("candidate", "plain")]
+
+    assert [] == kinds(asked(rounds))
+
+
+def test_a_warm_up_is_no_replay() -> None:
+    """
+    A draft that is slow in its first answers alone: later first answers show no gain.
+    """
+    first = [("candidate", f"c-{at}", 0.5 if at < 4 else 1.0) for at in range(COUNT)]
+    later = [("candidate", f"c-{at}", 1.0) for at in range(COUNT)]
+    plain = [("plain", f"c-{at}", 1.0) for at in (*range(COUNT), *range(COUNT))]
+
+    assert [] == kinds(asked([*first, *later, *plain]))
+
+
+def test_a_cache_that_the_other_arm_fills_is_found() -> None:
+    """
+    Half of the draft's first requests come after plain decoding's and are answered from its cache; the others are not.
+    """
+    speeds = []
+    for at in range(COUNT):
+        candidate_first = at % 2 == 0
+        speeds += [("candidate", f"c-{at}", 1.0)] if candidate_first else []
+        speeds += [("plain", f"c-{at}", 1.0)]
+        speeds += [] if candidate_first else [("candidate", f"c-{at}", 3.0)]
+    again = [
+        (arm, f"c-{at}", 3.0 if arm == "candidate" else 1.0) for at in range(COUNT) for arm in ("candidate", "plain")
+    ]
+
+    assert ["replayed"] == kinds(asked([*speeds, *again]))
+
+
+def test_a_faster_setting_is_no_replay() -> None:
+    """
+    Every canary is asked at a slow setting first and at a fast one later: without repeats of one, nothing is known.
+    """
+    slow = asked([(arm, f"c-{at}", 1.0) for at in range(COUNT) for arm in ("candidate", "plain")], length=2)
+    fast = asked(
+        [(arm, f"c-{at}", {"candidate": 2.0}.get(arm, 1.0)) for at in range(COUNT) for arm in ("candidate", "plain")]
+    )
+
+    assert {} == History((*slow, *fast)).gains("candidate", decode_or_answer_rate)
