@@ -21,6 +21,8 @@ from gatekeeper.core.subject import Address, Subject
 
 _EXIT_S = 0.5
 """Seconds to wait for the exit of a server whose connection broke."""
+_LEFT_ALONE_S = 120.0
+"""Seconds for which a path that took too long is not requested again."""
 _PERHAPS_DEAD = (BROKEN, NO_CONNECTION, CUT_OFF, EMPTY)
 """Kinds of faults after which a server may be exiting."""
 _PING = Canary.model_validate({"id": "ping", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1})
@@ -66,7 +68,7 @@ class Server(RunningSystem):
         self.process, self.root = process, root
         self._requests, self._started_for, self._draft = requests, started_for, dict(started_for).get("draft")
         self._closed = False
-        self._slow_paths: set[str] = set()
+        self._slow_until: dict[str, float] = {}
 
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; a dead server, a broken or invalid stream and silence are the answer's fault."""
@@ -120,13 +122,13 @@ class Server(RunningSystem):
             raise GatekeeperError(message, hint="this is a bug; please report it")
 
     def _get(self, path: str) -> str | None:
-        """Fetch a path; one that took too long once is not requested again: every answer would wait for it."""
-        if path in self._slow_paths:
-            return None
+        """Fetch a path; one that took too long is left alone for a while: every answer would wait for it."""
         begun = time.monotonic()
+        if begun < self._slow_until.get(path, 0.0):
+            return None
         text = control.fetch(self.root.at(path), self._requests.headers)
         if text is None and time.monotonic() - begun >= control.LIMIT_S:
-            self._slow_paths.add(path)
+            self._slow_until[path] = begun + _LEFT_ALONE_S
         return text
 
     def _with_ending(self, answer: Answer) -> Answer:
