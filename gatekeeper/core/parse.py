@@ -27,9 +27,12 @@ COUNTS = range(2**53)
 YEARS = range(1970, 3000)
 """Years of an instant: no validity added to it, and no time zone, leaves what Python can hold."""
 
-_LARGE = re.compile(r"[0-9]{20}|[eE]\+?[0-9]{3}")
-"""Found in every text that holds a number out of range: only such texts are searched for one."""
-_LARGE_BYTES = re.compile(_LARGE.pattern.encode())
+_KINDS = bytes.maketrans(b"123456789E", b"000000000e")
+_LARGE = (b"0" * 20, b"e000", b"e+000")
+"""One of them is in every text with a number out of range, once digits are 0: only such texts are searched for one.
+
+Looking for fixed bytes takes a tenth of a regular expression's time, and this is done for each chunk of an answer.
+"""
 _TOO_DEEP = f"nested more than {DEPTH} levels deep"
 _UNUSUAL = re.compile(r"[0-9_]{20}|0[xob][0-9A-Fa-f_]{16}|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """What a line of TOML with a number or a date out of range holds."""
@@ -85,9 +88,11 @@ def _lenient(text: str | bytes) -> Any:
 
 def _is_small(text: str | bytes) -> bool:
     """Return whether *text* cannot hold anything out of range, from a look that costs less than parsing it."""
-    if isinstance(text, str):
-        return text.count("[") + text.count("{") <= DEPTH and not _LARGE.search(text)
-    return text.count(b"[") + text.count(b"{") <= DEPTH and not _LARGE_BYTES.search(text)
+    plain = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if plain.count(b"[") + plain.count(b"{") > DEPTH:
+        return False
+    digits = plain.translate(_KINDS)
+    return not any(large in digits for large in _LARGE)
 
 
 def _check(value: Any, *, finite: bool = True) -> None:
