@@ -13,7 +13,7 @@ from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load, verify
@@ -129,7 +129,7 @@ def _read(path: Path) -> _StoredRun:
 
 def _footprint(path: Path) -> float | None:
     """Return the largest memory footprint of the system under test in any soak; None if not measured."""
-    samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
+    samples = record_files.read_records(path / "host.jsonl", record_files.SAMPLES).records
     during_soaks = HostColumns.of(samples)
     during_soaks = during_soaks.select(during_soaks.phase)
     return max(host_numbers(during_soaks, "subject_footprint"), default=None)

@@ -16,7 +16,7 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProo
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import run_directory
+from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
 from gatekeeper.run.remote import run_registry
@@ -210,7 +210,7 @@ def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):
         times.append(parse.moment(str(parse.toml_table(directory.read(POLICY).decode())["issued"])))
-    events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
+    events = record_files.read_records(directory.path / "events.jsonl", record_files.EVENTS).records
     with suppress(ValueError):
         times += [parse.moment(event.at) for event in events[-1:]]
     try:
@@ -265,7 +265,7 @@ def _is_recorded(name: Path) -> bool:
     # A file that was being written when the run was killed starts with a dot and ends with a number.
     half_written = name.name.startswith(".") and name.suffix[1:].isdigit()
     expected_folder = name.parts[0] in run_directory.FOLDERS or len(name.parts) == 1
-    suffix = Path(name.name.partition(run_directory.DAMAGED)[0]).suffix  # a damaged record file is kept beside its own
+    suffix = Path(name.name.partition(record_files.DAMAGED)[0]).suffix  # a damaged record file is kept beside its own
     return expected_folder and (name.parts[0] == run_directory.LOGS or half_written or suffix in KINDS)
 
 

@@ -17,8 +17,9 @@ from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, 
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample, Kind
-from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.run_directory import DAMAGED, EVENTS_FILE, RecordWriter
+from gatekeeper.core.system import record_files, run_directory
+from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
+from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.core.text import counted
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.events import EventRecorder
@@ -43,7 +44,7 @@ class ActiveRun:
         self.observers = observers
         self.open = ExitStack()
         """Closes everything that the run opens."""
-        self.events = directory.writer(EVENTS_FILE, run_directory.EVENTS)
+        self.events = directory.writer(EVENTS_FILE, record_files.EVENTS)
         self.open.callback(self.events.close)
         self.observe = EventRecorder(self.events, self.backend.clock, observers)
         self.segment = 1 + max((one.detail.get("segment", 0) for one in self.events.records), default=-1)
@@ -103,7 +104,7 @@ class ActiveRun:
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
         """Sample the host and the processes of *client* while the context is open."""
-        samples = self._samples = self.writer("host.jsonl", run_directory.SAMPLES)
+        samples = self._samples = self.writer("host.jsonl", record_files.SAMPLES)
         samples.release()
         samples.reopen()  # a run that was killed after its last answer samples once more
 

@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cach
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Kind
-from gatekeeper.core.system.run_directory import ANSWERS, TIES, RecordWriter
+from gatekeeper.core.system.record_files import ANSWERS, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import SoakTask
 from gatekeeper.run.stages.first_tokens import sample_first_tokens

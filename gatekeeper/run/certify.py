@@ -23,7 +23,7 @@ from gatekeeper.core.manifest import sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import junit, verdict_json
@@ -213,7 +213,7 @@ def _due(run: ActiveRun) -> list[tuple[SoakPlan, Mapping[str, float]]]:
 
 def _sweep(run: ActiveRun, client: Client) -> None:
     plan = run.prepared.plan
-    files = {trial.name: run.writer(trial.file, run_directory.ANSWERS) for trial in plan.trials}
+    files = {trial.name: run.writer(trial.file, record_files.ANSWERS) for trial in plan.trials}
     if all(file.finished for file in files.values()):
         return
     run.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
@@ -228,7 +228,7 @@ def _sweep(run: ActiveRun, client: Client) -> None:
 
 
 def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping[str, float]) -> None:
-    file = run.writer(soak_plan.file, run_directory.ANSWERS)
+    file = run.writer(soak_plan.file, record_files.ANSWERS)
     if file.finished:
         return
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
@@ -291,7 +291,7 @@ def _publish(run: ActiveRun) -> Finished:
     shown = page_data(
         case,
         verdict,
-        run_directory.read_records(directory.path / run_directory.EVENTS_FILE, run_directory.EVENTS).records,
+        record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS).records,
         finished=True,
         manifest=manifest.model_dump(mode="json", by_alias=True),
         policy=directory.read(POLICY).decode() if wrote else None,

@@ -17,9 +17,9 @@ from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, StoredRecords
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
-from gatekeeper.core.system.run_directory import RESTORE_HINT
+from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.run.stages.promote import POLICY
@@ -63,18 +63,18 @@ def load_case(
     """
 
     def answers(name: str) -> StoredRecords[Generation]:
-        return run_directory.read_records(directory.path / name, run_directory.ANSWERS)
+        return record_files.read_records(directory.path / name, record_files.ANSWERS)
 
     plan = plan_of(given, manifest, text, fixed_in(directory))
     soaks = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
     if live:
         soaks = {name: found for name, found in soaks.items() if found.trouble is None}
     ties_files = [file_after("ties", name) for name in soaks]
-    ties = {file: run_directory.read_records(directory.path / file, run_directory.TIES) for file in ties_files}
+    ties = {file: record_files.read_records(directory.path / file, record_files.TIES) for file in ties_files}
     after = {file: answers(file) for name in soaks for file in (file_after("warm", name), file_after("draws", name))}
     damaged = directory.damaged_files()
-    samples = run_directory.read_records(directory.path / "host.jsonl", run_directory.SAMPLES)
-    events = run_directory.read_records(directory.path / run_directory.EVENTS_FILE, run_directory.EVENTS)
+    samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
+    events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)
     return Case(
         slo=given.slo,
         canaries=given.canaries,
@@ -99,7 +99,7 @@ def load_case(
 
 def _damage_finding(name: str) -> Finding:
     """Return the finding of a record file that was damaged, and continued without its damaged lines."""
-    file, _, _ = name.partition(run_directory.DAMAGED)
+    file, _, _ = name.partition(record_files.DAMAGED)
     return Finding(
         "damaged_records",
         file,
@@ -118,10 +118,12 @@ def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, tuple[int, list[dict[str, Any]]]] = {}
     for event in events:
         if event.kind == "conditions":
-            segment, soak = event.detail["segment"], event.detail["soak"]
+            segment, soak, facts = (event.detail[key] for key in ("segment", "soak", "facts"))
+            if not (isinstance(segment, int) and isinstance(soak, str) and isinstance(facts, dict)):
+                raise ValueError(f"events.jsonl: the conditions of {event.at} are not readable")
             if found.get(soak, (segment,))[0] != segment or soak not in found:
                 found[soak] = (segment, [])
-            found[soak][1].append(event.detail["facts"])
+            found[soak][1].append(facts)
     return {soak: facts for soak, (_, facts) in found.items()}
 
 
@@ -183,7 +185,7 @@ def _stored(
         given = _with_objectives_of(given, inputs.read(slo_path), slo_path)
     with _unreadable_as_no_proof(path):
         case = load_case(directory, given, manifest, text)
-    events = run_directory.read_records(path / run_directory.EVENTS_FILE, run_directory.EVENTS)
+    events = record_files.read_records(path / run_directory.EVENTS_FILE, record_files.EVENTS)
     if events.trouble is not None:
         doubts.append(f"events.jsonl: {events.trouble}")
     if not (path / "plan.json").is_file():

@@ -21,7 +21,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import Prepared, prepare, takes_real_time
 from gatekeeper.run.requests import Client
@@ -131,9 +131,9 @@ class _Probe:
         self._prepared, self._seconds = prepared, seconds
         self._slo, self._backend, self._canaries = prepared.inputs.slo, prepared.backend, prepared.inputs.canaries
         trials = prepared.plan.trials
-        self._files = {trial.name: directory.writer(trial.file, run_directory.ANSWERS) for trial in trials}
+        self._files = {trial.name: directory.writer(trial.file, record_files.ANSWERS) for trial in trials}
         self._records: dict[str, list[Generation]] = {name: [] for name in self._files}
-        self._events = directory.writer("events.jsonl", run_directory.EVENTS)
+        self._events = directory.writer("events.jsonl", record_files.EVENTS)
         self._observe = EventRecorder(self._events, self._backend.clock, observers)
         self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
         self._found: dict[str, quick_probe.ProbeResult] = {}

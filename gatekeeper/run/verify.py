@@ -24,9 +24,10 @@ from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.system.run_directory import RESTORE_HINT, RunDirectory
+from gatekeeper.core.system.record_files import RESTORE_HINT
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import certificate, verdict_json
@@ -175,7 +176,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
         stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
         frozen = slo_file.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
         verdict = load.judge(directory.path)
-        events = run_directory.read_records(directory.path / "events.jsonl", run_directory.EVENTS).records
+        events = record_files.read_records(directory.path / "events.jsonl", record_files.EVENTS).records
         ended = max(parse.moment(event.at) for event in events)
     except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
         raise unreadable(error) from error

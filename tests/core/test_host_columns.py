@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.run_directory import SAMPLES
+from gatekeeper.core.system import record_files
+from gatekeeper.core.system.record_files import SAMPLES
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 STATUS = st.sampled_from(["ok", "absent", "denied"])
@@ -41,7 +41,7 @@ def line_of(sample: HostSample) -> bytes:
 def read(path: Path, lines: Sequence[bytes]) -> tuple[list[HostSample], str | None]:
     """Return the samples of a record file with these lines, and what is wrong with it."""
     path.write_bytes(b"".join(lines) + json.dumps({"end": True, "records": len(lines)}).encode() + b"\n")
-    found = run_directory.read_records(path, SAMPLES)
+    found = record_files.read_records(path, SAMPLES)
     return list(found.records), found.trouble
 
 

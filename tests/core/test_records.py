@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gatekeeper.core.records import UNKNOWN, Answer, Arrival, Arrivals
-from gatekeeper.core.system.run_directory import ANSWERS
+from gatekeeper.core.system.record_files import ANSWERS
 
 WHOLE = st.integers(UNKNOWN + 1, 2**63 - 1)
 ARRIVALS = st.lists(

@@ -10,7 +10,7 @@ from gatekeeper import host
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.run_directory import EVENTS, RecordWriter, read_records
+from gatekeeper.core.system.record_files import EVENTS, RecordWriter, read_records
 from tests.builders.place import Place
 from tests.builders.small_run import Files, gist, lines, restored, small, stored, unfinished
 
@@ -217,3 +217,42 @@ def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, 
     file.close()
     assert 4 == error.value.exit_code
     assert "rename it back" in error.value.hint
+
+
+def resealed(place: Place, files: Files, name: str, before: bytes, after: bytes) -> None:
+    """Change a file of the finished run, and write checksums that match."""
+    content = files[name] or b""
+    assert before in content
+    restored(place.path / "run", {**files, name: content.replace(before, after, 1)})
+    run_directory.RunDirectory(place.path / "run").write_checksums()
+
+
+DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        pytest.param("events.jsonl", b'{"at":"2026', b'{"at":"yesterday', id="an event without a date"),
+        pytest.param("events.jsonl", b'Z","kind"', b'","kind"', id="an event without a time zone"),
+        pytest.param("events.jsonl", b'"facts":{', b'"facts":7,"x":{', id="conditions that are a number"),
+        pytest.param("events.jsonl", b'{"end": true', b'{"end": true, ' + DEEP + b'"x": 1', id="a deep closing line"),
+        pytest.param("manifest.json", b"{", b"{" + DEEP, id="a deep manifest"),
+        pytest.param("plan.json", b"{", b"{" + DEEP, id="a deep plan"),
+        pytest.param("verdict.json", b"{", b"{" + DEEP, id="a deep verdict"),
+        pytest.param("policy.toml", b'issued = "2026', b'issued = "99999', id="a policy of the year 99999"),
+        pytest.param("certificate.intoto.json", b"{", b"{" + DEEP, id="a deep certificate"),
+    ],
+)
+def test_changed_evidence_with_new_checksums_is_no_traceback(
+    made: tuple[Place, Files], name: str, before: bytes, after: bytes
+) -> None:
+    """
+    Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason.
+    """
+    place, whole = made
+    resealed(place, whole, name, before, after)
+
+    done = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
+
+    assert done.document["reason"] in {"unreadable", "tampered", "unproven"}

@@ -19,7 +19,7 @@ from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.backends.server_backend import _listed, _version
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.system.run_directory import ANSWERS
+from gatekeeper.core.system.record_files import ANSWERS
 from tests.backends.conftest import DRAFTING, make_request
 from tests.backends.fake_server import HEAD, FakeServer
 from tests.backends.http.test_response import chunk

@@ -20,7 +20,7 @@ from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.system.run_directory import RESTORE_HINT
+from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch.model_identity import model_name
 

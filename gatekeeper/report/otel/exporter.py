@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.report.otel import metrics, spans
 from gatekeeper.report.otel.endpoint import Protocol, Signal
 from gatekeeper.report.otel.identity import SCOPE, RunIdentity
@@ -96,10 +96,10 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
     """Send *part* of the run at *path*; raise RefusedError where the collector does not take all of it."""
     identity = identity_of(path)
     answers, files = _answers(path, part)
-    samples = run_directory.read_records(path / "host.jsonl", run_directory.SAMPLES).records
+    samples = record_files.read_records(path / "host.jsonl", record_files.SAMPLES).records
     found = _spans(identity, answers, rounds=part.rounds)
     if part.whole:
-        events = run_directory.read_records(path / "events.jsonl", run_directory.EVENTS).records
+        events = record_files.read_records(path / "events.jsonl", record_files.EVENTS).records
         root = spans.run(identity, events, part.outcome)
         found += [root] if root is not None else []
     measured = metrics.of_requests(identity, answers, latest=part.latest)
@@ -123,7 +123,7 @@ def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], t
     for file in sorted(path.glob("*.jsonl")):
         if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith("ties-"):
             continue
-        loaded = run_directory.read_records(file, run_directory.ANSWERS)
+        loaded = record_files.read_records(file, record_files.ANSWERS)
         if loaded.trouble is None or not part.finished_only:
             files.append(file.name)
             answers += [(file.name, one) for one in loaded.records]

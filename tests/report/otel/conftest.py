@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
-from gatekeeper.core.system import run_directory
+from gatekeeper.core.system import record_files
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.place import ROOT, Done, Place, canary_lines
 
@@ -60,9 +60,7 @@ def within(place: Place, **variables: str) -> Place:
 def answers(run: Path) -> list[tuple[str, Generation]]:
     """Return every answer of a run with its record file."""
     files = [one for one in sorted(run.glob("*.jsonl")) if one.name not in NOT_ANSWERS]
-    return [
-        (file.name, one) for file in files for one in run_directory.read_records(file, run_directory.ANSWERS).records
-    ]
+    return [(file.name, one) for file in files for one in record_files.read_records(file, record_files.ANSWERS).records]
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     def look() -> None:
         files = [path for path in run.glob("*.jsonl") if path.name not in NOT_ANSWERS]
         unfinished.extend(
-            path.name for path in files if run_directory.read_records(path, run_directory.ANSWERS).trouble is not None
+            path.name for path in files if record_files.read_records(path, record_files.ANSWERS).trouble is not None
         )
 
     with over_http() as receiver:

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gatekeeper import host
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system import run_directory
+from gatekeeper.core.system import record_files
 from gatekeeper.report.otel.endpoint import Protocol
 from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
 from gatekeeper.report.otel.identity import wall_ns
@@ -147,7 +147,7 @@ def test_host_values_are_gauges(told: Told) -> None:
     """
     Every value the host gave is a point at its sample's time; a value it did not give is no point.
     """
-    samples = run_directory.read_records(told.run / "host.jsonl", run_directory.SAMPLES).records
+    samples = record_files.read_records(told.run / "host.jsonl", record_files.SAMPLES).records
     points = told.receiver.points("gatekeeper.host.memory_headroom")
 
     headroom = [(wall_ns(one.at), one.values["memory_headroom"].value) for one in samples]
