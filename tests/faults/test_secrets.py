@@ -15,6 +15,7 @@ import pytest
 import tomli_w
 
 from gatekeeper.core.subject import Address, hide_keys
+from gatekeeper.core.system import inputs
 from tests.builders.deployment import Deployed
 from tests.builders.place import Done, Place, canary_lines
 from tests.e2e.conftest import place as place_in
@@ -258,6 +259,19 @@ def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[Place, Done]) -> N
     done = certified[0].run("certify", "stored.toml", "--out", "again")
 
     assert (2, True) == (done.code, "subject.url = http://hidden-" in done.err)
+
+
+def test_the_slo_of_a_run_is_found_by_its_stored_text(
+    certified: tuple[Place, Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A person's file with the key is the one of the run, whose copy has none: annotations and paths name it.
+    """
+    monkeypatch.chdir(certified[0].path)
+
+    path, text = inputs.find_slo_file(Path("runs/run-1"), None)
+
+    assert ("slo.toml", True) == (str(path), "hidden-" in text)
 
 
 def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, Echo]) -> None:
