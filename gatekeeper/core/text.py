@@ -81,6 +81,12 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Write the first of many names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def json_text(document: Any) -> str:
     """Return the text of a JSON file: indented, in UTF-8; raise ValueError for a NaN, which JSON has not."""
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

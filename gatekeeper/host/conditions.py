@@ -64,11 +64,11 @@ def _linux(proc: Path = linux.PROC, sysfs: Path = linux.SYS, etc: Path = Path("/
     cpuinfo = _text(proc / "cpuinfo") or ""
     chip = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     release = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', _text(etc / "os-release") or "", re.MULTILINE))
-    uptime = re.match(r"(\d+\.\d+) ", _text(proc / "uptime") or "")
-    boot = re.search(r"^btime (\d+)$", _text(proc / "stat") or "", re.MULTILINE)
+    uptime = re.match(r"(\d{1,12}\.\d+) ", _text(proc / "uptime") or "")
+    boot = re.search(r"^btime (\d{1,10})$", _text(proc / "stat") or "", re.MULTILINE)
     vendor = " ".join(filter(None, (_text(sysfs / "class/dmi/id" / key) for key in ("sys_vendor", "product_name"))))
     supply = linux.PowerSupply(sysfs).read().get("power_source")
-    load = re.match(r"(\S+) (\S+) (\S+) ", _text(proc / "loadavg") or "")
+    load = re.match(r"(\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) ", _text(proc / "loadavg") or "")
     return {
         "chip": chip.group(1).strip() if chip else None,
         "machine": _text(sysfs / "class/dmi/id/product_name"),

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,9 @@ from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.parse import ParseError, integer, json_object, moment
 from gatekeeper.core.system.files import FileLock, LockHeldError
+from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
 
 LOCK = "GATEKEEPER_HOST_LOCK"
@@ -37,10 +39,12 @@ class Holder:
     def parse(cls, text: str) -> "Holder | None":
         """Parse the text of a lock file; None where it cannot be parsed."""
         try:
-            fields: Mapping[str, Any] = json.loads(text)
-            datetime.fromisoformat(fields["since"])
-            return cls(str(fields["who"]), str(fields["run"]), int(fields["pid"]), str(fields["since"]))
-        except (ValueError, TypeError, LookupError):
+            fields = json_object(text)
+            moment(fields["since"])
+            return cls(
+                quote(str(fields["who"])), quote(str(fields["run"])), integer(str(fields["pid"])), fields["since"]
+            )
+        except (ParseError, LookupError):
             return None
 
     def document(self) -> dict[str, Any]:
@@ -49,7 +53,7 @@ class Holder:
 
     def describe(self, now: datetime) -> str:
         """Return the owner, the run and how long it has held the lock."""
-        seconds = max(0.0, (now - datetime.fromisoformat(self.since)).total_seconds())
+        seconds = max(0.0, (now - moment(self.since)).total_seconds())
         return f"{self.who}, run {self.run} (process {self.pid}), for {show_seconds(seconds)}"
 
 

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from gatekeeper.core.parse import ParseError, integer
 from gatekeeper.host.sources import DirectSource, Status, Values, number, scaled
 
 PROC = Path("/proc")
 SYS = Path("/sys")
 
-_ROW = re.compile(r"^([A-Za-z0-9_()]+):?[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
+_ROW = re.compile(r"^([A-Za-z0-9_()]+):?[ \t]+(\d{1,18})( kB)?[ \t]*\n", re.MULTILINE)
 
-_COUNTED = re.compile(r"^(pswpin|pswpout|oom_kill)[ \t]+(\d+)( kB)?[ \t]*\n", re.MULTILINE)
+_COUNTED = re.compile(r"^(pswpin|pswpout|oom_kill)[ \t]+(\d{1,18})( kB)?[ \t]*\n", re.MULTILINE)
 """The rows we need of the two hundred in /proc/vmstat: reading all of them takes four times as long."""
 
 
@@ -97,7 +98,7 @@ class Pressure(DirectSource):
 
     def read(self) -> Values:
         """Return 4 when full avg10 is at least 10 %, 2 when some avg10 is, else 1. Another scale than macOS's."""
-        averages = dict(re.findall(r"^(some|full) avg10=(\d+\.\d\d) ", self._path.read_text("ascii"), re.MULTILINE))
+        averages = dict(re.findall(r"^(some|full) avg10=(\d{1,3}\.\d\d) ", self._path.read_text("ascii"), re.MULTILINE))
         if set(averages) != {"some", "full"}:
             return {"memory_pressure_level": Status.PARSE_ERROR}
         some, full = float(averages["some"]), float(averages["full"])
@@ -122,7 +123,7 @@ def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
                 children = (thread / "children").read_text("ascii")
             except (FileNotFoundError, ProcessLookupError):
                 continue  # the thread has ended meanwhile
-            waiting.extend(int(child) for child in children.split())
+            waiting.extend(integer(child) for child in children.split())
     return found
 
 
@@ -175,10 +176,10 @@ class Footprint(DirectSource):
 
 
 def _read_number(path: Path) -> int:
-    text = path.read_text("ascii").strip()
-    if not re.fullmatch(r"\d+", text):
-        raise ValueError(f"{path}: expected a whole number, got {text[:40]!r}")
-    return int(text)
+    try:
+        return integer(path.read_text("ascii"))
+    except ParseError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 class Throttle(DirectSource):

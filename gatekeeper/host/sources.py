@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from gatekeeper.core import parse
 from gatekeeper.host.commands import Output
 
 
@@ -71,9 +72,17 @@ def number(value: object, *, least: float = 0.0, most: float = math.inf) -> floa
     return found if math.isfinite(found) and least <= found <= most else Status.PARSE_ERROR
 
 
+def written(text: str | None) -> float | Status:
+    """Return the number, not below zero, that a tool wrote as *text*; a parse error for anything else."""
+    try:
+        return number(parse.number(text or ""))
+    except parse.ParseError:
+        return Status.PARSE_ERROR
+
+
 def scaled(value: float | Status, factor: float) -> float | Status:
-    """Return *value* in another unit; a missing one stays missing."""
-    return value if isinstance(value, Status) else value * factor
+    """Return *value* in another unit; a missing one stays missing, and one too large for a number is none."""
+    return value if isinstance(value, Status) else number(value * factor)
 
 
 PERIOD_STREAM = 1.0

@@ -2,6 +2,7 @@
 
 import json
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,8 +11,14 @@ from typing import Any, Protocol
 from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
+from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.files import read_input
+from gatekeeper.core.system.inputs import read_text
+from gatekeeper.core.text import some
 from gatekeeper.core.verdict import Finding
 
+MOST_BYTES = 256 << 20
+"""Of one JSON file of a model, and of the header of its weights: the largest tokenizers have 40 MB."""
 _WEIGHTS = ".safetensors"
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
@@ -118,9 +125,15 @@ def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
         vocabulary=_vocabulary(config),
         tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
         template_sha256=sha256(template) if template is not None else None,
-        architecture=next(iter(config.get("architectures") or [config.get("model_type")]), None),
+        architecture=_architecture(config),
         shape=cache_shape(config),
     )
+
+
+def _architecture(config: Mapping[str, Any]) -> str | None:
+    listed = config.get("architectures")
+    named = listed[0] if isinstance(listed, list) and listed else config.get("model_type")
+    return named if isinstance(named, str) else None
 
 
 def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
@@ -146,14 +159,12 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text())
+        return json_object(read_input(path, MOST_BYTES), most=MOST_BYTES)
     except FileNotFoundError:
         raise InputError(f"model '{name}': {path} is missing", hint="name a folder that mlx-lm can load") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"model '{name}': cannot read {path}: {error}", hint="download the model again") from error
-    if not isinstance(document, dict):
-        raise InputError(f"model '{name}': {path} is not a JSON object", hint="download the model again")
-    return document
+    except (OSError, ParseError) as error:
+        what = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"model '{name}': cannot read {path}: {what}", hint="download the model again") from error
 
 
 def check_safetensors(path: Path, name: str) -> None:
@@ -163,18 +174,21 @@ def check_safetensors(path: Path, name: str) -> None:
     """
     hint = f"the file is damaged; download the model again, e.g. hf download {name} --force-download"
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        size = found.st_size
     except OSError as error:  # a link of the hub cache whose blob is gone
         raise InputError(f"model '{name}': cannot read {path}: {error.strerror}", hint=hint) from error
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for its other end
+        raise InputError(f"model '{name}': {path} is not a regular file", hint=hint)
     with path.open("rb") as file:
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
         if len(head) < 8 or length > size - 8:
             raise InputError(f"model '{name}': {path} is truncated inside its header ({size} bytes)", hint=hint)
         try:
-            header = json.loads(file.read(length))
-            ends = [int(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            header = json_object(file.read(min(length, MOST_BYTES + 1)), most=MOST_BYTES)
+            ends = [_offset(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"]
+        except (ValueError, LookupError, TypeError) as error:
             raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
     expected = 8 + length + max(ends, default=0)
     if size != expected:
@@ -182,22 +196,31 @@ def check_safetensors(path: Path, name: str) -> None:
         raise InputError(f"model '{name}': {path} is {what}: {size} bytes, expected {expected}", hint=hint)
 
 
+def _offset(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ParseError(f"{value!r} is not an offset")
+    return value
+
+
 def _all_shards(folder: Path, name: str) -> None:
     index = folder / "model.safetensors.index.json"
-    wanted = set(_read_json(index, name).get("weight_map", {}).values()) if index.is_file() else set()
+    placed = _read_json(index, name).get("weight_map") if index.is_file() else {}
+    if not isinstance(placed, dict) or not all(isinstance(shard, str) for shard in placed.values()):
+        raise InputError(f"model '{name}': {index} has no weight_map of file names", hint="download the model again")
+    wanted = set(placed.values())
     for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names hold their number
         if numbered := _SHARD.fullmatch(path.name):
             stem, count = numbered.groups()
             wanted |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
     missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
     if missing:
-        raise InputError(f"model '{name}': {folder} lacks {', '.join(missing)}", hint="finish the download")
+        raise InputError(f"model '{name}': {folder} lacks {some(missing)}", hint="finish the download")
 
 
 def quantisation(config: Mapping[str, Any]) -> str:
     """Return the quantisation tier that config.json declares."""
-    declared = config.get("quantization") or config.get("quantization_config") or {}
-    if declared.get("bits"):
+    declared = config.get("quantization") or config.get("quantization_config")
+    if isinstance(declared, dict) and declared.get("bits"):
         group = f" g{declared['group_size']}" if declared.get("group_size") else ""
         return f"{declared['bits']}-bit{group}"
     return str(config.get("torch_dtype") or config.get("dtype") or "unquantised")
@@ -206,7 +229,8 @@ def quantisation(config: Mapping[str, Any]) -> str:
 def foreign_quantisation(folder: Path, name: str) -> str | None:
     """Return the method of a quantisation that was not made for MLX, such as gptq; None where there is none."""
     config = _read_json(folder / "config.json", name)
-    method = (config.get("quantization_config") or {}).get("quant_method")
+    declared = config.get("quantization_config")
+    method = declared.get("quant_method") if isinstance(declared, dict) else None
     return str(method) if method and not config.get("quantization") else None
 
 
@@ -216,10 +240,14 @@ def is_quantised(model: Model) -> bool:
 
 
 def _vocabulary(config: Mapping[str, Any]) -> int | None:
-    for place in (config, config.get("text_config") or {}):
-        if isinstance(place.get("vocab_size"), int):
-            return int(place["vocab_size"])
-    return None
+    rows = (place.get("vocab_size") for place in (config, _text_config(config)))
+    return next((count for count in rows if type(count) is int), None)
+
+
+def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of config.json about the language model, in the config of a model that also sees or hears."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else {}
 
 
 _NOT_EVERY_LAYER = (
@@ -239,14 +267,15 @@ _NOT_EVERY_LAYER = (
 
 def cache_shape(config: Mapping[str, Any]) -> Shape | None:
     """Return the dimensions of the attention cache; None where config.json does not hold them."""
-    inner: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
+    inner: Mapping[str, Any] = {**config, **_text_config(config)}
     layers, heads = inner.get("num_hidden_layers"), inner.get("num_attention_heads")
     kv_heads, size = inner.get("num_key_value_heads") or heads, inner.get("head_dim")
     if size is None and isinstance(inner.get("hidden_size"), int) and isinstance(heads, int) and heads > 0:
         size = inner["hidden_size"] // heads
     if not all(isinstance(one, int) and one > 0 for one in (layers, kv_heads, size)):
         return None
-    kinds = set(inner.get("layer_types") or ()) - {"full_attention"}
+    listed = inner.get("layer_types")
+    kinds = {str(kind) for kind in listed} - {"full_attention"} if isinstance(listed, list) else set()
     windowed = inner.get("sliding_window") and inner.get("use_sliding_window", True)
     others = any(inner.get(key) for key in _NOT_EVERY_LAYER if key != "sliding_window")
     dtype = str(inner.get("torch_dtype") or inner.get("dtype"))
@@ -269,17 +298,19 @@ def token_map(folder: Path, name: str) -> dict[str, int] | None:
         vocabulary = document.get("model", {}).get("vocab", {})
         if isinstance(vocabulary, list):  # unigram models list [token, score]
             vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
-        added = {entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}
-    except (AttributeError, LookupError, TypeError) as error:
-        raise InputError(f"model '{name}': {path} holds no token map", hint="download the model again") from error
-    return {**vocabulary, **added}
+        tokens = {**vocabulary, **{entry["content"]: entry["id"] for entry in document.get("added_tokens", [])}}
+        if all(isinstance(token, str) for token in tokens):
+            return tokens
+    except (AttributeError, LookupError, TypeError):
+        pass
+    raise InputError(f"model '{name}': {path} holds no token map", hint="download the model again")
 
 
 def chat_template(folder: Path, name: str) -> str | None:
     """Return the chat template, from its own file or from tokenizer_config.json."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text()
+        return read_text(path, f"model '{name}': chat template")
     config = folder / "tokenizer_config.json"
     template = _read_json(config, name).get("chat_template") if config.is_file() else None
     return None if template is None else template if isinstance(template, str) else json.dumps(template, sort_keys=True)

@@ -1,8 +1,10 @@
 """A GGUF file: read its header, check it against the file's length, and describe the model, without the weights."""
 
 import json
+import math
 import re
 import struct
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any, BinaryIO
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
+from gatekeeper.core.text import quote, some
 
 SUFFIX = ".gguf"
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -58,7 +61,13 @@ _TENSORS: dict[int, tuple[str, int, int]] = {
     41: ("Q1_0", 128, 18),
     42: ("Q2_0", 64, 18),
 }
-"""Types of tensors: name, numbers in a block, bytes of a block. An unknown type is measured by its offset."""
+"""Types of tensors: name, numbers in a block, bytes of a block. The size of an unknown type is that of its place."""
+_MOST_HEADER = 128 << 20
+"""Bytes; the tokens of the largest vocabularies take a tenth of it."""
+_MOST_DIMENSIONS = 8
+"""Of a tensor; llama.cpp has four."""
+_LEVELS = 8
+"""Arrays inside each other; the format's own keys have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,26 @@ def read_header(path: Path, name: str) -> Header:
     return header
 
 
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    name: str
+    dimensions: tuple[int, ...]
+    kind: int
+    offset: int
+
+    @property
+    def type_name(self) -> str:
+        return _TENSORS[self.kind][0] if self.kind in _TENSORS else f"unknown type {self.kind}"
+
+    @property
+    def bytes(self) -> int | None:
+        """Its size; None where the type is unknown."""
+        if self.kind not in _TENSORS:
+            return None
+        _, block, bytes_of_block = _TENSORS[self.kind]
+        return math.prod(self.dimensions) // block * bytes_of_block
+
+
 class _CutError(Exception):
     """The file ends too early."""
 
@@ -114,7 +143,7 @@ class _Reader:
     """Reads forward; a length that exceeds the file is found before memory is allocated for it."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self._left = file, size
+        self._file, self._size, self._left = file, size, size
 
     def header(self) -> Header:
         if self._take(4) != b"GGUF":
@@ -131,33 +160,34 @@ class _Reader:
         align = int(keys.get("general.alignment", _ALIGNMENT))
         start = -(-self._file.tell() // align) * align
         weights: Counter[str] = Counter()
-        for _, _, kind, _, length in found:
-            weights[_TENSORS[kind][0] if kind in _TENSORS else f"type {kind}"] += length
+        begins = sorted({one.offset for one in found} | {max(0, self._size - start)})
+        for one in found:
+            after = begins[min(bisect_right(begins, one.offset), len(begins) - 1)]
+            weights[one.type_name] += one.bytes if one.bytes is not None else max(0, after - one.offset)
         return Header(
             keys=keys,
-            tensors={name: dimensions for name, dimensions, *_ in found},
+            tensors={one.name: one.dimensions for one in found},
             weights=dict(weights),
-            least_size=start + max((offset + length for *_, offset, length in found), default=0),
+            least_size=start + max((one.offset + (one.bytes or 0) for one in found), default=0),
         )
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], int, int, int]:
-        name = self._text()
-        dimensions = tuple(self._number("Q") for _ in range(self._number("I")))
-        kind, offset = self._number("I"), self._number("Q")
-        _, block, bytes_of_block = _TENSORS.get(kind, ("", 1, 0))
-        count = 1
-        for dimension in dimensions:
-            count *= dimension
-        return name, dimensions, kind, offset, count // block * bytes_of_block
+    def _tensor(self) -> "_Tensor":
+        name, count = self._text(), self._number("I")
+        if count > _MOST_DIMENSIONS:
+            raise ValueError(f"a tensor of {count} dimensions")
+        dimensions = tuple(self._number("Q") for _ in range(count))
+        return _Tensor(name, dimensions, kind=self._number("I"), offset=self._number("Q"))
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int, levels: int = _LEVELS) -> Any:
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
             return self._number(_SCALARS[kind])
+        if not levels:
+            raise ValueError(f"more than {_LEVELS} arrays inside each other")
         inner, count = self._number("I"), self._number("Q")
         if inner not in _SCALARS:
-            return tuple(self._value(inner) for _ in range(count))
+            return tuple(self._value(inner, levels - 1) for _ in range(count))
         width = struct.calcsize(_SCALARS[inner])
         return struct.unpack(f"<{count}{_SCALARS[inner]}", self._take(count * width))
 
@@ -168,6 +198,8 @@ class _Reader:
         return struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}")))[0]
 
     def _take(self, count: int) -> bytes:
+        if self._size - self._left + count > _MOST_HEADER and count <= self._left:
+            raise ValueError(f"it is longer than {_MOST_HEADER} bytes")
         taken = self._file.read(count) if count <= self._left else b""
         if len(taken) != count:
             raise _CutError
@@ -195,8 +227,8 @@ def freeze(name: str, path: Path, hashed: Callable[[Path], str]) -> Model:
         quantisation=quantisation(weights),
         vocabulary=_vocabulary(headers),
         tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
-        template_sha256=sha256(template) if isinstance(template, str) else None,
-        architecture=first.architecture,
+        template_sha256=sha256(template.encode("utf-8", "surrogateescape")) if isinstance(template, str) else None,
+        architecture=quote(first.architecture),
         shape=cache_shape(first),
     )
 
@@ -212,7 +244,7 @@ def _parts(path: Path, name: str) -> list[Path]:
     parts = [path.with_name(f"{stem}-{one:05}-of-{count}{SUFFIX}") for one in range(1, int(count) + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise InputError(f"model '{name}': {path.parent} lacks {', '.join(missing)}", hint="finish the download")
+        raise InputError(f"model '{name}': {path.parent} lacks {some(missing)}", hint="finish the download")
     return parts
 
 

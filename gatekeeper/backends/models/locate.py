@@ -1,6 +1,5 @@
 """Find the models that Hugging Face, LM Studio and Ollama store on this machine."""
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from typing import Any, Literal
 
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import JSON_BYTES, ParseError, json_object
+from gatekeeper.core.system.files import read_input
 
 ModelStore = Literal["Hugging Face", "LM Studio", "Ollama"]
 
@@ -185,14 +186,13 @@ def _stays_below(parts: list[str]) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_input(path, JSON_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         return ""
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(_text(path))
-    except ValueError:
+        return json_object(_text(path))
+    except ParseError:
         return {}
-    return document if isinstance(document, dict) else {}

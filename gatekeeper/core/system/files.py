@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.core.parse import ParseError, json_object
+
 UNNAMED_S = 0.5
 """Seconds a lock may be held with an empty file, by a process that is about to write its name or only reads one."""
 
@@ -258,10 +260,9 @@ class HashCache:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         try:
-            known = json.loads(path.read_text()) if path is not None else {}
-        except (OSError, ValueError):
-            known = {}
-        self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+            self._known: dict[str, Any] = json_object(read_regular(path)) if path is not None else {}
+        except (OSError, ParseError):
+            self._known = {}
 
     def sha256(self, path: Path) -> str:
         """Return the digest of the file at *path*."""

@@ -27,8 +27,8 @@ KEYS = (
 def facts() -> dict[str, Any]:
     """Return the facts; those of a tool that is missing, fails or hangs are None."""
     line = _sysctl(KEYS)
-    boot = re.match(r"\{ sec = (\d+), ", line.get("kern.boottime", ""))
-    load = re.fullmatch(r"\{ (\d+\.\d+) (\d+\.\d+) (\d+\.\d+) \}", line.get("vm.loadavg", ""))
+    boot = re.match(r"\{ sec = (\d{1,10}), ", line.get("kern.boottime", ""))
+    load = re.fullmatch(r"\{ (\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) \}", line.get("vm.loadavg", ""))
     limit = sysctl.whole(line.get("iogpu.wired_limit_mb", ""))
     model = line.get("hw.model")
     return {

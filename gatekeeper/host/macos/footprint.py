@@ -75,7 +75,7 @@ class ProcPidRusage(DirectSource):
         return {"subject_footprint": float(total) if seen else Status.ABSENT}
 
 
-_HEADER = re.compile(r"^.*\[(\d+)\]:.*\bFootprint:\s+(\d+)(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
+_HEADER = re.compile(r"^.*\[(\d{1,9})\]:.*\bFootprint:\s+(\d{1,18})(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
 
 _UNITS = {"": 1, "B": 1, "bytes": 1, "KB": 1 << 10, "MB": 1 << 20}
 """Units that are exact enough. Whole gigabytes are not: a leak of 0.25 GB would not show."""

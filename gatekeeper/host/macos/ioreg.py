@@ -3,7 +3,7 @@
 import re
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, failure, number
+from gatekeeper.host.sources import Status, Tool, Values, failure, number, written
 
 PROVIDES = ("gpu_active", "gpu_memory", "gpu_resets")
 
@@ -11,7 +11,7 @@ PROVIDES = ("gpu_active", "gpu_memory", "gpu_resets")
 def _field(text: str, key: str) -> float | Status:
     # The quote and the delimiter make it exact: `In use system memory (driver)` is another field, `=4` may be a cut 41.
     match = re.search(rf'"{re.escape(key)}"=(\d+)(?=[,}}])', text)
-    return number(int(match.group(1))) if match else Status.ABSENT
+    return written(match.group(1)) if match else Status.ABSENT
 
 
 def parse(output: Output) -> Values:

@@ -3,10 +3,10 @@
 The Rust tool of that name; a package called macmon on PyPI has nothing to do with it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import Status, Stream, Values, number, refused, scaled
 
@@ -41,10 +41,8 @@ class LineDecoder:
 def parse(line: bytes) -> Values:
     """Return the values of one line, of any version from 0.5 to 0.8."""
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    if not isinstance(document, dict):
+        document = json_object(line)
+    except ParseError:
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     found: Values = {name: number(document[key]) if key in document else Status.ABSENT for name, key in POWERS.items()}
     return found | _gpu(document) | {"fan_speed": _fans(document)}

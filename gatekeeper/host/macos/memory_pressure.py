@@ -3,7 +3,7 @@
 import re
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.sources import Status, Tool, Values, failure, written
 
 PROVIDES = ("memory_free_share", "memory_total")
 
@@ -17,7 +17,7 @@ def parse(output: Output) -> Values:
     share = re.search(r"^System-wide memory free percentage: (\d{1,3})%", text, re.MULTILINE)
     return {
         "memory_free_share": int(share.group(1)) / 100 if share and int(share.group(1)) <= 100 else Status.PARSE_ERROR,
-        "memory_total": float(total.group(1)) if total else Status.PARSE_ERROR,
+        "memory_total": written(total.group(1)) if total else Status.PARSE_ERROR,
     }
 
 

@@ -116,9 +116,9 @@ def _watts(processor: Mapping[str, Any], part: str, elapsed: float | Status, old
         if f"{name}_power" in processor:
             milliwatts = number(processor[f"{name}_power"])
             return milliwatts if isinstance(milliwatts, Status) else milliwatts / 1000
-        if f"{name}_energy" in processor and not isinstance(elapsed, Status) and elapsed > 0:
+        if f"{name}_energy" in processor and not isinstance(elapsed, Status) and elapsed >= 1:
             energy = number(processor[f"{name}_energy"])
-            return energy if isinstance(energy, Status) else energy * 1e-3 / (elapsed * 1e-9)
+            return energy if isinstance(energy, Status) else number(energy * 1e-3 / (elapsed * 1e-9))
     return Status.ABSENT
 
 
@@ -128,7 +128,7 @@ def _frequency(gpu: Mapping[str, Any]) -> float | Status:
     written = number(gpu["freq_hz"])
     if isinstance(written, Status):
         return written
-    return written if written >= HERTZ_LEAST else written * 1e6
+    return written if written >= HERTZ_LEAST else written * 1e6  # never too large: it was less than HERTZ_LEAST
 
 
 def _level(sample: Mapping[str, Any]) -> float | Status:

@@ -14,7 +14,7 @@ HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "
 
 def heavy(text: str) -> dict[str, float] | None:
     """Return the cores that each of these jobs uses; None where no row holds a share and a program."""
-    rows = re.findall(r"^\s*(\d+\.\d+)\s+(\S.*?)\s*$", text, re.MULTILINE)
+    rows = re.findall(r"^\s*(\d{1,9}\.\d{1,9})\s+(\S.*?)\s*$", text, re.MULTILINE)
     found: dict[str, float] = {}
     for share, program in rows:
         name = program.rsplit("/", 1)[-1]

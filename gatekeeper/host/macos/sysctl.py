@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, refused
+from gatekeeper.host.sources import Status, Tool, Values, refused, scaled, written
 
 MEBIBYTE = 1 << 20
 
@@ -63,7 +63,7 @@ def _value(key: str, line: str | Status) -> float | Status:
         return line
     if key == "vm.swapusage":
         match = _SWAP.fullmatch(line.strip())
-        return float(match.group(1)) * MEBIBYTE if match else Status.PARSE_ERROR
+        return scaled(written(match.group(1)), MEBIBYTE) if match else Status.PARSE_ERROR
     number = whole(line)
     if number is None:
         return Status.PARSE_ERROR

@@ -29,8 +29,8 @@ PAGES: dict[str, tuple[str, ...]] = {
 TORN_MOST = 0.005
 """The two ways to count resident pages agree at one instant; while counters change they may differ by this share."""
 
-_HEADER = re.compile(r"Mach Virtual Memory Statistics: \(page size of (\d+) bytes\)")
-_ROW = re.compile(r'"?([^":]+)"?:\s+(\d+)\.')
+_HEADER = re.compile(r"Mach Virtual Memory Statistics: \(page size of (\d{1,9}) bytes\)")
+_ROW = re.compile(r'"?([^":]+)"?:\s+(\d{1,18})\.')
 
 
 def parse(output: Output) -> Values:
