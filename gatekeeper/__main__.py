@@ -1,5 +1,6 @@
 """`python -m gatekeeper` and the `gatekeeper` command."""
 
+import io
 import os
 import sys
 
@@ -9,6 +10,8 @@ def main() -> None:
     from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
     from gatekeeper.core.errors import ExitCode  # noqa: PLC0415
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path or a name may hold bytes that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:  # None: it was closed before Python started

@@ -1,5 +1,6 @@
 """The command line: its commands, error messages and exit codes. Heavy imports wait until a command runs."""
 
+import errno
 import os
 import signal
 import sys
@@ -62,7 +63,10 @@ def run(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     command: Callable[..., Any] = gatekeeper.main
     try:
-        return int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
+        code = int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
+        if sys.stdout is not None:  # None: it was closed before Python started
+            sys.stdout.flush()
+        return code  # noqa: TRY300 (the flush may fail)
     except GatekeeperError as error:
         _print_error(error.message, error.hint)
         return error.exit_code
@@ -78,21 +82,38 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
-        _report_failure(error)
-        return ExitCode.INTERNAL_ERROR
+        return _report_failure(error)
 
 
-def _report_failure(error: Exception) -> None:
-    """Tell which limit of this process was reached; any other unexpected error is a bug."""
+def _report_failure(error: Exception) -> ExitCode:
+    """Print which limit was reached, or what cannot be written or opened; any other unexpected error is a bug."""
     import traceback  # noqa: PLC0415
 
     from gatekeeper.core.system.own_limits import own_limit  # noqa: PLC0415
 
     if (reached := own_limit(error)) is not None:
         _print_error(reached.message, reached.hint)
-        return
+        return ExitCode.INTERNAL_ERROR
+    if isinstance(error, OSError) and error.filename is None and (trouble := _output_trouble()):
+        _print_error(f"cannot write the output: {trouble}", "free disk space, or send the output to another file")
+        return ExitCode.INTERNAL_ERROR
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        _print_error(f"cannot open {error.filename}: {error.strerror}", "use a shorter path")
+        return ExitCode.BAD_INPUT
     traceback.print_exception(error)
     _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the traceback above")
+    return ExitCode.INTERNAL_ERROR
+
+
+def _output_trouble() -> str:
+    """Return why stdout cannot be written, by writing one more line end; an empty text where it can be."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.write("\n")  # of an output that was too large for its buffer, nothing is left to write
+            sys.stdout.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _print_error(message: str, hint: str) -> None:

@@ -18,6 +18,8 @@ SLO = click.argument("slo", type=click.Path(path_type=Path))
 RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
 OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+MOST = 1e9
+"""The largest quantity of an option: thirty years, or a speed that no machine has."""
 QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 
 
@@ -53,9 +55,22 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
         value = None if text is None else parse(text, UNITS_OF[unit])
     except ValueError as error:
         raise InputError(f"{option}: {error}", hint=f"for example {option} '{example}'") from error
-    if value is not None and value <= 0:
-        raise InputError(f"{option} {text}: must be greater than 0", hint=f"for example {option} '{example}'")
+    if value is not None and not 0 < value <= MOST:
+        wrong = "must be greater than 0" if value <= 0 else "is too large"
+        raise InputError(f"{option} {text}: {wrong}", hint=f"for example {option} '{example}'")
     return value
+
+
+class SecondsRange(click.FloatRange):
+    """Seconds of an option: from *least* to a day."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(min=least, max=86400)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; NaN, which every range of click lets pass, is refused like a number outside of it."""
+        number: float = super().convert(value, param, ctx)
+        return number if number == number else self.fail("nan is not a number", param, ctx)  # noqa: PLR0124
 
 
 class LazyCommand(click.Command):

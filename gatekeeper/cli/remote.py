@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, annotate, show
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 
@@ -144,7 +144,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 
 @remote.command()
 @SLO
-@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="Approximate duration.")
+@click.option("--seconds", type=SecondsRange(1), default=30.0, show_default=True, help="Approximate duration.")
 @_starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
@@ -211,9 +211,7 @@ def fetch(run_id: str | None, **options: Any) -> int:
 @remote.command()
 @RUN
 @_on_host
-@click.option(
-    "--grace", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds until it is killed."
-)
+@click.option("--grace", type=SecondsRange(1), default=60.0, show_default=True, help="Seconds until it is killed.")
 @AS_JSON
 def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_json: bool) -> None:
     """Stop a remote run: gatekeeper stops its servers and then itself; after --grace it is killed.

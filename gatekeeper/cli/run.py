@@ -1,6 +1,5 @@
 """The commands that create or read a run: certify, plan, sweep, soak, probe, judge, report, export, host, metrics."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, annotate, parse_quantity, show
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, SecondsRange, annotate, parse_quantity, show
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.report import FORMATS
 
@@ -129,7 +128,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
     show_default=True,
     help="The backend for --target.",
 )
-@click.option("--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="Approximate duration.")
+@click.option("--seconds", type=SecondsRange(1), default=30.0, show_default=True, help="Approximate duration.")
 @OUT
 @AS_JSON
 @QUIET
@@ -218,9 +217,7 @@ def export(run_dir: Path, *, as_json: bool) -> None:
 
 @click.command()
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between samples."
-)
+@click.option("--interval", type=SecondsRange(0.05), default=1.0, show_default=True, help="Seconds between samples.")
 @click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
 def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
@@ -242,14 +239,16 @@ def metrics(*, as_json: bool) -> None:
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
     """Parse KNOB=VALUE pairs; a value is JSON, or else a bare word such as a draft's name."""
+    from gatekeeper.core.parse import ParseError, json_value  # noqa: PLC0415
+
     knobs: dict[str, Any] = {}
     for pair in pairs:
         knob, equals, value = pair.partition("=")
         if not equals or not knob:
             raise InputError(f"--set {pair}: expected KNOB=VALUE", hint="for example --set num_draft_tokens=4")
         try:
-            knobs[knob] = json.loads(value)
-        except ValueError:
+            knobs[knob] = json_value(value)
+        except ParseError:
             knobs[knob] = value
     return knobs
 

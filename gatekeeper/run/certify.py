@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from gatekeeper import host
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
@@ -22,7 +24,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Setting, setting
-from gatekeeper.core.slo import CHOSEN, Slo
+from gatekeeper.core.slo import CHOSEN, ChosenKnobs, Slo
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
@@ -167,7 +169,12 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     for knob in knobs:
         if knob not in CHOSEN:
             raise InputError(f"--set {knob}: not a knob", hint=did_you_mean(knob, CHOSEN))
-    turned = {**defaults(slo), **knobs}
+    try:
+        turned = {**defaults(slo), **ChosenKnobs.model_validate(knobs).model_dump(exclude_unset=True)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        message = f"--set {first['loc'][0]}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise InputError(message, hint="for example --set num_draft_tokens=4") from error
     if turned.get("draft") not in {None, *slo.subject.drafts}:
         raise InputError(
             f"--set draft: '{turned['draft']}' is not one of subject.drafts",

@@ -13,6 +13,7 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
+from gatekeeper.core.system.files import open_regular
 
 PROGRESS = "GATEKEEPER_PROGRESS"
 """Environment variable with the file for the lines; it is set for a run that another machine started."""
@@ -48,7 +49,8 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] | None = None
         with suppress(OSError):
-            self._file = path.open("ab", buffering=0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._file = os.fdopen(open_regular(path, flags), "ab", buffering=0)  # never waits for a pipe's reader
 
     def __call__(self, event: Event) -> None:
         """Append one event; after the first line that cannot be written whole, no more are, and the run continues."""

@@ -1,17 +1,21 @@
 """Bad input: an error with file, line, key and the fix, and the right exit code."""
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.cli import main
 from tests.builders.place import ROOT, Place
 
 Scripted = Callable[..., Place]
@@ -305,6 +309,158 @@ def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[st
         )
 
     assert 4 == ran.returncode
+
+
+PRINTING = [
+    "--help",
+    "--version",
+    "metrics",
+    "metrics --json",
+    "host",
+    "host --json",
+    "doctor",
+    "plan slo.toml",
+    "certify slo.toml --quiet",
+    "sweep slo.toml --quiet",
+    "soak slo.toml --quiet",
+    "judge RUN",
+    "judge RUN --json",
+    "report RUN",
+    "report RUN --format html",
+    "history RUNS",
+    "prune RUNS --keep 1 --dry-run",
+    "init -o x.toml",
+    "completion bash",
+    "remote --help",
+]
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_stdout_on_a_full_disk_is_one_clear_line(
+    scripted: Scripted, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Whatever a command prints: exit code 4, and one line that says that the output cannot be written.
+    """
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    place = scripted()
+    runs = ROOT / "tests" / "golden" / "runs"
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 (closing it fails, as it must)
+    monkeypatch.setattr(sys, "stdout", full)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.path))
+    monkeypatch.chdir(place.path)
+
+    code = main.run(words.replace("RUNS", str(runs)).replace("RUN", str(runs / "promoted")).split())
+
+    monkeypatch.undo()
+    with contextlib.suppress(OSError):
+        full.close()
+    said = capfd.readouterr().err
+    assert (4, 1) == (code, said.count("gatekeeper: cannot write the output: No space left on device"))
+    assert "Traceback" not in said
+
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"plan {LONG}.toml",
+        f"certify slo.toml --out {LONG}",
+        f"certify slo.toml --out {LONG} --resume",
+        f"sweep slo.toml --out {LONG}",
+        f"judge {LONG}",
+        f"report {LONG}",
+        f"export {LONG}",
+        f"history {LONG}",
+        f"prune {LONG} --keep 1",
+        f"init -o {LONG}.toml",
+        f"admit {LONG}.toml",
+        f"watch {LONG}/policy.toml --once",
+        f"probe --target {LONG}/x --draft y",
+    ],
+)
+def test_a_path_that_is_too_long_is_named(scripted: Scripted, words: str) -> None:
+    """
+    A path longer than the system allows is an error that names it, in every command.
+    """
+    failed = scripted().run(*words.split())
+
+    assert failed.code in {2, 4}
+    assert "too long" in failed.err
+    assert "Traceback" not in failed.err
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "[" * 3000, "NaN", "1e999", "[1]", '"\\ud800"', "-1", str(10**30)], ids=lambda one: one[:9]
+)
+def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> None:
+    """
+    `--set` takes a value that an SLO file could hold; anything else is exit code 2 that names the knob.
+    """
+    refused = scripted().run("soak", "slo.toml", "--set", f"num_draft_tokens={value}", code=2)
+
+    assert "--set num_draft_tokens" in refused.err
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "probe slo.toml --seconds nan",
+        "probe slo.toml --seconds inf",
+        "probe slo.toml --seconds 1e300",
+        "host --interval nan",
+        "admit slo.toml --max-age 1e300d",
+        "plan slo.toml --assume 1e400",
+    ],
+)
+def test_an_option_that_is_no_quantity_is_refused(scripted: Scripted, words: str) -> None:
+    """
+    NaN, infinity and a duration of more than a lifetime are exit code 2 that names the option.
+    """
+    refused = scripted().run(*words.split(), code=2)
+
+    assert words.split()[-2] in refused.err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "long", "full", "link"])
+def test_progress_that_cannot_be_written_does_no_harm(scripted: Scripted, kind: str) -> None:
+    """
+    GATEKEEPER_PROGRESS may name anything: the run goes on, and waits for no reader.
+    """
+    place = scripted()
+    path = place.path / "lines"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        (place.path / "other").write_text("kept")
+        path.symlink_to("other")
+    named = {"long": "a" * 5000, "full": "/dev/full"}.get(kind, str(path))
+
+    replace(place, environment={**place.environment, "GATEKEEPER_PROGRESS": named}).run(
+        "sweep", "slo.toml", "--out", "run", code=0
+    )
+
+    assert kind != "link" or (place.path / "other").read_text() == "kept"
+
+
+@pytest.mark.parametrize("words", [["plan"], ["certify", "--out", "run"]])
+def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[str]) -> None:
+    """
+    A file name may hold any bytes; the manifest and the output are written all the same.
+    """
+    place = scripted()
+    name = os.fsdecode(b"s\xff.toml")
+    (place.path / "slo.toml").rename(place.path / name)
+
+    done = place.run(words[0], name, *words[1:], code=0)
+
+    assert done.out
 
 
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("metrics",), ("metrics", "--json"), ("host",)])

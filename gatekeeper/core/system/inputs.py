@@ -62,7 +62,7 @@ def read(path: Path) -> Inputs:
     slo = parse_slo(text, str(path))
     text = _without_keys(slo, text, str(path))
     base = path.parent
-    texts, files = {SLO_NAME: text}, {"slo": File(name=path.name, sha256=sha256(text))}
+    texts, files = {SLO_NAME: text}, {"slo": File(name=_file_name(path), sha256=sha256(text))}
     canaries = {}
     for number, workload in enumerate(slo.workload):
         source = base / workload.canaries
@@ -75,11 +75,11 @@ def read(path: Path) -> Inputs:
         canaries[workload.name] = canary.parse(content, str(source))[: workload.first]
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
-        files[f"workload {workload.name}"] = File(name=source.name, sha256=sha256(content), count=count)
+        files[f"workload {workload.name}"] = File(name=_file_name(source), sha256=sha256(content), count=count)
     source = find_profile(slo.soak.profile, base, path)
     content = read_text(source, "soak profile")
     texts[PROFILE_NAME] = content
-    files["profile"] = File(name=source.name, sha256=sha256(content))
+    files["profile"] = File(name=_file_name(source), sha256=sha256(content))
     profile = toml_file.parse(content, str(source), Profile)
     _check_mix(profile, slo, source)
     return Inputs(slo, canaries, profile, base, texts, files)
@@ -95,6 +95,11 @@ def _without_keys(slo: Slo, text: str, name: str) -> str:
             hint="pass it to the program in an environment variable",
         )
     return hidden
+
+
+def _file_name(path: Path) -> str:
+    """Return a file's name as text, with `?` for bytes that are none."""
+    return path.name.encode("utf-8", "replace").decode()
 
 
 def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:

@@ -1,6 +1,7 @@
 """Model folders: what is damaged, missing or mismatched is found before the first token."""
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -99,7 +100,7 @@ def _header(header: bytes) -> Callable[[Path], None]:
 
 def _write(name: str, content: str | None) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
         if content is not None:
             (folder / name).write_text(content)
 
@@ -115,6 +116,18 @@ def _dangling(name: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         (folder / name).unlink()
         (folder / name).symlink_to(folder / "blobs" / "gone")
+
+    return damage
+
+
+def _latin(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_bytes(b"caf\xe9")
+
+
+def _pipe(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
 
     return damage
 
@@ -137,6 +150,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "config no object": (_write("config.json", "[]"), "not a JSON object"),
     "tokenizer cut": (_write("tokenizer.json", '{"model'), "cannot read"),
     "tokenizer odd": (_write("tokenizer.json", '{"model": null}'), "tokenizer.json"),
+    "weights a pipe": (_pipe("model.safetensors"), "not a regular file"),
+    "config a pipe": (_pipe("config.json"), "it is not a regular file"),
+    "template not text": (_latin, "not UTF-8"),
+    "header nested 100,000 deep": (_header(b'{"w": ' + b"[" * 100_000), "recursion limit"),
+    "config nested 1,500 deep": (_write("config.json", '{"a": ' + "[" * 1500), "recursion limit"),
+    "offsets infinite": (_header(b'{"w": {"data_offsets": [0, 1e999]}}'), "too large"),
+    "offsets of 5,000 digits": (_header(b'{"w": {"data_offsets": [0, ' + b"9" * 5000 + b"]}}"), "out of range"),
+    "tokens no text": (_write("tokenizer.json", '{"model": {"vocab": [[1, 0]]}}'), "no token map"),
+    "shards no names": (_write("model.safetensors.index.json", '{"weight_map": {"w": 7}}'), "no weight_map"),
     "tokens odd": (_write("tokenizer.json", '{"added_tokens": [{}]}'), "tokenizer.json"),
 }
 

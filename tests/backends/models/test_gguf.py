@@ -1,6 +1,7 @@
 """GGUF files: what identifies one, and what is damaged, missing or mismatched, is found before the first token."""
 
 import contextlib
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,60 @@ def test_one_wrong_byte_never_gives_a_traceback(
         gguf.freeze("m", path, lambda _: "d")
 
 
+def test_an_unknown_type_of_tensor_is_named_and_weighs_what_it_takes(tmp_path: Path) -> None:
+    """
+    Tensors of a type that is newer than this gatekeeper have the size of their place in the file, never 0.
+    """
+    writer = reference.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for name, rows in (("token_embd.weight", 64), ("output_norm.weight", 2), ("output.weight", 32)):
+        writer.add_tensor(name, np.zeros((rows, 4), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    whole = (tmp_path / "m.gguf").read_bytes()
+    for unknown in (b"token_embd.weight", b"output.weight"):
+        at = whole.index(unknown) + len(unknown) + 4 + 2 * 8
+        assert bytes(4) == whole[at : at + 4]
+        whole = whole[:at] + struct.pack("<I", 99) + whole[at + 4 :]
+    (tmp_path / "m.gguf").write_bytes(whole)
+
+    header = gguf.read_header(tmp_path / "m.gguf", "m")
+
+    assert {"unknown type 99": 1024 + 512, "float32": 32} == header.weights
+    assert "unknown type 99" == gguf.freeze("m", tmp_path / "m.gguf", lambda _: "d").quantisation
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        pytest.param(struct.pack("<II", 9, 9) + struct.pack("<QI", 1, 9) * 2000, "arrays inside", id="arrays"),
+        pytest.param(struct.pack("<IIQ", 9, 0, 2**62), "truncated inside its header", id="endless"),
+    ],
+)
+def test_a_header_made_to_break_the_reader_is_refused(tmp_path: Path, keys: bytes, says: str) -> None:
+    """
+    Arrays nested thousands deep and lengths beyond the file are refused before memory is taken for them.
+    """
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" + keys)
+
+    with pytest.raises(InputError, match=says):
+        gguf.read_header(path, "m")
+
+
+def test_a_header_as_long_as_the_file_is_not_read_into_memory(tmp_path: Path) -> None:
+    """
+    A file of 100 GB whose header claims to be as long is refused.
+    """
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 90 << 30))
+    os.truncate(path, 100 << 30)
+
+    with pytest.raises(InputError, match="longer than"):
+        gguf.read_header(path, "m")
+
+
 def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: files.HashCache) -> None:
     """
     A model in two files is named by the first and hashed over both; a missing one is named.
@@ -221,7 +276,7 @@ def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkey
         ({"Q4_K": 900, "Q6_K": 300, "float32": 5}, "4-bit Q4_K"),
         ({"IQ2_XXS": 9, "float16": 1}, "2-bit IQ2_XXS"),
         ({"bfloat16": 9, "float32": 1}, "bfloat16"),
-        ({"type 99": 0}, "type 99"),
+        ({"unknown type 99": 300, "float32": 200}, "unknown type 99"),
         ({}, "unquantised"),
     ],
 )

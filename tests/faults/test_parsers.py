@@ -1,0 +1,265 @@
+"""Every parser of foreign bytes: whatever comes in, it returns a value that can be used, or raises its one error.
+
+The examples in `corpus/NAME` are what the parser is made for; each is cut, doubled and filled with what has broken a
+parser before. `tools/fuzz_parsers.py` does the same for as long as one likes, guided by coverage where Atheris is.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.backends import worker_protocol
+from gatekeeper.backends.dialects.counters import spec_decode
+from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.stream import RawResponse
+from gatekeeper.backends.models import artifacts, gguf, locate
+from gatekeeper.backends.scripted.script import read_script
+from gatekeeper.core import canary, parse, policy, slo, toml_file, units
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.system import files, inputs, record_files
+from gatekeeper.host import linux
+from gatekeeper.host.commands import Output
+from gatekeeper.host.host_lock import Holder
+from gatekeeper.host.macos import (
+    footprint,
+    ioreg,
+    macmon,
+    memory_pressure,
+    notifyutil,
+    pmset,
+    powermetrics,
+    ps,
+    sysctl,
+    vm_stat,
+)
+from gatekeeper.host.sources import DirectSource, Values
+from tests.builders.slo import answer
+
+CORPUS = Path(__file__).parent / "corpus"
+NASTY = [
+    b"[" * 2000,
+    b'{"a":' * 300,
+    b"a." * 300,
+    b"9" * 5000,
+    b"9" * 400,
+    b"18446744073709551615",
+    b"9223372036854775808",
+    *(b"1e999 -1 -0.0 1e1e1 NaN Infinity -inf nan 1_0 0x10 null true false [] {} \"\" '' 0 0.5 1e-320".split()),
+    b'"\\ud800"',
+    b"\\ud83d",
+    "٣".encode(),
+    b"\xff\xfe",
+    b"\xed\xa0\x80",
+    b"\0",
+    b"\x1b[2J",
+    b"\n",
+    b"\r\n",
+    b"9999-12-31T23:59:59-23:59",
+    b"0001-01-01T00:00:00",
+    b'"^(a+)+$"',
+    b'{"$ref": "http://127.0.0.1:9/x"}',
+]
+WORD = re.compile(rb'"(?:[^"\\]|\\.)*"|[+-]?[0-9][0-9.eE+-]*|[A-Za-z_]+')
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A parser of bytes, the one error it may raise, and what is done with its value."""
+
+    read: Callable[[bytes, Path], Any]
+    """It is given the bytes, and a folder for those that read a file."""
+    error: type[Exception] | tuple[type[Exception], ...] = ()
+    use: Callable[[Any], object] = bool
+
+
+def data(read: Callable[[bytes], Any]) -> Callable[[bytes, Path], Any]:
+    return lambda raw, _: read(raw)
+
+
+def text(read: Callable[[str], Any]) -> Callable[[bytes, Path], Any]:
+    return lambda raw, _: read(raw.decode("utf-8", "surrogateescape"))
+
+
+def tool(read: Callable[[Output], Any]) -> Callable[[bytes, Path], Any]:
+    return lambda raw, _: read(Output(0, raw))
+
+
+def in_file(read: Callable[[Path], Any], name: str = "file") -> Callable[[bytes, Path], Any]:
+    def write(raw: bytes, folder: Path) -> Any:
+        (folder / name).write_bytes(raw)
+        return read(folder / name)
+
+    return write
+
+
+def writes(value: Any) -> str:
+    """A value that is written: finite numbers, and text in UTF-8."""
+    document = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    written = json.dumps(document, allow_nan=False, ensure_ascii=False)
+    written.encode()
+    return written
+
+
+def model_folder(name: str) -> Callable[[bytes, Path], Any]:
+    """Freeze a little model of which one file is what was read."""
+
+    def freeze(path: Path) -> Any:
+        whole = {"config.json": "config/small.json", "model.safetensors": "safetensors/small.safetensors"}
+        for file, example in whole.items():
+            if file != name:
+                (path.parent / file).write_bytes((CORPUS / example).read_bytes())
+        return artifacts.freeze("m", path.parent, files.HashCache(None))
+
+    return in_file(freeze, name)
+
+
+def recorded(made: Answer) -> Answer:
+    one = Generation("t", "k", "w", "c", "candidate", (("draft", "d"),), Role.MEASURED, 0, "", 1, made)
+    return record_files.ANSWERS.validate_json(record_files.ANSWERS.dump_json(one)).answer
+
+
+def worker_line(raw: bytes) -> Any:
+    message = worker_protocol.read_line(raw)
+    worker_protocol.gap_from(message)
+    return worker_protocol.answer_from(message, sent_ns=0, received_ns=100, drafting=True)
+
+
+def stream(raw: bytes) -> Any:
+    ends = tuple(accumulate([len(raw) // 2, len(raw) - len(raw) // 2]))
+    return read_answer(RawResponse(0, 9, raw, (3, 6), ends))[0]
+
+
+def linux_source(source: Callable[[Path], DirectSource], name: str) -> Callable[[bytes, Path], Any]:
+    def read(path: Path) -> Values:
+        return source(path.parent).read()
+
+    return in_file(read, name)
+
+
+def graded(raw: bytes) -> Any:
+    said = answer(text=raw.decode("utf-8", "surrogateescape"))
+    schema = {"properties": {"a": {"pattern": "^(2+)+6$"}, "b": {"items": {"multipleOf": 0.5}}}}
+    asked = {"id": "a", "messages": [{"role": "user"}], "expect": {"json_schema": schema}}
+    return grade(canary.Canary.model_validate(asked), said)
+
+
+PARSERS = {
+    "answer_text": Parser(data(graded)),
+    "answers": Parser(in_file(partial(record_files.read_records, kind=record_files.ANSWERS))),
+    "canaries": Parser(text(lambda one: canary.parse(one, "c.jsonl")), InputError),
+    "config": Parser(model_folder("config.json"), InputError, writes),
+    "events": Parser(in_file(partial(record_files.read_records, kind=record_files.EVENTS))),
+    "footprint": Parser(tool(lambda one: footprint.parse(one, [7])), use=writes),
+    "gguf": Parser(in_file(lambda path: gguf.freeze("m", path, lambda _: ""), "m.gguf"), InputError, writes),
+    "greeting": Parser(
+        data(lambda raw: worker_protocol.greeting_from(worker_protocol.read_line(raw), "worker")),
+        (InputError, worker_protocol.WorkerFault),
+    ),
+    "hashes": Parser(in_file(lambda path: files.HashCache(path).sha256(path)), use=writes),
+    "host": Parser(in_file(partial(record_files.read_records, kind=record_files.SAMPLES))),
+    "ioreg": Parser(tool(ioreg.parse), use=writes),
+    "json": Parser(data(parse.json_value), parse.ParseError, writes),
+    "lock": Parser(text(Holder.parse)),
+    "macmon": Parser(data(lambda raw: macmon.LineDecoder().feed(raw + b"\n")), use=writes),
+    "manifest": Parser(data(inputs.load_manifest), GatekeeperError, writes),
+    "meminfo": Parser(linux_source(linux.Meminfo, "meminfo"), ValueError, writes),
+    "memory_pressure": Parser(tool(memory_pressure.parse), use=writes),
+    "metrics": Parser(text(lambda one: spec_decode(one, "vllm:spec_decode_"))),
+    "moment": Parser(text(parse.moment), parse.ParseError),
+    "notifyutil": Parser(tool(notifyutil.parse), use=writes),
+    "number": Parser(text(lambda one: (parse.number(one), parse.integer(one))), parse.ParseError, writes),
+    "ollama": Parser(in_file(lambda path: locate.ollama_layers(path, "m")), InputError),
+    "pmset": Parser(
+        tool(lambda one: (pmset.parse_battery(one), pmset.parse_mode(one), pmset.parse_therm(one))), use=writes
+    ),
+    "policy": Parser(text(lambda one: policy.parse(one, "policy.toml")), InputError, writes),
+    "powermetrics": Parser(data(lambda raw: powermetrics.PlistDecoder().feed(raw)), use=writes),
+    "pressure": Parser(linux_source(lambda path: linux.Pressure(path.parent), "pressure/memory"), ValueError, writes),
+    "profile": Parser(text(lambda one: toml_file.parse(one, "p.toml", slo.Profile)), InputError, writes),
+    "ps": Parser(tool(ps.parse), use=writes),
+    "quantity": Parser(text(lambda one: units.parse(one, units.SECONDS)), ValueError, writes),
+    "safetensors": Parser(model_folder("model.safetensors"), InputError, writes),
+    "script": Parser(in_file(read_script), InputError),
+    "shards": Parser(model_folder("model.safetensors.index.json"), InputError, writes),
+    "slo": Parser(text(lambda one: slo.parse(one, "slo.toml")), InputError, writes),
+    "stream": Parser(data(stream), use=recorded),
+    "sysctl": Parser(tool(sysctl.parse), use=writes),
+    "tokenizer": Parser(model_folder("tokenizer.json"), InputError, writes),
+    "toml": Parser(text(parse.toml_table), parse.ParseError),
+    "vm_stat": Parser(tool(vm_stat.parse), use=writes),
+    "vmstat": Parser(linux_source(linux.Vmstat, "vmstat"), ValueError, writes),
+    "worker": Parser(data(worker_line), worker_protocol.WorkerFault, recorded),
+}
+EXAMPLES = {"json": "manifest", "toml": "slo", "moment": "lock"}
+
+
+def examples(name: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((CORPUS / EXAMPLES.get(name, name)).iterdir())]
+
+
+@st.composite
+def damaged(draw: st.DrawFn, sound: list[bytes]) -> bytes:
+    """One of the examples, with up to four words replaced, pieces cut out or doubled, or bytes put in."""
+    content = draw(st.sampled_from(sound))
+    for _ in range(draw(st.integers(0, 4))):
+        payload = draw(st.sampled_from(NASTY) | st.binary(max_size=8))
+        if draw(st.integers(0, 3)) and (words := list(WORD.finditer(content))):
+            begin, end = draw(st.sampled_from(words)).span()
+        else:
+            begin, end = sorted((draw(st.integers(0, len(content))), draw(st.integers(0, len(content)))))
+            payload = draw(st.sampled_from([b"", payload, content[begin:end] * 2]))
+        content = content[:begin] + payload + content[end:]
+    return content
+
+
+def check(name: str, raw: bytes, folder: Path) -> None:
+    """Read *raw*, and use what comes of it."""
+    parser = PARSERS[name]
+    try:
+        value = parser.read(raw, folder)
+    except parser.error as error:  # the one documented error, and it can be printed
+        str(error).encode()
+        return
+    parser.use(value)
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+def test_a_parser_returns_or_raises_its_one_error(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """
+    Whatever bytes come in: a value that can be used, or the one error.
+    """
+    folder = tmp_path_factory.mktemp(name)
+    (folder / "pressure").mkdir()
+
+    @settings(max_examples=40, suppress_health_check=[*HealthCheck], database=None)
+    @given(damaged(examples(name)) | st.binary(max_size=64))
+    def run(raw: bytes) -> None:
+        check(name, raw, folder)
+
+    run()
+
+
+@pytest.mark.parametrize("name", sorted(set(PARSERS) - {"moment", "ollama"}))
+def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
+    """
+    What is damaged for a parser is read before: the damage reaches every step.
+    """
+    (tmp_path / "pressure").mkdir()
+    sound = examples(name)
+
+    for raw in sound:
+        PARSERS[name].use(PARSERS[name].read(raw, tmp_path))
+
+    assert sound
