@@ -202,6 +202,57 @@ def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -
     assert not [one for one in ran if "replayed" in kinds(one)]
 
 
+def decaying(by: float, *, bound: float, seed: int = 1, count: int = 24, arm: str = "candidate") -> Rehearsed:
+    """Certify a draft of 1.25x that slows down over a soak of ten minutes."""
+    slower = {"of": "time", "by": by, "over": 600.0, "after": "60 s", "arm": arm}
+    soak = {"duration": 600.0, "sentinel_share": 0.5}
+    wanted = {**RATIO, "at_least": bound}
+    script = {"ratio": 1.25, "drift": [slower], "prefill": "3 s"}  # few answers, which are quick to judge
+    return certified(script, wanted, seed=seed, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
+
+
+@pytest.mark.parametrize("count", [24, 96], ids=["24 canaries, repeated", "96 canaries, once each"])
+def test_a_draft_that_decays_during_the_soak_is_not_promoted(count: int) -> None:
+    """
+    A mean above its bound is no proof where the ratio falls from 1.25x to 1.04x: unproven, with the reason.
+    """
+    ran = decaying(0.2, bound=1.0, count=count)
+
+    assert ran.verdict.exit_code == 3
+    assert "the speed over plain decoding fell by" in ran.verdict.workloads[0].because
+
+
+def test_a_draft_that_ends_below_its_bound_fails() -> None:
+    """
+    Where the last third of the soak is itself proven below the bound, the objective is broken.
+    """
+    ran = decaying(0.5, bound=1.1)
+
+    assert ran.verdict.exit_code == 1
+    assert "in the last third of the soak: the speed over plain decoding fell by" in ran.verdict.transitions[0].because
+
+
+def test_a_machine_that_slows_down_is_no_decay() -> None:
+    """
+    Both arms lose 20 % over the soak, and the ratio none: promoted.
+    """
+    assert decaying(0.2, bound=1.1, arm="both").verdict.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "noise", [{"answer": 0.05}, {"answer": 0.1, "autocorrelation": 0.8}], ids=["noise", "slow noise"]
+)
+def test_noise_is_no_decay(noise: dict[str, float]) -> None:
+    """
+    A steady draft under noise that lasts is promoted.
+    """
+    soak = {"duration": 600.0, "sentinel_share": 0.5}
+
+    ran = [certified({"noise": noise, "prefill": "3 s"}, RATIO, seed=seed, soak=soak) for seed in range(3)]
+
+    assert [0, 0, 0] == [one.verdict.exit_code for one in ran]
+
+
 # A real server
 
 

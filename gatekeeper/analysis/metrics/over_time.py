@@ -1,16 +1,22 @@
 """Change over a soak: the drift of plain decoding's speed, and acceptance window by window."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, similar_lengths, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
+
+REPEATED_SHARE = 1 / 3
+"""Where fewer canaries were paired more than once, comparing each with itself has less power than comparing them all.
+
+At a noise of 7 % a pair and a spread of 12 % between canaries both are equal at about this share.
+"""
 
 
 def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
@@ -36,24 +42,76 @@ def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
     return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
 
 
-def excessive_drift(paired: PairedAnswers) -> str | None:
-    """Describe a drift of plain decoding that is too large for a ratio; None where there is none.
+def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
+    """Estimate by how much the log ratio of the pairs changed over the soak.
 
-    Paired requests drift together, so there the excess must be proven. For plain blocks, which run apart from the soak,
-    a likely drift is enough.
+    A canary is compared with itself, by the seasonal Kendall slope. Where few canaries were paired twice, those the
+    sweep sent are compared with each other, and so are the others: within each of both parts their order is random.
+    """
+    last = max((one.segment for one, _ in paired.pairs), default=0)
+    points: list[tuple[str, float, float]] = []
+    for mine, plain in paired.pairs:
+        rates = [decode_or_answer_rate(one.answer) if one.answer.fault is None else None for one in (mine, plain)]
+        if all(rates) and mine.segment == last and similar_lengths((mine, plain), greedy=paired.greedy):
+            points.append((mine.canary, float(mine.answer.sent_ns), math.log((rates[0] or 1) / (rates[1] or 1))))
+    counts = Counter(name for name, _, _ in points)
+    alone = sum(count > 1 for count in counts.values()) < REPEATED_SHARE * len(counts)
+    swept = {mine.canary for mine, _ in paired.before}
+    groups: dict[object, list[tuple[float, float]]] = defaultdict(list)
+    for name, at, value in points:
+        groups[name in swept if alone else name].append((at, value))
+    slope = intervals.seasonal_slope(list(groups.values()), paired.level)
+    if isinstance(slope, Missing):
+        return Missing(f"too few pairs to measure a change of the ratio: {slope.because}", slope.n)
+    times = [at for _, at, _ in points]
+    span = max(times) - min(times)
+    return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
+
+
+def decay(paired: PairedAnswers) -> str | None:
+    """Describe by how much the ratio fell over the soak, where that is proven to exceed the limit; else None."""
+    if math.isinf(paired.drift_limit) or not paired.decays:
+        return None
+    change = ratio_change(paired)
+    if isinstance(change, Missing) or change.hi >= -paired.drift_limit:
+        return None
+    fell, limit = percent(-math.expm1(change.center), ".1f"), percent(paired.drift_limit, ".3g")
+    return f"the speed over plain decoding fell by {fell} during the soak, {limit} allowed"
+
+
+def last_third(paired: PairedAnswers) -> PairedAnswers:
+    """Return the pairs of the last third of the soak, within which a change no longer counts."""
+    last = max((one.segment for one, _ in paired.pairs), default=0)
+    pairs = [pair for pair in paired.pairs if pair[0].segment == last]
+    times = [mine.answer.sent_ns for mine, _ in pairs]
+    begins = max(times, default=0) - (max(times, default=0) - min(times, default=0)) / 3
+    late = tuple(pair for pair in pairs if pair[0].answer.sent_ns >= begins)
+    return replace(paired, pairs=late, drift_limit=math.inf)
+
+
+def excessive_drift(paired: PairedAnswers) -> str | None:
+    """Describe a change over the soak that is too large for a ratio; None where there is none.
+
+    That is a ratio that decays, or a drift of plain decoding. Paired requests drift together: there the excess must be
+    proven, and the ratio must have moved as well. For plain blocks, apart from the soak, a likely drift is enough.
     """
     limit = paired.drift_limit
     if math.isinf(limit):  # the sweep interleaves its arms, so a drift does not change its ratios
         return None
+    if (fell := decay(paired)) is not None:
+        return fell
     moved = plain_drift(paired)
     if isinstance(moved, Missing):
         return None
     apart = any(one.role is Role.BLOCK for one in paired.plain)
     least = 0.0 if apart else limit
-    if abs(moved.center) > limit and (moved.lo > least or moved.hi < -least):
-        drift = percent(moved.center, "+.1f")
-        return f"the speed of plain decoding drifted by {drift} during the soak, {percent(limit, '.3g')} allowed"
-    return None
+    if abs(moved.center) <= limit or not (moved.lo > least or moved.hi < -least):
+        return None
+    change = ratio_change(paired) if paired.decays and not apart else None
+    if isinstance(change, Estimate) and change.lo <= 0 <= change.hi:
+        return None
+    drift = percent(moved.center, "+.1f")
+    return f"the speed of plain decoding drifted by {drift} during the soak, {percent(limit, '.3g')} allowed"
 
 
 def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | None]:

@@ -40,6 +40,8 @@ class PairedAnswers:
     greedy: bool
     window_s: float = 120.0
     drift_limit: float = 0.05
+    decays: bool = True
+    """The change of the ratio itself is examined; runs of older rules were judged without."""
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""

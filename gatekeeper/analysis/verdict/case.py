@@ -85,6 +85,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str) -> PairedAnswers:
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
+            decays=case.plan.terms.rules > 1,
             interleaved=not any(one.role is Role.BLOCK for one in plain),
             before=_pairs_before(case, workload, knobs) if speculates(knobs) else (),
             ties=tuple(tie for tie in ties if tie.workload == workload),

@@ -7,6 +7,7 @@ from typing import Any
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
+from gatekeeper.analysis.metrics.over_time import decay, last_third
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
@@ -125,10 +126,20 @@ def _estimate(
     evidence = replace(evidence, frozen=objective.scope == "frozen")
     if not evidence.canaries:
         return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
+    if objective.of.speed_ratio and objective.bound == "at_least" and (fell := decay(evidence)) is not None:
+        return _after_decay(objective, evidence, fell)
     if objective.source == "ours":
         return estimate(objective.metric, evidence)
     seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
     return labelled_as_claims(seen) if isinstance(seen, Estimate) else seen
+
+
+def _after_decay(objective: Objective, evidence: PairedAnswers, fell: str) -> Estimate | Missing:
+    """Return the ratio of the soak's last third where all of it misses the bound; else why the ratio is unproven."""
+    late = estimate(objective.metric, last_third(evidence))
+    if isinstance(late, Estimate) and late.hi < objective.threshold:
+        return replace(late, notes=(*late.notes, f"in the last third of the soak: {fell}"))
+    return Missing(fell, len(evidence.pairs))
 
 
 def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import excessive_drift, plain_drift
+from gatekeeper.analysis.metrics.over_time import decay, excessive_drift, last_third, plain_drift
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role
@@ -243,12 +243,60 @@ def test_a_drift_that_may_be_chance_spoils_nothing() -> None:
 @pytest.mark.parametrize("metric", RATIOS)
 def test_drift_leaves_ratios_unproven(metric: str) -> None:
     """
-    A host that slowed down by more than the SLO allows proves no ratio; it is not called slow.
+    Plain decoding that alone slowed down by more than the SLO allows proves no ratio; it is not called slow.
     """
-    ours, theirs = drifting(-0.2)
+    _, theirs = drifting(-0.2)
+    ours, _ = drifting(0.0)
 
     assert "drifted" in because(estimate(metric, evidence(ours, theirs)))
     assert isinstance(estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
+
+
+@pytest.mark.parametrize("metric", RATIOS)
+def test_a_host_that_slows_both_arms_down_alike_leaves_their_ratio(metric: str) -> None:
+    """
+    Pairs drift together, and their ratio is steady; runs of older rules were unproven by it.
+    """
+    both = evidence(*drifting(-0.2))
+
+    assert isinstance(estimate(metric, both), Estimate)
+    assert "drifted" in because(estimate(metric, replace(both, decays=False)))
+
+
+def losing(loss: float, count: int = 5, repeats: int = 4, noise: float = 0.02) -> PairedAnswers:
+    """Return pairs over 600 s; the draft begins at 1.25x and loses *loss* of its log speed on the way, plain none."""
+    draw = random.Random(5)
+    ours, theirs = [], []
+    for number in range(count * repeats):
+        at, sent = number % count, 600 * number / (count * repeats)
+        hard, scatter = 1 + 0.1 * math.sin(7 * at), math.exp(draw.gauss(0, noise))
+        gap = 0.1 / 1.25 * math.exp(loss * sent / 600) * hard * scatter
+        pair = f"p{number}"
+        ours.append(generation(steady(gap, sent_s=sent), f"c-{at}", pair=pair))
+        theirs.append(generation(steady(0.1, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+    return evidence(ours, theirs)
+
+
+@pytest.mark.parametrize(("count", "repeats"), [(5, 4), (60, 1)])
+@pytest.mark.parametrize(("loss", "found"), [(0.0, False), (0.05, False), (-0.3, False), (0.3, True)])
+def test_a_ratio_that_decays_is_found(loss: float, found: bool, count: int, repeats: int) -> None:
+    """
+    A draft that loses 30 % while plain decoding is steady; not one that gains, nor one that loses what is allowed.
+    """
+    made = losing(loss, count, repeats)
+
+    assert found == (decay(made) is not None)
+    assert found == ("fell by" in str(estimate("throughput_ratio", made)))
+
+
+def test_the_last_third_is_what_is_left_of_a_decaying_ratio() -> None:
+    """
+    Its pairs were sent in the last third of the soak, and within it no change counts.
+    """
+    late = last_third(losing(0.3))
+
+    assert min(mine.answer.sent_ns for mine, _ in late.pairs) >= 380 * SECOND
+    assert known(estimate("throughput_ratio", late)).center < 1.25 * math.exp(-0.2)
 
 
 def test_a_steady_host_does_not_drift() -> None:
