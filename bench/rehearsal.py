@@ -117,9 +117,12 @@ def rehearse(
         for soak_plan in needs:
             begun_ns = backend.clock.now_ns()
             answers, samples = _soak(case, soak_plan, backend, profile, host)
-            seconds[soak_plan.name] = (backend.clock.now_ns() - begun_ns) / 1e9
-            soaks = {**case.soaks, soak_plan.name: StoredRecords(tuple(answers))}
-            case = replace(case, soaks=soaks, host_samples=(*case.host_samples, *samples))
+            seconds[soak_plan.file.removesuffix(".jsonl")] = (backend.clock.now_ns() - begun_ns) / 1e9
+            before = case.soaks[soak_plan.name].records if soak_plan.part > 1 else ()
+            ends = (*case.looks.get(soak_plan.name, (len(before),) if before else ()), len(before) + len(answers))
+            soaks = {**case.soaks, soak_plan.name: StoredRecords((*before, *answers))}
+            looks = {**case.looks, soak_plan.name: ends}
+            case = replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
             case = _with_ties(case, soak_plan, backend)
     return Rehearsed(case, concluded.verdict, seconds)
 
@@ -136,8 +139,18 @@ def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Cas
 
 
 def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
-    settings, resident = soak_plan.settings, soak_plan.resident
-    return SoakTask(case.slo, soak_plan.name, settings, resident, case.canaries, case.plan.seed, segment=0)
+    before = tuple(case.soaks[soak_plan.name].records) if soak_plan.part > 1 else ()
+    return SoakTask(
+        case.slo,
+        soak_plan.name,
+        soak_plan.settings,
+        soak_plan.resident,
+        case.canaries,
+        case.plan.seed,
+        soak_plan.part - 1,
+        before,
+        soak_plan.seconds,
+    )
 
 
 def _soak(
@@ -150,7 +163,7 @@ def _soak(
         phases.append((backend.clock.now_ns(), name, stretch))
 
     task = _task(case, soak_plan)
-    with Client(backend, _ignore) as client:
+    with Client(backend, _ignore, task.segment) as client:
         soak(
             task,
             profile,
@@ -162,14 +175,16 @@ def _soak(
             phase=phase,
             observe=_ignore,
         )
-    return made, _samples(backend.script, phases, host) if case.slo.host_objectives else []
+    return made, _samples(backend.script, phases, host, task.segment) if case.slo.host_objectives else []
 
 
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
 
 
-def _samples(script: Script, phases: Sequence[tuple[int, str, int]], host: Host | None) -> list[HostSample]:
+def _samples(
+    script: Script, phases: Sequence[tuple[int, str, int]], host: Host | None, segment: int
+) -> list[HostSample]:
     """Sample the host through the phases that have a name; each entry says when one begins."""
     instants = [
         (at_ns, name, stretch)
@@ -188,7 +203,7 @@ def _samples(script: Script, phases: Sequence[tuple[int, str, int]], host: Host 
                 for name, read in ({"subject_footprint": value} | dict(host(at) if host else {})).items()
             },
             phase=name,
-            segment=host_segment(0, stretch),
+            segment=host_segment(segment, stretch),
         )
         for (at_ns, name, stretch), at, value in zip(instants, since, readings(script, since, process), strict=True)
     ]

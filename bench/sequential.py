@@ -3,6 +3,7 @@
     python -m bench.sequential                    # simulated canaries through the decision function; prints a table
     python -m bench.sequential --sweeps 100       # and whole sweeps of a scripted system, stopped early and in full
     python -m bench.sequential --runs 20000 --json
+    python -m bench.sequential --widths               # of a soak's interval: each look, and an anytime-valid one
 
 One canary is one log ratio: the truth, the difference between canaries, and the noise of both answers. It is compared
 with a fixed design: the fewest canaries, all of them sent, that decide with the same error and as often correctly where
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from bench.rehearsal import sweep_of
 from bench.truth import LENGTHS, Scenario, promise, prompts, subject_of
-from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.choice import choose, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.slo import Slo
@@ -221,13 +222,52 @@ def print_swept(found: Sequence[Swept]) -> None:
     print(f"truths at least {HARDEST:.0%} from plain: {fmean(away):.2f} of the answers ({len(LENGTHS)} settings)")
 
 
+# The looks of a soak
+
+PAIRS = (20, 40, 60, 80, 120, 200)
+LOOKS = (1, 2, 3, 4, 5)
+AIMED_AT = 40
+"""Pairs at which the anytime-valid interval is narrowest."""
+
+
+def anytime_quantile(pairs: int, error: float, aimed_at: int = AIMED_AT) -> float:
+    """Return what replaces Student's quantile in an interval that holds at every moment, each side at *error*.
+
+    The t-test whose effect size is mixed over a normal of variance g, invariant to the scale (Lai 1976; Perez-Ortiz,
+    Lardy, de Heide & Grunwald 2024): T = t^2 / (n - 1) lies below (c - 1) / (1 - c / r), where r = 1 + n g and
+    c = (sqrt(r) / (2 error))^(2 / n). The best g for *aimed_at* pairs is searched for.
+    """
+
+    def quantile(n: int, spread: float) -> float:
+        r = 1 + n * spread
+        c = (math.sqrt(r) / (2 * error)) ** (2 / n)
+        return math.sqrt((n - 1) * (c - 1) / (1 - c / r)) if c < r else math.inf
+
+    best = min((10 ** (power / 10) for power in range(-40, 11)), key=lambda spread: quantile(aimed_at, spread))
+    return quantile(pairs, best)
+
+
+def print_widths(error: float) -> None:
+    """Print how much wider than a single look's each interval is: the looks of a soak, and one valid at any time."""
+    print(f"{'pairs':>6}" + "".join(f"{f'look {look}':>9}" for look in LOOKS) + f"{'any time':>10}")
+    for pairs in PAIRS:
+        once = intervals.student_quantile(1 - error, pairs - 1)
+        looks = (intervals.student_quantile(1 - error * 2.0**-look, pairs - 1) / once for look in LOOKS)
+        cells = "".join(f"{wider:>9.2f}" for wider in looks)
+        print(f"{pairs:>6}{cells}{anytime_quantile(pairs, error) / once:>10.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="per truth and condition")
     parser.add_argument("--sweeps", type=int, default=0, help="whole sweeps per effect")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--widths", action="store_true")
     given = parser.parse_args()
+    if given.widths:
+        print_widths(ERROR)
+        return
     begun = time.perf_counter()
     rows = [row for condition in CONDITIONS for row in rows_of(condition, given.runs, given.seed)]
     found = [swept(effect, given.sweeps, given.seed) for effect in EFFECTS] if given.sweeps else []

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -75,6 +75,8 @@ class Manifest(_Frozen):
     profile: File
     versions: dict[str, str]
     host: dict[str, Any]
+    soak_until: Literal["decided", "duration"] = "duration"
+    """Whether a soak continues while a ratio is open; the soaks of older manifests did not."""
     sample_interval: float = 1.0
     """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
     rules: int = Field(default=1, ge=1, le=RULES)

@@ -146,6 +146,9 @@ class Soak(InputTable):
 
     duration: Seconds = Field(default=600.0, gt=0, le=LONGEST_S)
     max_duration: Seconds = Field(default=3600.0, gt=0, le=LONGEST_S)
+    until: Literal["decided", "duration"] = Field(
+        default="decided", description="decided: continue up to max_duration while a required ratio is open"
+    )
     window: Seconds | None = Field(
         default=None, ge=0.001, le=LONGEST_S, description="acceptance windows; default duration / 5"
     )

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -99,6 +99,7 @@ class ActiveRun:
             seed,
             self.segment,
             tuple(before),
+            soak_plan.seconds,
         )
 
     @contextmanager
@@ -150,6 +151,15 @@ class ActiveRun:
         if self._samples is not None:
             self._samples.sync()
         self.telemetry.stage(name)
+
+    def recorded(self, names: Iterable[str], kind: TypeAdapter[Kind]) -> list[Kind]:
+        """Return the records of finished files."""
+        return [one for name in names for one in record_files.read_records(self.directory.path / name, kind).records]
+
+    def begin_segment(self, client: Client) -> None:
+        """Begin another segment, for *client* too: its times are not compared with those of earlier ones."""
+        self.segment += 1
+        client.segment = self.segment
 
     def phase(self, name: str, stretch: int = 0) -> None:
         """Name the phase of the host samples that follow; counters are never compared across a break in a segment."""

@@ -27,7 +27,7 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Se
         with _pass(run, run.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
                 client = run.client if Sight.LOGITS in backend.sight else None
-                before = tuple(ties.records)
+                before = (*run.recorded((part.ties_file for part in soak_plan.earlier), TIES), *ties.release())
                 read_ties(task, divergences, client, backend.clock, before=before, record=ties, observe=run.observe)
     if names := warm_cache_workloads(run.slo, soak_plan.settings):
         with _pass(run, run.writer(soak_plan.warm_file, ANSWERS), "warm cache", soak_plan) as file:

@@ -238,6 +238,8 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping
     file = run.writer(soak_plan.file, record_files.ANSWERS)
     if file.finished:
         return
+    if soak_plan.part > 1:  # its clock starts anew, and its process does
+        run.begin_segment(client)
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings, "expected": expected})
     client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
@@ -247,7 +249,10 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping
         _conditions(run, soak_plan)
         try:
             soak(
-                run.task(soak_plan, file.release()),
+                run.task(
+                    soak_plan,
+                    (*run.recorded((part.file for part in soak_plan.earlier), record_files.ANSWERS), *file.release()),
+                ),
                 profile,
                 client,
                 run.client,

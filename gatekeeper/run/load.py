@@ -1,13 +1,14 @@
 """Read a stored run: as a case to judge, as a verdict, as page data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.objectives import Terms
-from gatekeeper.analysis.plan.soak_schedule import file_after
+from gatekeeper.analysis.plan.soak_schedule import PART, file_after
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
@@ -16,7 +17,7 @@ from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import Event, Generation, Setting, StoredRecords
+from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
@@ -66,22 +67,34 @@ def load_case(
         return record_files.read_records(directory.path / name, record_files.ANSWERS)
 
     plan = plan_of(given, manifest, text, fixed_in(directory))
-    soaks = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"))}
+    parts = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"), key=_part_number)}
     if live:
-        soaks = {name: found for name, found in soaks.items() if found.trouble is None}
-    ties_files = [file_after("ties", name) for name in soaks]
-    ties = {file: record_files.read_records(directory.path / file, record_files.TIES) for file in ties_files}
+        parts = {name: found for name, found in parts.items() if found.trouble is None}
+    soaks, looks = _joined(parts)
+    ties, _ = _joined(
+        {
+            file.removesuffix(".jsonl"): record_files.read_records(directory.path / file, record_files.TIES)
+            for file in (file_after("ties", name) for name in parts)
+            if PART not in file or (directory.path / file).exists()
+        }
+    )
+    ties = {f"{name}.jsonl": found for name, found in ties.items()}
     after = {file: answers(file) for name in soaks for file in (file_after("warm", name), file_after("draws", name))}
     damaged = directory.damaged_files()
     samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
     events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)
+    slo = given.slo
+    if manifest.soak_until != slo.soak.until:  # of a run made before soaks could continue
+        soak = slo.soak.model_copy(update={"until": manifest.soak_until})
+        slo = slo.model_copy(update={"soak": soak})
     return Case(
-        slo=given.slo,
+        slo=slo,
         canaries=given.canaries,
         plan=plan,
         manifest_sha256=sha256(text),
         sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
+        looks=looks,
         ties={file: one for file, one in ties.items() if not (live and one.trouble)},
         after_soak={file: one for file, one in after.items() if not (live and one.trouble)},
         host_samples=samples.records,
@@ -111,6 +124,30 @@ def _damage_finding(name: str) -> Finding:
 def _lost_events(damaged: Sequence[str]) -> list[str]:
     """Return a doubt where events were lost: any of them may have been a reason not to promote."""
     return [f"{name}: events were lost" for name in damaged if name.startswith(run_directory.EVENTS_FILE)]
+
+
+def _part_number(path: Path) -> tuple[str, int]:
+    name, _, part = path.stem.partition(PART)
+    return name, int(part) if part.isdigit() else 1
+
+
+def _joined(
+    parts: Mapping[str, StoredRecords[Kind]],
+) -> tuple[dict[str, StoredRecords[Kind]], dict[str, tuple[int, ...]]]:
+    """Join the parts of each soak, given in their order; also return how many records each had after each part."""
+    names = dict.fromkeys(stem.partition(PART)[0] for stem in parts)
+    groups = {name: [parts[stem] for stem in parts if stem.partition(PART)[0] == name] for name in names}
+    joined = {
+        name: group[0]
+        if len(group) == 1
+        else StoredRecords(
+            tuple(record for part in group for record in part.records),
+            next((part.trouble for part in group if part.trouble is not None), None),
+        )
+        for name, group in groups.items()
+    }
+    ends = {name: tuple(accumulate(len(part.records) for part in group)) for name, group in groups.items()}
+    return joined, {name: at for name, at in ends.items() if len(at) > 1}
 
 
 def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:

@@ -75,7 +75,7 @@ class Client:
 
     def __init__(self, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
         self._backend, self._observe = backend, observe
-        self._segment, self._cache = segment, cache
+        self.segment, self._cache = segment, cache
         self._subject: RunningSystem | None = None
         self._setting: Setting = ()
         self._deaths = 0
@@ -125,7 +125,7 @@ class Client:
             pair=request.pair,
             concurrency=request.concurrency,
             answer=answer,
-            segment=self._segment,
+            segment=self.segment,
             at=stamp(self._backend.clock.wall()),
         )
 
@@ -252,7 +252,9 @@ class SoakTask:
     seed: int
     segment: int
     before: tuple[Generation, ...] = ()
-    """What earlier, interrupted segments recorded."""
+    """What earlier parts, and interrupted segments, recorded."""
+    seconds: float | None = None
+    """The duration of a further part of a soak."""
 
 
 def send_missing(

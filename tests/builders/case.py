@@ -96,27 +96,35 @@ def _answered(
 
 
 def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Generation, ...]:
-    """Return ten minutes of answers in turn, each speculating one beside its plain twin."""
+    """Return ten minutes of answers in turn, or a further part of a soak; each speculating one has a plain twin."""
     found: list[Generation] = []
-    at, number = 0.0, 0
+    begun = 10_000.0 * (leg.part - 1)
+    at, number, ends = begun, 0, begun + (leg.seconds or SOAK_S)
     names = list(leg.settings)
-    while at < SOAK_S:
+    while at < ends:
         name = names[number % len(names)]
         knobs = leg.settings[name]
         canary = case.canaries[name][number // len(names) % COUNT].id
-        pair = f"soak-{number}"
+        pair = f"soak-{leg.part}-{number}"
         found.append(_answered(name, canary, knobs, workloads[name], at, pair))
         if speculates(knobs):
             found.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.SENTINEL))
         at, number = at + 6, number + 1
-    closing = replace(found[-1], answer=replace(found[-1].answer, ended_ns=SOAK_S * SECOND))
+    closing = replace(found[-1], answer=replace(found[-1].answer, ended_ns=round(ends * SECOND)))
     return (*found[:-1], closing)
 
 
 def with_soak(case: Case, leg: SoakPlan, made: Made | Mapping[str, Made]) -> Case:
-    """Return the case with *leg* recorded."""
+    """Return the case with *leg* recorded, after its earlier parts."""
     workloads = dict.fromkeys(leg.settings, made) if isinstance(made, Made) else made
-    return replace(case, soaks={**case.soaks, leg.name: StoredRecords(soaked(case, leg, workloads))})
+    before = case.soaks[leg.name].records if leg.part > 1 else ()
+    now = tuple(replace(one, segment=leg.part - 1) for one in soaked(case, leg, workloads))
+    ends = case.looks.get(leg.name, (len(before),) if before else ())
+    return replace(
+        case,
+        soaks={**case.soaks, leg.name: StoredRecords((*before, *now))},
+        looks={**case.looks, leg.name: (*ends, len(before) + len(now))},
+    )
 
 
 def concluded(case: Case, made: Made = WINNING) -> Conclusion:

@@ -161,7 +161,7 @@ class Forecast:
             enough = not coverage.lacking() and (answers >= _TYPICAL or seconds >= slo.soak.duration)
             if seconds >= slo.soak.max_duration or enough:
                 break
-        lasts = min(max(seconds, slo.soak.duration), slo.soak.max_duration)
+        lasts = soak.seconds or min(max(seconds, slo.soak.duration), slo.soak.max_duration)
         return StageForecast("soak", round(answers * lasts / seconds) if seconds else 0, lasts)
 
     @property

@@ -42,6 +42,17 @@ def soaked_settings(slo: Slo) -> int:
     return 1 + ("shrink-draft" in ladder and can_shrink) + ("lighter-draft" in ladder and can_lighten)
 
 
+def look_level(slo: Slo, look: int) -> float:
+    """Return the confidence of each bound at a *look* (from 1) at a soak that continues until it is decided.
+
+    Look k spends 2^-k of the allowed error, so that all looks together err no more often than one would (union bound).
+    With one to three looks that is narrower than a confidence sequence, which holds at every moment: see
+    `python -m bench.sequential --widths`.
+    """
+    error = 1 - bound_level(slo)
+    return 1 - error * (2.0**-look if slo.soak.until == "decided" else 1.0)
+
+
 def bound_level(slo: Slo) -> float:
     """Return the confidence of each single bound, once the allowed error is split over the settings."""
     return 1 - (1 - slo.confidence) / soaked_settings(slo)

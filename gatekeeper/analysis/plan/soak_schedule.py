@@ -3,7 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from gatekeeper.analysis.plan.ladder import bound_level
@@ -31,6 +31,10 @@ PLAIN_BLOCK_ANSWERS = 24
 """Plain answers per workload in each plain block."""
 
 
+PART = ".part-"
+"""Between the name of a soak and the number of a further part, in the names of its files."""
+
+
 @dataclass(frozen=True, slots=True)
 class SoakPlan:
     """One soak: the workloads that one process serves together, each at its setting."""
@@ -39,16 +43,29 @@ class SoakPlan:
     settings: Mapping[str, Setting]
     resident: Setting
     """The setting the process is started for."""
+    part: int = 1
+    """The first part lasts as the SLO says; each further one doubles the time, for what was still open."""
+    seconds: float | None = None
+    """The duration of a further part."""
 
     @property
     def file(self) -> str:
         """Return the name of its record file."""
-        return f"{self.name}.jsonl"
+        return f"{self.name}{self._suffix}.jsonl"
 
     @property
     def ties_file(self) -> str:
         """Return the name of the file with its near-ties."""
-        return file_after("ties", self.name)
+        return file_after("ties", f"{self.name}{self._suffix}")
+
+    @property
+    def earlier(self) -> "tuple[SoakPlan, ...]":
+        """Return the parts before this one."""
+        return tuple(replace(self, part=part, seconds=None) for part in range(1, self.part))
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.part == 1 else f"{PART}{self.part}"
 
     @property
     def warm_file(self) -> str:

@@ -33,7 +33,9 @@ class Case:
     sweep: Mapping[str, StoredRecords[Generation]]
     """By the name of the trial."""
     soaks: Mapping[str, StoredRecords[Generation]]
-    """By the name of the soak."""
+    """By the name of the soak, the records of all its parts together."""
+    looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By the name of a soak of several parts: how many records it had after each part."""
     ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
     """By the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
@@ -60,10 +62,18 @@ class Case:
         return sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
 
 
-def soak_answers(case: Case, soak: SoakPlan, workload: str) -> PairedAnswers:
-    """Gather what a soak recorded of *workload*, for its metrics."""
+def looks_at(case: Case, soak: SoakPlan, workload: str) -> tuple[int, ...]:
+    """Return how many records the soak had after each part in which *workload* took part."""
+    records = case.soaks[soak.name].records
+    ends = case.looks.get(soak.name, (len(records),))
+    parts = zip((0, *ends), ends, strict=False)
+    return tuple(end for begun, end in parts if any(one.workload == workload for one in records[begun:end])) or ends[:1]
+
+
+def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = None) -> PairedAnswers:
+    """Gather what a soak recorded of *workload*, for its metrics; only its first *end* records where that is given."""
     knobs = soak.settings[workload]
-    answers = [one for one in case.soaks[soak.name].records if one.workload == workload]
+    answers = [one for one in case.soaks[soak.name].records[:end] if one.workload == workload]
     plain = tuple(one for one in answers if one.arm == "plain")
     candidate = tuple(one for one in answers if one.arm == "candidate")
     ties = case.ties[soak.ties_file].records if soak.ties_file in case.ties else ()
@@ -151,14 +161,26 @@ def _in_order(answer: Answer) -> bool:
 
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
-    """Describe how much of the soak is missing; None if its last uninterrupted part has the whole duration."""
+    """Describe how much of the soak is missing; None if one of its uninterrupted parts has the whole duration."""
     measured = [one for one in answers if one.role in SOAK_ROLES]
     if not measured:
         return "the soak has no measured answer"
-    last = max(one.segment for one in measured)
-    stretch = [one for one in measured if one.segment == last]
-    seconds = (max(one.answer.ended_ns for one in stretch) - min(one.answer.sent_ns for one in stretch)) / 1e9
+    seconds = max(_seconds_by_segment(measured).values())
     # The first answer is sent a moment after the clock starts and the last may end a moment before it stops.
     if seconds < 0.98 * case.slo.soak.duration - 1:
         return f"the soak ran for {seconds:.0f} s without interruption; {case.slo.soak.duration:.0f} s are required"
     return None
+
+
+def soaked_seconds(case: Case, soak: SoakPlan) -> float:
+    """Return the seconds of all parts of a soak."""
+    return sum(_seconds_by_segment([one for one in case.soaks[soak.name].records if one.role in SOAK_ROLES]).values())
+
+
+def _seconds_by_segment(answers: Sequence[Generation]) -> dict[int, float]:
+    """Return the time from the first request to the last answer of each segment; clocks of two do not compare."""
+    spans: dict[int, tuple[int, int]] = {}
+    for one in answers:
+        begun, ended = spans.get(one.segment, (one.answer.sent_ns, one.answer.ended_ns))
+        spans[one.segment] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+    return {segment: (ended - begun) / 1e9 for segment, (begun, ended) in spans.items()}

@@ -14,7 +14,14 @@ from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document,
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
-from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards, damage_after_soak, is_due, too_short
+from gatekeeper.analysis.verdict.case import (
+    Case,
+    clock_ran_backwards,
+    damage_after_soak,
+    is_due,
+    soaked_seconds,
+    too_short,
+)
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices
@@ -67,9 +74,8 @@ def conclude(case: Case) -> Conclusion:
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
         soaks = soak_plans(case.plan, unsettled, turn)
         due = tuple(soak for soak in soaks if is_due(case, soak))
-        for soak in soaks:
-            if soak.name in case.soaks:
-                _judge_soak(state, soak)
+        further = [_judge_soak(state, soak) for soak in soaks if soak.name in case.soaks]
+        due = due or tuple(part for part in further if part is not None)
         if due:
             break
     return Conclusion(_verdict(state), due)
@@ -90,8 +96,8 @@ def _note_transition(state: _State, at: str, name: str, before: Setting, after: 
     state.transitions.append(Transition(at, name, setting_document(before), setting_document(after), because))
 
 
-def _judge_soak(state: _State, soak: SoakPlan) -> None:
-    """Judge each workload of a soak: settle it, or move it one step down its ladder."""
+def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
+    """Judge each workload of a soak: settle it, or move it one step down its ladder; return a further part if due."""
     case, recorded = state.case, state.case.soaks[soak.name]
     trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
     state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
@@ -125,6 +131,8 @@ def _judge_soak(state: _State, soak: SoakPlan) -> None:
         key = one.metric, one.bound
         if key not in state.host_checks or one.outcome > state.host_checks[key].outcome:
             state.host_checks[key] = one
+    decided = all(one.outcome is Outcome.PASS for one in checks) and not state.doubts
+    return _further_part(state, soak, verdicts) if decided else None
 
 
 def _without_gain(
@@ -149,6 +157,36 @@ def _without_gain(
     return verdict
 
 
+def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, WorkloadVerdict]) -> SoakPlan | None:
+    """Return the part that continues a soak: as long as it took so far, for the workloads it can still decide.
+
+    It is due while a workload that must speculate is open and max_duration leaves time. A workload whose speculation is
+    optional joins in, but does not hold the soak open: plain decoding is a safe answer for it.
+    """
+    case, slo = state.case, state.case.slo
+    can_be_decided = {
+        name
+        for name, verdict in verdicts.items()
+        if verdict.outcome == "unproven" and speculates(soak.settings[name]) and all(map(_narrowing, verdict.checks))
+    }
+    required = {one.name for one in slo.workload if one.speculation == "required"}
+    if slo.soak.until != "decided" or not can_be_decided & required:
+        return None
+    seconds = soaked_seconds(case, soak)
+    left = min(seconds, slo.soak.max_duration - seconds)
+    if left < LEAST_PART * slo.soak.duration:
+        return None
+    settings = {name: knobs for name, knobs in soak.settings.items() if name in can_be_decided}
+    return replace(soak, settings=settings, part=1 + len(case.looks.get(soak.name, (0,))), seconds=left)
+
+
+def _narrowing(check: Check) -> bool:
+    """Return whether a check is met, or is open with an interval for these canaries, which more answers narrow."""
+    return check.outcome is Outcome.PASS or (check.center is not None and check.scope == "frozen")
+
+
+LEAST_PART = 0.25
+"""A further part shorter than this share of the soak's duration would decide little."""
 _STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
 
 

@@ -10,12 +10,13 @@ from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
 from gatekeeper.analysis.metrics.over_time import decay, last_third
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
+from gatekeeper.analysis.plan.ladder import look_level
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.verdict.case import Case, soak_answers
+from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
@@ -43,20 +44,25 @@ def judge_workload(
     speculating = speculates(knobs)
     terms, about = case.plan.terms, f"{name}, {soak.name}"
     findings = examine(evidence, knobs, about) if speculating else ()
+    replays: tuple[Finding, ...] = ()
     if speculating and terms.rules > 1:
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
+    ends = looks_at(case, soak, name)
+    evidence = replace(evidence, level=look_level(case.slo, len(ends)))
+    earlier = [
+        replace(soak_answers(case, soak, name, end), level=look_level(case.slo, look))
+        for look, end in enumerate(ends[:-1] if not replays else (), start=1)
+    ]
+    looks = [*earlier, evidence]
     objectives = [
         _measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
     logits = Sight.LOGITS in terms.sight
-    unseen = _unseen(case, evidence) if speculating else evidence
-    checks = tuple(
-        check(one, _estimate(one, unseen if one.beyond_canaries else evidence, lost, logits=logits))
-        for one in objectives
-    )
+    beyond = [_unseen(case, one) for one in looks] if speculating else looks
+    checks = tuple(_check(one, beyond if one.beyond_canaries else looks, lost, logits=logits) for one in objectives)
     if speculating and terms.rules > 1:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome = worst(one.outcome for one in checks)
@@ -114,6 +120,22 @@ def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     if isinstance(objective, Implicit) and objective.metric == "throughput_ratio" and has_no_decode_speed(evidence):
         return objective.model_copy(update={"metric": "answer_throughput_ratio"})
     return objective
+
+
+def _check(objective: Objective, looks: Sequence[PairedAnswers], lost: Mapping[str, str], *, logits: bool) -> Check:
+    """Check an objective at the last look; where that leaves it open, the latest look that decided it counts.
+
+    The bounds of all looks hold together, so a decision of any of them does. What is counted, and what is void, is
+    taken from all records.
+    """
+    now = check(objective, _estimate(objective, looks[-1], lost, logits=logits))
+    widened = now.center is not None or objective.of.quantile is not None
+    if now.outcome is Outcome.UNPROVEN and widened and objective.metric not in lost:
+        for evidence in reversed(looks[:-1]):
+            before = check(objective, _estimate(objective, evidence, lost, logits=logits))
+            if before.outcome is not Outcome.UNPROVEN:
+                return before
+    return now
 
 
 def _estimate(

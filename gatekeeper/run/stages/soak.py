@@ -58,7 +58,7 @@ def soak(
     client.open(task.resident)
     client.send_all(run.warmups(), 1, run.note)
     apart = not woven and any(speculates(knobs) for knobs in task.settings.values())
-    duration = task.slo.soak.duration
+    duration = task.seconds or task.slo.soak.duration
     half = duration / 2 if apart else 0.0
     if half:
         phase(task.name, 0)
@@ -123,7 +123,8 @@ class _Soak:
         """Keep the system busy for *until_s* seconds; *counting* continues until the objectives have enough answers."""
         task, now_ns = self.task, self.clock.now_ns
         begun = answered = now_ns()
-        over = task.slo.soak.max_duration - (task.slo.soak.duration - until_s)
+        longest = task.seconds or task.slo.soak.max_duration
+        over = longest - ((task.seconds or task.slo.soak.duration) - until_s)
 
         def note(one: Generation) -> None:
             nonlocal answered

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.plan import ladder
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
@@ -121,17 +122,83 @@ def test_a_settled_workload_is_not_soaked_again() -> None:
     assert [("soak-2", {"hard": SHORTER})] == legs(found)
 
 
+OPEN = Made(1.3, noise=0.1)
+"""A ratio on both sides of the bound that `at_its_bound` sets."""
+
+
+def at_its_bound(**changes: Any) -> Case:
+    """Return a case whose ratio lies at its bound, and whose soak is not recorded."""
+    return bare({"easy": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),), **changes)
+
+
 def test_unproven_is_held_not_stepped_down() -> None:
     """
     An objective on both sides of its bound changes nothing: no step is taken, the code is 3.
     """
-    case = bare({"easy": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
+    case = at_its_bound(soak={"until": "duration"})
     (leg,) = conclude(case).needs
 
-    found = conclude(with_soak(case, leg, Made(1.3, noise=0.1)))
+    found = conclude(with_soak(case, leg, OPEN))
 
     assert ((), (), 3) == (found.needs, found.verdict.transitions, found.verdict.exit_code)
     assert {"easy": "unproven"} == outcomes(found)
+
+
+def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
+    """
+    Each further part takes as long as all before it; the last one ends at max_duration, and then the ratio is unproven.
+    """
+    case, parts = at_its_bound(soak={"max_duration": "40 min"}), []
+    while needs := conclude(case).needs:
+        (leg,) = needs
+        parts.append((leg.part, round(leg.seconds or 0, -2)))
+        case = with_soak(case, leg, OPEN)
+
+    assert [(1, 0), (2, 600), (3, 1200)] == parts
+    assert (3, ()) == (conclude(case).verdict.exit_code, conclude(case).verdict.transitions)
+
+
+def test_a_further_part_can_decide() -> None:
+    """
+    What the first part left open is proven by the answers of both; a workload that was decided does not join in.
+    """
+    case = bare({"easy": WINNING, "hard": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
+    (leg,) = conclude(case).needs
+    case = with_soak(case, leg, {"easy": OPEN, "hard": Made(1.6)})
+    (part,) = conclude(case).needs
+
+    found = conclude(with_soak(case, part, Made(1.8)))
+
+    assert (["easy"], "soak-1.part-2.jsonl") == (list(part.settings), part.file)
+    assert ((), {"easy": "promoted", "hard": "promoted"}) == (found.needs, outcomes(found))
+
+
+def test_each_look_spends_half_of_the_error_that_is_left() -> None:
+    """
+    Looks err with a half, a quarter, an eighth … of the allowed error, together never more than all of it.
+    """
+    written = at_its_bound().slo
+    errors = [1 - ladder.look_level(written, look) for look in range(1, 30)]
+
+    assert [error / (1 - ladder.bound_level(written)) for error in errors[:3]] == pytest.approx([0.5, 0.25, 0.125])
+    assert sum(errors) <= 1 - ladder.bound_level(written)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"optional": ("easy",)}, {"objectives": (objective("throughput_ratio", at_least=1.3, scope="population"),)}],
+    ids=["optional speculation", "an interval over other prompts"],
+)
+def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
+    """
+    Plain decoding is a safe answer where speculation is optional; and answers to the same canaries say little of others.
+    """
+    case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
+    (leg,) = conclude(case).needs
+
+    found = conclude(with_soak(case, leg, OPEN))
+
+    assert ((), {"easy": "unproven"}) == (found.needs, outcomes(found))
 
 
 def test_plain_decoding_that_fails_is_failed() -> None:

@@ -51,7 +51,7 @@ def half(answers: Answers) -> Answers:
 
 def of_two_minds(answers: Answers) -> Answers:
     """Let every other plain answer to a canary take three times as long."""
-    return [_slowed(one) if one.arm == "plain" and int(one.pair.split("-")[1]) // 8 % 2 else one for one in answers]
+    return [_slowed(one) if one.arm == "plain" and int(one.pair.split("-")[-1]) // 8 % 2 else one for one in answers]
 
 
 def _slowed(one: Generation) -> Generation:

@@ -1,0 +1,71 @@
+"""A soak that continues while a required ratio is open, and what is stored of it."""
+
+import json
+import signal
+from collections.abc import Callable
+
+from tests.builders.place import Place
+
+Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+
+OPEN = {
+    "truth": {"noise": {"answer": 0.03}, "ratio": 1.3},
+    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "objective": [{"metric": "throughput_ratio", "at_least": 1.3, "why": "the truth itself"}],
+    "sweep": {"repeats": 3, "num_draft_tokens": [4]},
+    "confidence": 0.9999,
+}
+"""A truth at its bound, which no soak decides at this confidence."""
+SOAK = {"duration": "100 s", "max_duration": "400 s"}
+PARTS = ["soak-1.jsonl", "soak-1.part-2.jsonl", "soak-1.part-3.jsonl"]
+"""100 s, as long again, and the 200 s that are left."""
+
+
+def parts(place: Place) -> list[str]:
+    return sorted(path.name for path in (place.path / "run").glob("soak-1*.jsonl"))
+
+
+def test_a_soak_continues_while_its_ratio_is_open(scripted: Scripted) -> None:
+    """
+    Further parts are recorded in files of their own up to max_duration; `judge` says the same of all of them.
+    """
+    place = scripted(**OPEN, soak=SOAK)
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    judged = place.run("judge", "run", "--json", code=3)
+
+    assert parts(place) == PARTS
+    assert judged.out == (place.path / "run" / "verdict.json").read_text()
+    answers = sum(len((place.path / "run" / part).read_text().splitlines()) - 1 for part in PARTS)
+    assert judged.document["workloads"][0]["measured"]["answers"] > answers / 3
+
+
+def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted, until: Until) -> None:
+    """
+    Kill -9 in the second part: --resume keeps what was measured, and takes the parts that an undisturbed run takes.
+    """
+    place = scripted(**OPEN, soak=SOAK)
+    second = place.path / "run" / PARTS[1]
+    process = place.held(f"run/{PARTS[1]}", after=5).start("certify", "slo.toml", "--out", "run", "--quiet")
+    until(lambda: second.exists() and len(second.read_text().splitlines()) > 5)
+
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = second.read_text().splitlines()
+    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=3)
+
+    assert before == second.read_text().splitlines()[: len(before)]
+    assert parts(place) == PARTS
+
+
+def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:
+    """
+    With `until = "duration"` there is one part, and the ratio stays open.
+    """
+    place = scripted(**OPEN, soak={**SOAK, "until": "duration"})
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+
+    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
+    assert (PARTS[:1], "duration") == (parts(place), manifest["soak_until"])
