@@ -153,6 +153,7 @@ concurrency = 1
 [soak]
 duration = "20 min"
 max_duration = "1.5 h"
+until = "duration"
 window = "240 s"
 profile = "desktop"
 concurrency = 2

@@ -10,6 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
+from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
@@ -165,9 +166,7 @@ def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, Workload
     """
     case, slo = state.case, state.case.slo
     can_be_decided = {
-        name
-        for name, verdict in verdicts.items()
-        if verdict.outcome == "unproven" and speculates(soak.settings[name]) and all(map(_narrowing, verdict.checks))
+        name for name, verdict in verdicts.items() if speculates(soak.settings[name]) and _can_be_decided(case, verdict)
     }
     required = {one.name for one in slo.workload if one.speculation == "required"}
     if slo.soak.until != "decided" or not can_be_decided & required:
@@ -180,9 +179,13 @@ def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, Workload
     return replace(soak, settings=settings, part=1 + len(case.looks.get(soak.name, (0,))), seconds=left)
 
 
-def _narrowing(check: Check) -> bool:
-    """Return whether a check is met, or is open with an interval for these canaries, which more answers narrow."""
-    return check.outcome is Outcome.PASS or (check.center is not None and check.scope == "frozen")
+def _can_be_decided(case: Case, verdict: WorkloadVerdict) -> bool:
+    """Return whether more answers can decide a workload: all that is open are intervals for its own canaries."""
+    objectives = all_objectives(case.slo, verdict.name, speculating=True, terms=case.plan.terms)
+    others = {one.metric for one in objectives if one.scope == "population"}
+    return verdict.outcome == "unproven" and all(
+        one.outcome is Outcome.PASS or (one.center is not None and one.metric not in others) for one in verdict.checks
+    )
 
 
 LEAST_PART = 0.25

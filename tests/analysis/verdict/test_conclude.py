@@ -191,7 +191,7 @@ def test_each_look_spends_half_of_the_error_that_is_left() -> None:
 )
 def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
     """
-    Plain decoding is a safe answer where speculation is optional; and answers to the same canaries say little of others.
+    Plain decoding is a safe answer where speculation is optional; and more of the same prompts say little of others.
     """
     case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
     (leg,) = conclude(case).needs
