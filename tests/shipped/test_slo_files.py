@@ -73,6 +73,7 @@ schema = 1
 name = "every-key"
 why = "Each key of the format once."
 confidence = 0.9
+max_duration = "8 h"
 
 [host]
 chip = "Apple M4"
@@ -93,6 +94,7 @@ plain_command = ["serve", "{target}", "{port}"]
 api_key_env = "MY_KEY"
 script = "truth.json"
 timeout = "90 s"
+deadline = "2 min"
 start_timeout = "5 min"
 
 [subject.knobs]
