@@ -146,8 +146,9 @@ class Soak(InputTable):
 
     duration: Seconds = Field(default=600.0, gt=0, le=LONGEST_S)
     max_duration: Seconds = Field(default=3600.0, gt=0, le=LONGEST_S)
-    until: Literal["decided", "duration"] = Field(
-        default="decided", description="decided: continue up to max_duration while a required ratio is open"
+    until: Literal["decided", "duration"] | None = Field(
+        default=None,
+        description="decided: continue up to max_duration while a required workload is open; the default from 600 s on",
     )
     window: Seconds | None = Field(
         default=None, ge=0.001, le=LONGEST_S, description="acceptance windows; default duration / 5"
@@ -164,6 +165,11 @@ class Soak(InputTable):
         if self.max_duration < self.duration:
             raise ValueError("max_duration is shorter than duration")
         return self
+
+    @property
+    def ends(self) -> Literal["decided", "duration"]:
+        """Return when it ends; without `until`, a soak too short for a certificate stays as short as it is."""
+        return self.until or ("decided" if self.duration >= CERTIFICATION_S else "duration")
 
     @property
     def window_s(self) -> float:

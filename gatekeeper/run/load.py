@@ -84,7 +84,7 @@ def load_case(
     samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
     events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)
     slo = given.slo
-    if manifest.soak_until != slo.soak.until:  # of a run made before soaks could continue
+    if manifest.soak_until != slo.soak.ends:  # of a run made before soaks could continue
         soak = slo.soak.model_copy(update={"until": manifest.soak_until})
         slo = slo.model_copy(update={"soak": soak})
     return Case(

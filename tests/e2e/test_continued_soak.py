@@ -17,7 +17,7 @@ OPEN = {
     "confidence": 0.9999,
 }
 """A truth at its bound, which no soak decides at this confidence."""
-SOAK = {"duration": "100 s", "max_duration": "400 s"}
+SOAK = {"duration": "100 s", "max_duration": "400 s", "until": "decided"}
 PARTS = ["soak-1.jsonl", "soak-1.part-2.jsonl", "soak-1.part-3.jsonl"]
 """100 s, as long again, and the 200 s that are left."""
 
@@ -57,6 +57,17 @@ def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted, until: 
 
     assert before == second.read_text().splitlines()[: len(before)]
     assert parts(place) == PARTS
+
+
+def test_a_demo_stays_as_short_as_it_is(scripted: Scripted) -> None:
+    """
+    Without `until`, a soak under ten minutes, which makes a demo, does not continue.
+    """
+    place = scripted(**OPEN, soak={"duration": "100 s"})
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+
+    assert PARTS[:1] == parts(place)
 
 
 def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:

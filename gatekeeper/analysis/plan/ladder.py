@@ -50,7 +50,7 @@ def look_level(slo: Slo, look: int) -> float:
     `python -m bench.sequential --widths`.
     """
     error = 1 - bound_level(slo)
-    return 1 - error * (2.0**-look if slo.soak.until == "decided" else 1.0)
+    return 1 - error * (2.0**-look if slo.soak.ends == "decided" else 1.0)
 
 
 def bound_level(slo: Slo) -> float:

@@ -169,7 +169,7 @@ def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, Workload
         name for name, verdict in verdicts.items() if speculates(soak.settings[name]) and _can_be_decided(case, verdict)
     }
     required = {one.name for one in slo.workload if one.speculation == "required"}
-    if slo.soak.until != "decided" or not can_be_decided & required:
+    if slo.soak.ends != "decided" or not can_be_decided & required:
         return None
     seconds = soaked_seconds(case, soak)
     left = min(seconds, slo.soak.max_duration - seconds)

@@ -80,7 +80,7 @@ def freeze(
         profile=files["profile"],
         versions=dict(sorted(versions.items())),
         host=dict(here),
-        soak_until=slo.soak.until,
+        soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
         rules=RULES,
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
