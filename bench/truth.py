@@ -82,6 +82,8 @@ class Scenario:
     repeats: int = 3
     """Of each canary in the sweep."""
     ratio_promised: bool = True
+    busy: bool = False
+    """A long soak has all the answers it can have: a change during it must be seen."""
 
     @property
     def label(self) -> str:
@@ -127,7 +129,8 @@ def scenarios() -> list[Scenario]:
         "bimodal, both arms": {"noise": noise, "modes": [{"share": 0.3, "slower": 1.3}]},
     }
     for name, script in nuisances.items():
-        found += [Scenario(name, effect, script=script) for effect in EFFECTS]
+        busy = name.startswith("decay through")
+        found += [Scenario(name, effect, script=script, busy=busy) for effect in EFFECTS]
     for sigma in (0.02, 0.10, 0.15):
         for repeats in (1, 3):
             name, noisy = f"noise {sigma:.0%}, repeats {repeats}", {"noise": {"answer": sigma}}
@@ -226,7 +229,7 @@ class Run:
 def run(scenario: Scenario, seed: int) -> Run:
     """Run a scenario once."""
     script, true = subject_of(scenario, seed)
-    profile = PAUSED if scenario.changes else STEADY
+    profile = PAUSED if scenario.changes and not scenario.busy else STEADY
     ran = rehearse(promise(scenario), {"work": prompts()}, script, seed, profile=profile)
     verdict = ran.verdict.workloads[0]
     gate = {"promoted": "promoted", "unproven": "unproven"}.get(ran.verdict.outcome, "blocked")

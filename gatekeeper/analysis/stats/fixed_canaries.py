@@ -69,12 +69,11 @@ def _lasting(apart: Floats, noise: float) -> float:
     """
     most = min(max(LAGS[0], len(apart) // 8), LAGS[-1])
     lags = [lag for lag in range(1, most + 1) if lag < len(apart)]
-    weights = np.array([1 - lag / (most + 1) for lag in lags])
-    products = [apart[:-lag] * apart[lag:] for lag in lags]
-    sums = 2 * float(sum(weight * product.sum() for weight, product in zip(weights, products, strict=True)))
-    error = 2 * math.sqrt(
-        sum(weight**2 * (product**2).sum() for weight, product in zip(weights, products, strict=True))
+    weights = [1 - lag / (most + 1) for lag in lags]
+    sums = 2 * sum(
+        weight * float((apart[:-lag] * apart[lag:]).sum()) for weight, lag in zip(weights, lags, strict=True)
     )
+    error = 2 * math.hypot(*weights) * float((apart**2).sum()) / math.sqrt(len(apart))
     return sums / len(apart) / noise if noise > 0 and sums > LASTING * error else 0.0
 
 
