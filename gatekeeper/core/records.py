@@ -190,6 +190,8 @@ class Claims:
     """The model that answers, by the server's name for it."""
 
 
+_NO_CLAIMS = Claims()
+
 TIMEOUT = "timeout"
 """The kind of fault after which the system is restarted, because it may hang."""
 
@@ -213,7 +215,7 @@ class Answer:
     output_tokens: int | None = None
     rounds: Rounds | None = None
     """Counted by us; None where only the server could count, or nothing was drafted."""
-    claims: Claims = Claims()
+    claims: Claims = _NO_CLAIMS
     memory_active: int | None = None
     """Bytes the allocator held at the end of the answer; None where it does not report them."""
     memory_peak: int | None = None
@@ -223,6 +225,8 @@ class Answer:
     def __post_init__(self) -> None:
         """Keep the arrivals in columns, and equal texts once."""
         object.__setattr__(self, "text", _shared(self.text))
+        if self.claims == _NO_CLAIMS:
+            object.__setattr__(self, "claims", _NO_CLAIMS)
         if not isinstance(self.arrivals, Arrivals):
             object.__setattr__(self, "arrivals", Arrivals(self.arrivals))
 

@@ -141,17 +141,15 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
     if per_token:
         if UNKNOWN in found.tokens:
             return Missing("this backend does not report the tokens of a chunk")
-        counted = found.tokens > 0
-        weights = found.tokens[counted].astype(np.float64)
-        values = values[counted] / weights
-        answer_of = np.repeat(np.arange(len(sizes)), sizes)
-        sizes = np.bincount(answer_of[counted], minlength=len(sizes))
+        gaps = found.per_token()
+        sizes, values, weights = gaps.sizes, gaps.values, gaps.tokens
+    del found  # of a day it has tens of megabytes
     canaries = [one.canary for one, size in zip(whole, sizes, strict=True) if size]
-    gaps = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
-    others = intervals.pooled_quantile(gaps, quantile, paired.level)
+    pooled = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
+    others = intervals.pooled_quantile(pooled, quantile, paired.level)
     if isinstance(others, Missing) or not paired.frozen:
         return others
-    return _beside(others, fixed_canaries.quantile(gaps, quantile, paired.level, len(paired.canaries)))
+    return _beside(others, fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries)))
 
 
 def _ttft_delta(paired: PairedAnswers) -> Estimate | Missing:

@@ -166,6 +166,14 @@ class HostSamples:
             self.known["segments"] = by_segment(self.columns)
         return self.known["segments"]  # type: ignore[no-any-return]
 
+    def _moments(self, segment: int) -> tuple[Floats, Floats]:
+        """Return the seconds of a segment's samples, and the seconds that each stands for; most series share them."""
+        key = "moments", segment
+        if key not in self.known:
+            at = np.array(self.columns.at_ns, dtype=np.int64)[self.segments()[segment]] / 1e9
+            self.known[key] = at, np.append(np.diff(at), self.interval)
+        return self.known[key]  # type: ignore[no-any-return]
+
     def numbers(self, name: str) -> list[float]:
         """Return the finite readings of *name* from every source."""
         return host_numbers(self.columns, name)
@@ -202,9 +210,9 @@ class HostSamples:
             expected += due
             seen += min(places, due)
             if good.any():
-                at = at_ns[taken] / 1e9
-                lasts = np.append(np.diff(at), self.interval)
-                segments.append(Part(at[good], numbers[taken][good], lasts[good]))
+                whole = self._moments(segment)
+                at, lasts = whole if good.all() else (column[good] for column in whole)
+                segments.append(Part(at, numbers[taken][good], lasts))
         return Series(name, tuple(segments), seen, expected, _why(seen_all, sources), source)
 
 

@@ -83,6 +83,25 @@ class Bursts:
     tokens: Ints
     """UNKNOWN where an arrival of the burst has no count."""
 
+    def per_token(self) -> "TokenGaps":
+        """Return each gap divided by its tokens; bursts without counted tokens are left out."""
+        counted = self.tokens > 0
+        tokens = self.tokens[counted].astype(np.float64)
+        sizes = np.add.reduceat(np.append(counted, False).astype(np.int64), np.cumsum(self.sizes) - self.sizes)
+        return TokenGaps(np.where(self.sizes > 0, sizes, 0), self.gaps[counted] / tokens, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGaps:
+    """The gaps of answers per token, in columns."""
+
+    sizes: Ints
+    """How many there are of each answer."""
+    values: Floats
+    """Seconds."""
+    tokens: Floats
+    """How many tokens each of them stands for."""
+
 
 def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     """Return (gap in seconds, tokens) of each burst but the first; a gap runs from start to start."""

@@ -47,11 +47,13 @@ class Distributions:
 def curve(values: Floats, weights: Floats, answers: int) -> Curve | None:
     """Return the distribution of weighted *values*; None without a finite value of positive weight."""
     kept = np.isfinite(values) & (weights > 0)
-    values, weights = values[kept], weights[kept]
-    if not len(values):
+    if not kept.any():
         return None
+    if not kept.all():
+        values, weights = values[kept], weights[kept]
     order = np.argsort(values)
-    reached, ordered = np.cumsum(weights[order]), values[order]
+    reached, ordered = weights[order], values[order]
+    np.cumsum(reached, out=reached)
 
     def at(share: float) -> float:
         return rounded(float(ordered[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
@@ -107,8 +109,5 @@ def _ttft(evidence: PairedAnswers) -> Curve | None:
 
 def _itl(evidence: PairedAnswers, together_s: float) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
-    found = gather_bursts([one.answer for one in successful(evidence.answers)], together_s)
-    answer_of = np.repeat(np.arange(len(found.sizes)), found.sizes)
-    counted = found.tokens > 0
-    tokens = found.tokens[counted].astype(np.float64)
-    return curve(found.gaps[counted] / tokens, tokens, len(np.unique(answer_of[counted])))
+    gaps = gather_bursts([one.answer for one in successful(evidence.answers)], together_s).per_token()
+    return curve(gaps.values, gaps.tokens, int(np.sum(gaps.sizes > 0)))
