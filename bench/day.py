@@ -5,8 +5,9 @@
 The gate certifies a scripted system on its virtual clock, with the real sampler of this machine, so a day passes in
 minutes: a host sample a second, and an answer of 200 tokens every three. `gatekeeper judge` then reads the run. Each is
 a process of its own; memory is the most it ever held (ru_maxrss), and the scripted system has no worker beside it.
-Goals for 24 hours: the gate at most 250 MB; judging at most 300 MB and 5 s of CPU. Exit code 3: a goal is missed on
-this machine. The judged verdict must be the one that was stored, byte for byte, or the exit code is 1.
+Goals for 24 hours: the gate at most 250 MB; judging at most 300 MB and 5 s of CPU, on a machine that does nothing else.
+Exit code 3: a goal is missed on this machine. The judged verdict must be the one that was stored, byte for byte, or
+the exit code is 1.
 """
 
 import argparse
@@ -104,7 +105,9 @@ def write_inputs(folder: Path, hours: float) -> Path:
 
 def cost(*arguments: str) -> tuple[Cost, bytes]:
     """Run a command of gatekeeper; return what it took, and its output."""
-    child = subprocess.Popen([sys.executable, "-m", "gatekeeper", *arguments], stdout=subprocess.PIPE)
+    # With bytecode, as an installed package has it: without, every start compiles us anew.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    child = subprocess.Popen([sys.executable, "-m", "gatekeeper", *arguments], stdout=subprocess.PIPE, env=environment)
     output = child.stdout.read() if child.stdout is not None else b""
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
