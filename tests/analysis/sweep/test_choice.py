@@ -2,18 +2,21 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench import rehearsal
+from gatekeeper.analysis.plan.objectives import Terms
+from gatekeeper.analysis.plan.settings import chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
-from tests.builders.slo import answer, canaries, canary, counted, generation, slo, steady
+from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
 
 LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
 FROZEN = canaries(16)
@@ -36,10 +39,10 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
     return records
 
 
-def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01) -> Choice:
+def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01, required: str | None = None) -> Choice:
     plan = laid(written)
     seen = setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
-    return choose(written, seen)
+    return choose(written, seen, required)
 
 
 def test_the_best_is_chosen_where_it_is_clear() -> None:
@@ -78,6 +81,70 @@ def test_nothing_beats_plain(ratio: float, noise: float) -> None:
 
     assert {"draft": None} == dict(found.setting)
     assert "plain" in found.because
+
+
+ALL_LENGTHS = ("default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6")
+
+
+def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
+    """
+    No gain shows beyond noise, and none is ruled out: the setting that reads best is soaked where it must speculate.
+    """
+    ratios = dict.fromkeys(ALL_LENGTHS, 1.02)
+
+    free, must = (chosen(slo(sweep=LENGTHS), ratios, 0.15, required) for required in (None, "easy"))
+
+    best = max(must.seen, key=lambda one: known(one.ratio).center)
+    assert ({"draft": None}, chosen_of(best.trial.setting)) == (dict(free.setting), must.setting)
+    assert "so the soak decides" in must.because
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bound", "plain"), [(0.9, 0.5, True), (1.05, 1.0, False), (1.001, 1.0, False), (1.001, 1.16, True)]
+)
+def test_a_required_workload_is_graded_back_by_proof_alone(ratio: float, bound: float, *, plain: bool) -> None:
+    """
+    Only what is proven below plain decoding, whatever its bound, or below its bound, is not soaked.
+    """
+    written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
+
+    found = chosen(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02, "easy")
+
+    assert plain == (dict(found.setting)["draft"] is None)
+
+
+def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
+    """
+    Drafted answers that all fail are no proof of a slow draft: the soak counts the failures.
+    """
+    written = slo(sweep=LENGTHS)
+    plan = laid(written)
+    records = swept(plan, {})
+    for name in ALL_LENGTHS:
+        failed = answer([], ended_s=1.0, fault="died")
+        records[name] = [generation(failed, one.canary, pair=one.pair) for one in records[name]]
+    seen = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
+
+    free, must = (choose(written, seen, required) for required in (None, "easy"))
+
+    assert [None, "heavy"] == [dict(one.setting)["draft"] for one in (free, must)]
+
+
+def test_both_plain_arms_are_compared_with() -> None:
+    """
+    Plain answers of 1.0x and of 1.21x have the geometric mean 1.1x; by older rules the first arm alone counted.
+    """
+    written = slo(sweep=LENGTHS)
+    ratios = {"null": 1.21, **dict.fromkeys(ALL_LENGTHS, 1.5)}
+    plan = laid(written)
+    before = replace(plan, terms=Terms(rules=1))
+
+    seen, then = (
+        setting_results(sweep_answers(written, one, swept(plan, ratios, 0.0), "easy", FROZEN))[0].ratio
+        for one in (plan, before)
+    )
+
+    assert [pytest.approx(1.5 / 1.1), pytest.approx(1.5)] == [known(seen).center, known(then).center]
 
 
 def test_a_baseline_that_proves_nothing_chooses_plain() -> None:

@@ -65,6 +65,62 @@ def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
     assert (0, {"easy": "promoted", "hard": "graded_back"}) == (found.verdict.exit_code, outcomes(found))
 
 
+OPEN = Made(1.1, noise=0.05)
+"""On both sides of a bound of 1.1x."""
+
+
+def undecided(*objectives: dict[str, Any], ladder: tuple[str, ...] = ("autoregressive",), **more: Any) -> Case:
+    """Return a case whose optional workload is soaked, without deciding the ratio."""
+    wanted = (objective("throughput_ratio", at_least=1.1), *objectives)
+    case = bare({"easy": WINNING}, optional=("easy",), objectives=wanted, fallback={"ladder": list(ladder)}, **more)
+    (leg,) = conclude(case).needs
+    return with_soak(case, leg, OPEN)
+
+
+def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
+    """
+    The soak leaves the ratio open: plain decoding, proven by the same soak's baseline requests, and exit code 0.
+    """
+    found = conclude(undecided(objective("error_rate", at_most=0, when="always")))
+
+    (workload,), (step,) = found.verdict.workloads, found.verdict.transitions
+    assert (0, (), "graded_back", {"draft": None}) == (
+        found.verdict.exit_code,
+        found.needs,
+        workload.outcome,
+        workload.setting,
+    )
+    assert [("error_rate", Outcome.PASS)] == [(one.metric, one.outcome) for one in workload.checks]
+    assert step.because == workload.because
+    assert step.because.startswith("no gain was proven: throughput_ratio: ")
+    assert "the limit of 1.1x lies inside" in step.because
+
+
+def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:
+    """
+    Where the baseline requests do not prove plain decoding, a soak of it follows, if the ladder has that step.
+    """
+    fast = objective("decode_throughput", at_least=21, when="always")
+    case, short = undecided(fast), undecided(fast, ladder=("shrink-draft",))
+
+    assert [("soak-2", {"easy": PLAIN})] == legs(conclude(case))
+    assert ([], "unproven") == (legs(conclude(short)), conclude(short).verdict.outcome)
+
+
+def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
+    """
+    Pairs that are lost say nothing about a gain: the optional workload is unproven, as evidence is missing.
+    """
+    case = undecided()
+    ((name, recorded),) = case.soaks.items()
+    short = tuple(
+        replace(one, answer=replace(one.answer, output_tokens=3)) if one.arm == "plain" else one
+        for one in recorded.records
+    )
+
+    assert "unproven" == conclude(replace(case, soaks={name: StoredRecords(short)})).verdict.outcome
+
+
 def test_required_speculation_that_is_graded_back_blocks() -> None:
     """
     A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why.
