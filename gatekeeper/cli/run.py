@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, RUN_DIR, SLO, SecondsRange, annotate, parse_quantity, show
+from gatekeeper.cli.options import (
+    AS_JSON,
+    OUT,
+    QUIET,
+    RUN_DIR,
+    SLO,
+    SecondsRange,
+    annotate,
+    parse_duration,
+    parse_quantity,
+    show,
+)
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.report import FORMATS
 
@@ -54,14 +65,16 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
 @SLO
 @OUT
 @click.option("--resume", is_flag=True, help="Continue the unfinished run in --out.")
+@click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --out: 30m.")
 @AS_JSON
 @QUIET
-def certify(slo: Path, out: Path | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
+def certify(slo: Path, out: Path | None, extend: str | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
     with _observers(quiet=quiet) as observers:
-        finished = do(slo, out, resume=resume, observers=observers)
+        more = parse_duration(extend, "--extend", "30m")
+        finished = do(slo, out, resume=resume, extend=more, observers=observers)
     annotate(finished.verdict, finished.path, slo)
     _show_finished(finished, as_json=as_json)
     return finished.verdict.exit_code

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from gatekeeper.core.text import quote
 
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # People write both decimal and binary prefixes; neither is guessed from the other.
 BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
     "KiB": 2.0**10,

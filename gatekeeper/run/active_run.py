@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.case import Case, soaked_seconds
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
@@ -155,6 +155,11 @@ class ActiveRun:
     def recorded(self, names: Iterable[str], kind: TypeAdapter[Kind]) -> list[Kind]:
         """Return the records of finished files."""
         return [one for name in names for one in record_files.read_records(self.directory.path / name, kind).records]
+
+    def soaked(self) -> float:
+        """Return the seconds of the longest soak so far."""
+        case = self.case()
+        return max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
 
     def begin_segment(self, client: Client) -> None:
         """Begin another segment, for *client* too: its times are not compared with those of earlier ones."""

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,47 @@ class Finished:
     """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
 
 
-def certify(slo_path: Path, out: Path | None, *, resume: bool, observers: Sequence[Observer]) -> Finished:
-    """Make a whole run in *out*, or continue the one that is there."""
+def certify(
+    slo_path: Path,
+    out: Path | None,
+    *,
+    resume: bool = False,
+    extend: float | None = None,
+    observers: Sequence[Observer],
+) -> Finished:
+    """Make a whole run in *out*, or continue the one that is there; *extend* gives a finished one seconds of soak."""
+    if extend is not None:
+        return _extended(slo_path, out, extend, observers)
     if resume and out is not None and run_directory.RunDirectory(out).is_finished():
         return _finished(slo_path, out)
     with ExitStack() as stack:
         return _run_to_end(_open(stack, slo_path, out, observers, resume=resume))
+
+
+def _extended(slo_path: Path, out: Path | None, seconds: float, observers: Sequence[Observer]) -> Finished:
+    """Continue the soaks of a finished, unproven run for *seconds*; what it measured counts together with the rest."""
+    if out is None or not run_directory.RunDirectory(out).is_finished():
+        raise InputError(
+            "--extend continues a finished run, which --out names",
+            hint="an unfinished run is continued with --resume",
+        )
+    before = _finished(slo_path, out).verdict
+    if before.exit_code != ExitCode.UNPROVEN:
+        raise InputError(
+            f"{out} is decided: {before.outcome}", hint="only an unproven run can be extended; start a new run"
+        )
+    with ExitStack() as stack:
+        run = _open(stack, slo_path, out, observers, resume=True)
+        allowed = run.soaked() + seconds
+        if not any(one.part > 1 for one in conclude(replace(run.case(), extended=allowed)).needs):
+            raise InputError(
+                f"{out}: a longer soak would not decide this run",
+                hint='it helps where a required workload is open by an interval alone, unless until = "duration"',
+            )
+        run.directory.remove(run_directory.CHECKSUMS)  # from here on it is an unfinished run
+        run.events.reopen()
+        run.observe("extended", {"soak_seconds": allowed})
+        return _run_to_end(run)
 
 
 def _finished(slo_path: Path, out: Path) -> Finished:

@@ -95,6 +95,7 @@ def load_case(
         sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
         looks=looks,
+        extended=max((one.detail["soak_seconds"] for one in events.records if one.kind == "extended"), default=0.0),
         ties={file: one for file, one in ties.items() if not (live and one.trouble)},
         after_soak={file: one for file, one in after.items() if not (live and one.trouble)},
         host_samples=samples.records,

@@ -3,6 +3,9 @@
 import json
 import signal
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from tests.builders.place import Place
 
@@ -80,3 +83,61 @@ def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:
 
     manifest = json.loads((place.path / "run" / "manifest.json").read_text())
     assert (PARTS[:1], "duration") == (parts(place), manifest["soak_until"])
+
+
+def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
+    """
+    `--extend` adds parts to the soak of a finished run; the verdict rests on all of them, and can be judged again.
+    """
+    place = scripted(**OPEN, soak=SOAK)
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    before = {name: (place.path / "run" / name).read_bytes() for name in PARTS}
+
+    place.run("certify", "slo.toml", "--extend", "5m", "--out", "run", "--quiet", code=3)
+    judged = place.run("judge", "run", "--json", code=3)
+
+    assert parts(place) == [*PARTS, "soak-1.part-4.jsonl"]
+    assert before == {name: (place.path / "run" / name).read_bytes() for name in PARTS}
+    assert judged.out == (place.path / "run" / "verdict.json").read_text()
+
+
+def test_an_extension_that_was_killed_is_resumed(scripted: Scripted, until: Until) -> None:
+    """
+    Kill -9 in the added part: `--resume` finishes it as the extension would have.
+    """
+    place = scripted(**OPEN, soak=SOAK)
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    added = place.path / "run" / "soak-1.part-4.jsonl"
+    held = place.held(f"run/{added.name}", after=5)
+    process = held.start("certify", "slo.toml", "--extend", "300 s", "--out", "run", "--quiet")
+    until(lambda: added.exists() and len(added.read_text().splitlines()) > 5)
+
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    place.run("certify", "slo.toml", "--resume", "--out", "run", "--quiet", code=3)
+
+    assert parts(place) == [*PARTS, added.name]
+    place.run("judge", "run", code=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"soak": {**SOAK, "until": "duration"}}, "a longer soak would not decide this run"),
+        ({"objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "far from the truth"}]}, "is decided"),
+        (None, "--extend continues a finished run"),
+    ],
+)
+def test_what_cannot_be_extended_is_refused(scripted: Scripted, change: dict[str, Any] | None, words: str) -> None:
+    """
+    A soak of one fixed part, a decided run and an unfinished one are bad input; nothing is changed.
+    """
+    place = scripted(**{**OPEN, "soak": SOAK, **(change or {})})
+    if change is not None:
+        place.run("certify", "slo.toml", "--out", "run", "--quiet")
+        before = (place.path / "run" / "SHA256SUMS").read_bytes()
+
+    refused = place.run("certify", "slo.toml", "--extend", "30m", "--out", "run", "--quiet", code=2)
+
+    assert words in refused.err
+    assert change is None or before == (place.path / "run" / "SHA256SUMS").read_bytes()

@@ -36,6 +36,8 @@ class Case:
     """By the name of the soak, the records of all its parts together."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By the name of a soak of several parts: how many records it had after each part."""
+    extended: float = 0.0
+    """Seconds that a soak may last beyond max_duration, all in all; 0 where nobody asked for more."""
     ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
     """By the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
@@ -172,9 +174,9 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
     return None
 
 
-def soaked_seconds(case: Case, soak: SoakPlan) -> float:
+def soaked_seconds(answers: Iterable[Generation]) -> float:
     """Return the seconds of all parts of a soak."""
-    return sum(_seconds_by_segment([one for one in case.soaks[soak.name].records if one.role in SOAK_ROLES]).values())
+    return sum(_seconds_by_segment([one for one in answers if one.role in SOAK_ROLES]).values())
 
 
 def _seconds_by_segment(answers: Sequence[Generation]) -> dict[int, float]:

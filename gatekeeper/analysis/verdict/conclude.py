@@ -171,8 +171,8 @@ def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, Workload
     required = {one.name for one in slo.workload if one.speculation == "required"}
     if slo.soak.ends != "decided" or not can_be_decided & required:
         return None
-    seconds = soaked_seconds(case, soak)
-    left = min(seconds, slo.soak.max_duration - seconds)
+    seconds = soaked_seconds(case.soaks[soak.name].records)
+    left = min(seconds, max(slo.soak.max_duration, case.extended) - seconds)
     if left < LEAST_PART * slo.soak.duration:
         return None
     settings = {name: knobs for name, knobs in soak.settings.items() if name in can_be_decided}
