@@ -13,7 +13,7 @@ from gatekeeper.report.terminal.summary import COLUMNS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
 DOCUMENTS = [
-    *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
 ]
 METHODOLOGY = (ROOT / "METHODOLOGY.md").read_text()

@@ -120,7 +120,11 @@ class RunRegistry:
     def _read(self) -> Iterator[Entry]:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
-                yield _ENTRIES.validate_python(json_object(path.read_bytes()))
+                entry = _ENTRIES.validate_python(json_object(path.read_bytes()))
+                place = self.folder / Path(entry.out).name
+                # An entry stands beside its run, and nothing in it leads elsewhere.
+                if path.name == f"{entry.run_id}{SUFFIX}" and place.name != "..":
+                    yield replace(entry, out=str(place))
             except (OSError, ValueError):
                 continue  # the remote host lists its runs as well
 

@@ -63,8 +63,8 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     assert cut > 0
     checks = [one for work in json.loads(done)["workloads"] for one in work["checks"]]
     timeless = {one["outcome"] for one in checks if one["metric"] not in {"throughput_ratio", "ttft_delta"}}
-    assert process.returncode in {0, 1, 3}, err  # this machine may be too busy to prove a time, and nothing else
-    assert {"pass"} == timeless, done
+    assert process.returncode in {0, 1, 3}, err  # in seconds a busy machine may prove nothing …
+    assert {"pass"} <= timeless <= {"pass", "unproven"}, done  # … but nothing that holds at any speed may fail
     assert "reconnected" in err
     assert done == judged.out == there.read_text()
     assert process.returncode == judged.code

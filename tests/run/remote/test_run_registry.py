@@ -24,11 +24,12 @@ ENTRY = Entry(
 )
 
 
-def test_an_entry_is_the_run_of_the_same_command_alone(tmp_path: Path) -> None:
+def test_an_entry_is_the_run_of_the_same_command_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Another host, command, bundle or place is another run; no place at all is any.
     """
-    registry = RunRegistry(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    registry = RunRegistry(Path("runs"))
     registry.write(ENTRY)
     (read,) = registry.entries()
 
@@ -56,6 +57,20 @@ def test_entries_come_in_the_order_they_began(tmp_path: Path) -> None:
     assert [("z", "open", ""), ("one", CLOSED, "promoted")] == [
         (entry.run_id, entry.state, entry.outcome) for entry in registry.entries()
     ]
+
+
+@pytest.mark.parametrize("out", ["/elsewhere/one", "../one", "runs/../../one"])
+def test_an_entry_leads_nowhere_else(tmp_path: Path, out: str) -> None:
+    """
+    An entry that came with somebody's files names a run in its own folder, whatever it says; or it is passed over.
+    """
+    registry = RunRegistry(tmp_path)
+    registry.write(replace(ENTRY, out=out))
+    registry.write(replace(ENTRY, run_id="two", out=".."))
+    (tmp_path / "one.remote.json").rename(tmp_path / "kept.remote.json")
+    (tmp_path / "one.remote.json").write_text((tmp_path / "kept.remote.json").read_text())
+
+    assert [("one", str(tmp_path / "one"))] == [(entry.run_id, entry.out) for entry in registry.entries()]
 
 
 def test_one_process_follows_a_run(tmp_path: Path) -> None:
