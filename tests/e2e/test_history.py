@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.system.run_directory import CHECKSUMS
+from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
@@ -98,7 +98,7 @@ def test_compare_refuses_another_machine(place: Place) -> None:
     document = json.loads(manifest.read_text())
     document["host"]["chip"] = "Apple M9"
     manifest.write_text(json.dumps(document))
-    (place.path / "runs" / "c-slower" / CHECKSUMS).unlink()
+    RunDirectory(place.path / "runs" / "c-slower").write_checksums()
 
     done = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3)
     shown = place.run("compare", "runs/a-first", "runs/c-slower", code=3).out

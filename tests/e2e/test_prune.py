@@ -39,9 +39,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("prune"))  # type: ignore[attr-defined]
     write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
     workload = [{"name": "easy", "canaries": "easy.jsonl"}]
-    write(workload=workload, promote={"valid_for": "36500 d"})
+    write(workload=workload, promote={"valid_for": "3650 d"})
     place.run("certify", "slo.toml", "--out", "made/good", "--quiet", code=0)
-    write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=workload, promote={"valid_for": "36500 d"})
+    write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=workload, promote={"valid_for": "3650 d"})
     place.run("certify", "slo.toml", "--out", "made/bad", "--quiet", code=1)
     return place
 
@@ -57,7 +57,7 @@ def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
         manifest["frozen_at"] = (datetime.now(UTC) - age * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if valid is not None:
             slo = run / "inputs" / "slo.toml"
-            slo.write_text(slo.read_text().replace("36500 d", valid))
+            slo.write_text(slo.read_text().replace("3650 d", valid))
             manifest["slo"]["sha256"] = sha256(slo.read_bytes())
         (run / "manifest.json").write_text(json.dumps(manifest))
         RunDirectory(run).write_checksums()
