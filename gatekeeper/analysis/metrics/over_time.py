@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, similar_lengths, successful
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role
@@ -46,26 +47,33 @@ def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     """Estimate by how much the log ratio of the pairs changed over the soak.
 
     A canary is compared with itself, by the seasonal Kendall slope. Where few canaries were paired twice, those the
-    sweep sent are compared with each other, and so are the others: within each of both parts their order is random.
+    sweep sent are compared with each other, as distances from their ratio there, and so are the others: within each of
+    both parts their order is random.
     """
     last = max((one.segment for one, _ in paired.pairs), default=0)
-    points: list[tuple[str, float, float]] = []
-    for mine, plain in paired.pairs:
-        rates = [decode_or_answer_rate(one.answer) if one.answer.fault is None else None for one in (mine, plain)]
-        if all(rates) and mine.segment == last and similar_lengths((mine, plain), greedy=paired.greedy):
-            points.append((mine.canary, float(mine.answer.sent_ns), math.log((rates[0] or 1) / (rates[1] or 1))))
+    heights = {name: fmean(logs) for name, logs in by_canary(_log_ratios(paired.before, paired)).items()}
+    points = [
+        (name, float(pair[0].answer.sent_ns), value - heights.get(name, 0.0))
+        for pair in paired.pairs
+        if pair[0].segment == last
+        for name, value in _log_ratios([pair], paired)
+    ]
     counts = Counter(name for name, _, _ in points)
     alone = sum(count > 1 for count in counts.values()) < REPEATED_SHARE * len(counts)
-    swept = {mine.canary for mine, _ in paired.before}
     groups: dict[object, list[tuple[float, float]]] = defaultdict(list)
     for name, at, value in points:
-        groups[name in swept if alone else name].append((at, value))
+        groups[name in heights if alone else name].append((at, value))
     slope = intervals.seasonal_slope(list(groups.values()), paired.level)
     if isinstance(slope, Missing):
         return Missing(f"too few pairs to measure a change of the ratio: {slope.because}", slope.n)
     times = [at for _, at, _ in points]
     span = max(times) - min(times)
     return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
+
+
+def _log_ratios(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float]]:
+    ratios, _ = pair_ratios(pairs, decode_or_answer_rate, greedy=paired.greedy)
+    return [(name, math.log(ratio)) for name, ratio in ratios if 0 < ratio < math.inf]
 
 
 def decay(paired: PairedAnswers) -> str | None:

@@ -289,6 +289,17 @@ def test_a_ratio_that_decays_is_found(loss: float, found: bool, count: int, repe
     assert found == ("fell by" in str(estimate("throughput_ratio", made)))
 
 
+def test_the_sweep_shows_a_smaller_decay_of_canaries_that_are_paired_once() -> None:
+    """
+    A loss of 9 % in sixty pairs drowns in how far canaries lie apart, unless the sweep has the ratio of each.
+    """
+    once, sweep = losing(0.09, 60, 1), losing(0.0, 60, 1)
+
+    assert decay(once) is None
+    assert decay(replace(once, before=sweep.pairs)) is not None
+    assert decay(replace(sweep, before=sweep.pairs)) is None
+
+
 def test_the_last_third_is_what_is_left_of_a_decaying_ratio() -> None:
     """
     Its pairs were sent in the last third of the soak, and within it no change counts.
