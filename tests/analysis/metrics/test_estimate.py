@@ -439,7 +439,7 @@ def test_cut_short_by_finish_or_length(mine: Answer, plain: Answer, *, greedy: b
 
 def test_a_drifted_ratio_counts_its_pairs() -> None:
     """
-    A ratio that drift spoiled says how many pairs there were.
+    A ratio that a drift of plain decoding alone spoiled says how many pairs there were.
     """
     ours, theirs = zip(*[_drifting(at) for at in range(20)], strict=True)
 
@@ -452,7 +452,7 @@ def test_a_drifted_ratio_counts_its_pairs() -> None:
 def _drifting(at: int) -> tuple[Generation, Generation]:
     gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
     return (
-        generation(steady(gap / 2, sent_s=30.0 * at), name, pair=pair),
+        generation(steady(0.05, sent_s=30.0 * at), name, pair=pair),
         generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.SENTINEL, pair=pair),
     )
 
