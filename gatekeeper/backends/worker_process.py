@@ -115,11 +115,12 @@ class WorkerProcess:
         poll.register(self._in if event == select.POLLOUT else self._out, event)
         beat, since = self.heartbeat(), time.monotonic()
         while True:
-            now = time.monotonic()
-            if now >= until:
-                raise WorkerFault(f"{TIMEOUT}: its answer was not complete in time; gatekeeper ended the worker")
-            if poll.poll(1000 * min(_POLL_S, timeout / 4, until - now)):
+            left = until - time.monotonic()
+            # What is there already is read, also by a process that was stopped itself until after the deadline.
+            if poll.poll(1000 * max(0.0, min(_POLL_S, timeout / 4, left))):
                 return
+            if left <= 0:
+                raise WorkerFault(f"{TIMEOUT}: its answer was not complete in time; gatekeeper ended the worker")
             if self.heartbeat() != beat:
                 beat, since = self.heartbeat(), time.monotonic()
             elif time.monotonic() - since > timeout:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from gatekeeper.backends.http.stream import Frame, RawResponse, frame, header
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.text import one_line
+from gatekeeper.core.text import QUOTED, one_line, quote
 
-_EXCERPT = 200
 _LINE = re.compile(rb"[^\r\n]+")
 _JSON = re.compile(rb"\s*[{\[]")
 
@@ -66,8 +65,8 @@ def parse_response(raw: RawResponse) -> HttpResponse:
 
 def excerpt(body: bytes) -> str:
     """Return the beginning of a body, for a fault."""
-    text = one_line(body[: 4 * _EXCERPT].decode("utf-8", "replace"))
-    return text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")
+    text = body[: 4 * QUOTED].decode("utf-8", "replace")
+    return quote(text) + ("…" if len(one_line(text)) > QUOTED else "")
 
 
 def _spans(raw: bytes, framed: Frame) -> tuple[list[tuple[int, int]], bool]:

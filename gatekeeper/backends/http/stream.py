@@ -42,6 +42,8 @@ _NO_CONTENT = re.compile(rb"(?:[0-9a-fA-F]*\r?\n|:[^\r\n]*\r?\n)*")
 """Comments and the frames of HTTP chunks: they show that the server lives, but are no content of an answer."""
 
 _CONNECT_S = 5.0
+_NO_WAIT_S = 2.0
+"""Seconds beyond a socket's timeout that a busy machine may take to wake us; a stopped process takes longer."""
 _MIN_TIMEOUT_S = 1e-3
 """A socket's timeout of 0 would mean not to wait at all."""
 
@@ -172,21 +174,26 @@ def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) 
     reads, broken = _Reads(limits.most_bytes), None
     left = min(limits.silence, limits.deadline)
     sock.settimeout(left)
-    sent = content = time.monotonic_ns()
+    sent = begun = content = last = time.monotonic_ns()
     try:
         sock.sendall(request)
         while reads.read(sock):
+            stopped = reads.at - last - round((left + _NO_WAIT_S) * 1e9)
+            if stopped > 0:
+                # No wait is that long: this process was stopped, which is no fault of the server.
+                begun, content = begun + stopped, content + stopped
+            last = reads.at
             if reads.has_content():
                 content = reads.at
             before = left
-            left = min(limits.silence - (reads.at - content) / 1e9, limits.deadline - (reads.at - sent) / 1e9)
+            left = min(limits.silence - (reads.at - content) / 1e9, limits.deadline - (reads.at - begun) / 1e9)
             if left <= 0:
                 raise TimeoutError  # noqa: TRY301 (a server that never pauses does not let the socket time out)
             if left != before:
                 sock.settimeout(max(_MIN_TIMEOUT_S, left))
         broken = reads.excess()
     except TimeoutError:
-        if time.monotonic_ns() - sent >= limits.deadline * 1e9:
+        if time.monotonic_ns() - begun >= limits.deadline * 1e9:
             broken = f"{TIMEOUT}: the answer was not complete after {limits.deadline:.4g} s"
         else:
             broken = f"{TIMEOUT}: nothing of an answer for {limits.silence:g} s"

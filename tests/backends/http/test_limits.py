@@ -59,6 +59,25 @@ def test_comments_without_a_pause_are_silence() -> None:
     assert raw.broken == "timeout: nothing of an answer for 0.2 s"
 
 
+@pytest.mark.parametrize("piece", [TOKEN, b": ping\n\n"], ids=["a token", "a comment"])
+def test_a_process_that_was_stopped_blames_nobody(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where ten minutes pass in a wait of a second, this process was stopped, as by Ctrl-Z: the answer goes on.
+    """
+    jumps = iter([0, 0, 600])  # the request, the head, then the first piece after the stop
+
+    def clock() -> int:
+        return real() + round(1e9 * next(jumps, 600))
+
+    real = time.monotonic_ns
+    with FakeServer([HEAD, piece, chunk({"content": "b"}, "stop"), b"data: [DONE]\n\n"]) as server:
+        monkeypatch.setattr(time, "monotonic_ns", clock)
+        raw = post(server.url, b"{}", headers={}, timeout=1, deadline=2)
+        monkeypatch.undo()
+
+    assert raw.broken is None
+
+
 def test_a_server_that_does_not_read_is_a_fault() -> None:
     """
     A request that the server never takes from the socket is over at the deadline.
