@@ -30,7 +30,8 @@ class Forever(NamedTuple):
     pause: float = 0.0
 
 
-Script = Sequence[bytes | Act | Forever]
+Script = Sequence[bytes | float | Act | Forever]
+"""Bytes to send, seconds to wait, and what else it can do."""
 
 
 class FakeServer:
@@ -79,6 +80,8 @@ class FakeServer:
             if isinstance(piece, Forever):
                 while not self._over.wait(piece.pause):
                     connection.sendall(piece.piece)
+            elif isinstance(piece, float):
+                self._over.wait(piece)
             elif piece is Act.HANG:
                 self._over.wait()
             elif isinstance(piece, Act):

@@ -178,10 +178,10 @@ def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) 
     try:
         sock.sendall(request)
         while reads.read(sock):
-            stopped = reads.at - last - round((left + _NO_WAIT_S) * 1e9)
-            if stopped > 0:
+            waited = reads.at - last
+            if waited > (left + _NO_WAIT_S) * 1e9:
                 # No wait is that long: this process was stopped, which is no fault of the server.
-                begun, content = begun + stopped, content + stopped
+                begun, content = begun + waited, content + waited
             last = reads.at
             if reads.has_content():
                 content = reads.at

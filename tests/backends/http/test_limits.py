@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import time
+from itertools import count
 
 import pytest
 
@@ -64,14 +65,12 @@ def test_a_process_that_was_stopped_blames_nobody(piece: bytes, monkeypatch: pyt
     """
     Where ten minutes pass in a wait of a second, this process was stopped, as by Ctrl-Z: the answer goes on.
     """
-    jumps = iter([0, 0, 600])  # the request, the head, then the first piece after the stop
-
-    def clock() -> int:
-        return real() + round(1e9 * next(jumps, 600))
-
     real = time.monotonic_ns
-    with FakeServer([HEAD, piece, chunk({"content": "b"}, "stop"), b"data: [DONE]\n\n"]) as server:
-        monkeypatch.setattr(time, "monotonic_ns", clock)
+    script: Script = [HEAD, 0.2, piece, 0.2, piece, 0.2, chunk({"content": "b"}, "stop"), b"data: [DONE]\n\n"]
+    calls = count()
+    with FakeServer(script) as server:
+        # The request and the head come before the stop, and the first piece after it.
+        monkeypatch.setattr(time, "monotonic_ns", lambda: real() + (600 * 10**9 if next(calls) >= 2 else 0))
         raw = post(server.url, b"{}", headers={}, timeout=1, deadline=2)
         monkeypatch.undo()
 
