@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
@@ -125,11 +125,28 @@ def _newest(
         because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
     _, directory, newest = max(candidates, key=lambda one: one[0])
+    decision.facts["tries"] = _tries([found for _, found, _ in candidates])
     decision.run = directory.path
     if isinstance(newest, NoProofError):
         hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"
         raise NoProofError(newest.reason, newest.message, hint=hint)
     return directory, newest
+
+
+def _tries(runs: Sequence[RunDirectory]) -> dict[str, int]:
+    """Count the finished runs of this SLO and these artifacts, and those that did not pass, as they say themselves.
+
+    Who tries until it passes, passes by chance at last; who sees the tries can judge that.
+    """
+    codes = [_stored_exit_code(one) for one in runs if one.is_finished()]
+    return {"finished": len(codes), "not_passed": sum(code != ExitCode.OK for code in codes)}
+
+
+def _stored_exit_code(directory: RunDirectory) -> object:
+    try:
+        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json").get("exit_code")
+    except GatekeeperError:
+        return None
 
 
 def _examine(

@@ -247,6 +247,9 @@ def admission(document: Mapping[str, Any]) -> str:
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
     lines += [f"  {CHECKS.get(one['check'], one['check']):<11} {one['detail']}" for one in document["checks"]]
     lines += [f"  skipped {one['run']}: {one['because']}" for one in document["passed_over"]]
+    tries = document.get("tries", {"finished": 0, "not_passed": 0})
+    if tries["not_passed"]:
+        lines.append(f"  tries       {tries['not_passed']} of {tries['finished']} finished runs of this did not pass")
     return "\n".join(lines) + "\n"
 
 

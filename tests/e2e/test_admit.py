@@ -124,6 +124,22 @@ def test_the_newest_run_decides(certified: Place) -> None:
     assert 0 == admit(certified)[0]
 
 
+def test_admit_says_how_many_tries_did_not_pass(certified: Place) -> None:
+    """
+    A finished run of the same SLO and artifacts that did not pass is counted beside the one that is admitted.
+    """
+    tried = certified.path / "runs" / "tried"
+    shutil.copytree(certified.path / "runs" / "run-1", tried)
+    manifest, verdict = (json.loads((tried / name).read_text()) for name in ("manifest.json", "verdict.json"))
+    (tried / "manifest.json").write_text(json.dumps(manifest | {"frozen_at": "2020-01-01T00:00:00.000000Z"}))
+    (tried / "verdict.json").write_text(json.dumps(verdict | {"exit_code": 3}))
+    rewrite_checksums(tried)
+
+    admitted = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0)
+
+    assert {"finished": 2, "not_passed": 1} == admitted.document["tries"]
+
+
 def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
     """
     In a folder of runs only those of this SLO are considered; other folders are ignored.
@@ -175,7 +191,7 @@ def test_an_expired_run_is_refused(scripted: Scripted) -> None:
     place = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
-    assert [(3, "expired")] * 2 == [admit(place)[:2], admit(place, "--max-age", "36500d")[:2]]
+    assert [(3, "expired")] * 2 == [admit(place)[:2], admit(place, "--max-age", "3650d")[:2]]
 
 
 def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
@@ -220,7 +236,13 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
     objective = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
     one = [{"name": "easy", "canaries": "easy.jsonl"}]
     # At 95 % one run in twenty would decide about a bound inside the interval.
-    place = scripted(objective=[objective], workload=one, confidence=0.9999, **CERTIFIED)
+    place = scripted(
+        objective=[objective],
+        workload=one,
+        confidence=0.9999,
+        sweep={"repeats": 1, "num_draft_tokens": [4]},
+        soak={"duration": "600 s", "max_duration": "600 s"},
+    )
     place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
 
     code, reason, document = admit(place)
