@@ -154,13 +154,13 @@ class Subject(InputTable):
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
     script: str | None = Field(default=None, description="the script of the scripted backend")
     knobs: dict[str, KnobPlace] = {}
-    timeout: Seconds = Field(default=120.0, gt=0, description="longest gap inside an answer")
+    timeout: Seconds = Field(default=120.0, gt=0, le=86400, description="longest gap inside an answer")
     deadline: Seconds | None = Field(
         default=None,
         gt=0,
         description="longest time of one answer in all; unset: from max_tokens and the slowest answer so far",
     )
-    start_timeout: Seconds = Field(default=180.0, gt=0, description="longest wait until a server is healthy")
+    start_timeout: Seconds = Field(default=180.0, gt=0, le=86400, description="longest wait until a server is healthy")
 
     @field_validator("backend", mode="before")
     @classmethod

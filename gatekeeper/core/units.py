@@ -4,7 +4,7 @@ import math
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from gatekeeper.core.text import quote
 
@@ -62,7 +62,9 @@ def _quantity(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]
     return BeforeValidator(lambda written: parse(written, units)), WithJsonSchema(schema)
 
 
-Seconds = Annotated[float, *_quantity(SECONDS)]
+MOST_SECONDS = 1e9
+"""Thirty years: a longer time, added to an instant, may leave what a clock can hold."""
+Seconds = Annotated[float, *_quantity(SECONDS), Field(le=MOST_SECONDS)]
 Bytes = Annotated[float, *_quantity(BYTES)]
 ByteRate = Annotated[float, *_quantity(BYTE_RATES)]
 EventRate = Annotated[float, *_quantity(EVENT_RATES)]

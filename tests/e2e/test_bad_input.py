@@ -106,6 +106,10 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -
         pytest.param('"150 s"', f'"{10**12} s"', ("soak.duration", "2592000"), id="duration-1e12"),
         pytest.param('"150 s"', '"150 s"\nwindow = "1e-12 s"', ("soak.window", "0.001"), id="window-of-no-length"),
         pytest.param('"150 s"', '"' + "1" * 5000 + ' s"', ("soak.duration", "cannot read"), id="duration-5000-digits"),
+        pytest.param('target = "t"', 'target = "t"\ntimeout = "1e300 s"', ("timeout", "86400"), id="timeout-1e300"),
+        pytest.param(
+            'target = "t"', 'target = "t"\ndeadline = "1e300 s"', ("deadline", "1000000000"), id="deadline-1e300"
+        ),
         pytest.param("1.16", "1" * 400, ("line ", "64 bits"), id="bound-400-digits"),
     ],
 )

@@ -11,6 +11,7 @@ from gatekeeper.analysis.metrics.host import HEADROOM_WINDOW, memory_contradicti
 from gatekeeper.analysis.metrics.host_series import HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host_throttling import LEAST_SHARE, THROTTLED, contradictions
 from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Finding
 
@@ -81,8 +82,8 @@ def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 def _instant(written: object) -> datetime | None:
     try:
-        return datetime.fromisoformat(str(written))
-    except ValueError:
+        return moment(str(written))
+    except ParseError:
         return None
 
 

@@ -1,0 +1,74 @@
+"""Values in a stored run that nobody's clock or counter writes: every command that reads it ends as documented."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.cli import main
+from gatekeeper.core.system.run_directory import RunDirectory
+
+RUN = Path(__file__).parents[1] / "golden" / "runs" / "promoted"
+TIME = re.compile(rb'"at":\s*"[^"]*"')
+COMMANDS = ("judge", "report --format html", "history")
+
+
+def times(written: bytes) -> Callable[[bytes], bytes]:
+    return lambda content: TIME.sub(b'"at":"' + written + b'"', content)
+
+
+def every_other(written: bytes) -> Callable[[bytes], bytes]:
+    """Change the times of every second line: those of the others are compared with them."""
+
+    def change(content: bytes) -> bytes:
+        lines = content.split(b"\n")
+        return b"\n".join(times(written)(line) if number % 2 else line for number, line in enumerate(lines))
+
+    return change
+
+
+ODD = {
+    "times without a zone": ("host.jsonl", every_other(b"2026-01-01T00:22:28.000000")),
+    "times of events without a zone": ("events.jsonl", every_other(b"2026-01-01T00:22:28.000000")),
+    "times in the year 9999": ("host.jsonl", every_other(b"9999-12-31T23:59:59-23:59")),
+    "times of events in the year 1": ("events.jsonl", every_other(b"0001-01-01T00:00:00+23:59")),
+    "times that are none": ("events.jsonl", times(b"now")),
+    "times of answers that are none": ("soak-1.jsonl", times(b"[]")),
+    "a monotonic time of 30 digits": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"sent_ns":\d+', b'"sent_ns":' + b"9" * 30, content, count=1),
+    ),
+    "a host value of 400 digits": (
+        "host.jsonl",
+        lambda content: re.sub(rb'"value":[\d.]+', b'"value":' + b"9" * 400, content, count=1),
+    ),
+    "a plan nested 1,500 deep": ("plan.json", lambda content: b'{"schema": 1, "x": ' + b"[" * 1500 + content),
+    "a verdict nested 1,500 deep": ("verdict.json", lambda content: b'{"schema": 1, "x": ' + b"[" * 1500 + content),
+    "a policy nested 1,500 deep": ("policy.toml", lambda content: b"x = " + b"[" * 1500 + content),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_value_in_a_run_is_no_traceback(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Commands on a run with an odd value, its checksums made anew, end with a documented exit code and no traceback.
+    """
+    name, change = ODD[odd]
+    run = tmp_path / "runs" / "odd"
+    shutil.copytree(RUN, run)
+    before = (run / name).read_bytes()
+    (run / name).write_bytes(change(before))
+    assert before != (run / name).read_bytes()
+    RunDirectory(run).write_checksums()
+    monkeypatch.chdir(tmp_path)
+
+    for command in COMMANDS:
+        word, *rest = command.split()
+        code = main.run([word, "runs" if word == "history" else "runs/odd", *rest])
+
+        said = capsys.readouterr()
+        assert (code in {0, 1, 2, 3}, False) == (True, "Traceback" in said.err), (command, said.err)
