@@ -12,20 +12,22 @@ import pytest
 
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.live import plain_lines, view
-from gatekeeper.run.remote import download, run_list, ssh
+from gatekeeper.run.remote import download, preflight, run_list, ssh
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
 from gatekeeper.run.remote.run_registry import Entry, RunRegistry
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import SshError
-from tests.builders.hostile_host import HELLO, JOB, RUN_ID, hostile_ssh, items, reply
+from tests.builders.hostile_host import END, HELLO, JOB, RUN_ID, hostile_ssh, items, reply
 from tests.builders.place import Done, Place
+from tests.e2e.conftest import scripted
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
 FAILED, PROMOTED = GOLDEN / "failed", GOLDEN / "promoted"
 DIGEST = "0" * 64
 
 Lie = Callable[..., None]
+__all__ = ["scripted"]
 
 
 @pytest.fixture
@@ -173,6 +175,70 @@ def test_a_malformed_reply_is_not_asked_for_again(lie: Lie, place: Place) -> Non
     done = place.run("remote", "fetch", "--on", "evil", "--patience", "10 min", "--quiet")
 
     assert (3, True) == (done.code, time.monotonic() - began < 300)
+
+
+JUNK: list[Any] = [None, [[]], {}, {"run_id": 7}]
+RUNNING = JOB | {"state": "running", "exit": None}
+ON = ("--on", "evil", "--hosts", "hosts.toml")
+REQUESTS: dict[str, list[tuple[str, ...]]] = {
+    "hello": [("list",)],
+    "clock": [("list",)],
+    "jobs": [("list",), ("fetch",), ("attach",), ("cancel",), ("prune", "--keep", "1"), ("certify", "slo.toml")],
+    "digest": [("list",), ("fetch",)],
+    "follow": [("fetch",), ("attach", RUN_ID)],
+    "files": [("fetch",)],
+    "get": [("fetch",)],
+    "verify": [("doctor",), ("certify", "slo.toml")],
+    "run": [("doctor",), ("certify", "slo.toml")],
+    "cancel": [("cancel", RUN_ID)],
+    "put": [("certify", "slo.toml")],
+    "start": [("certify", "slo.toml")],
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_junk_in_the_place_of_any_reply_is_one_clear_error(
+    lie: Lie, scripted: Callable[..., Place], request_: str
+) -> None:
+    """
+    Every command of `gatekeeper remote` ends with 3 and what to do, whichever reply is junk; nothing is left running.
+    """
+    place = scripted()
+    (place.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
+    honest = json.dumps(preflight.inventory(place.path / "slo.toml"))
+    there = {
+        "run": items(({"stream": "stdout"}, honest), {"code": 0}),
+        "start": reply(**JOB),
+        "remove": reply(removed=True),
+    }
+    job = RUNNING if request_ == "cancel" else JOB
+    for junk in JUNK:
+        for words in REQUESTS[request_]:
+            lie(job=job, holds=FAILED, **{**there, request_: [[{"reply": junk, "item": junk}, ""], END]})
+
+            done = place.run("remote", *words, *ON)
+
+            assert done.code == 3, (junk, words, done)
+            assert "malformed response to `" in done.err or "arrived damaged" in done.err, (junk, words, done)
+
+
+@pytest.mark.parametrize("answer", [*JUNK, {"models": 7}, {"host": {}, "models": {"t": []}}, {"host": {"chip": 7}}])
+def test_a_made_up_inventory_is_one_clear_error(lie: Lie, scripted: Callable[..., Place], answer: Any) -> None:
+    """
+    What the remote gatekeeper prints of its host is checked as well: exit code 3, and nothing is started.
+    """
+    place = scripted()
+    (place.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
+    lie(
+        jobs=reply(jobs=[]),
+        run=items(({"stream": "stdout"}, json.dumps(answer)), {"code": 0}),
+        remove=reply(removed=True),
+    )
+
+    done = place.run("remote", "certify", "slo.toml", *ON)
+
+    assert 3 == done.code, done.err
+    assert "its answer is malformed" in done.err
 
 
 IDS = ["/../../evil/autostart", "../evil", "..", ".", "", "/etc", "a/b", "a b", "a\nb", "-rf", "ü", "x" * 300]
@@ -344,7 +410,7 @@ def test_a_made_up_probe_is_no_result(lie: Lie, place: Place, tmp_path: Path, co
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "inputs/slo.toml", "plan.json"])
-@pytest.mark.parametrize("content", [None, b"", b'{"schema": 1}'], ids=["missing", "empty", "no keys"])
+@pytest.mark.parametrize("content", [None, b"[" * 100_000, b'{"schema": 1}'], ids=["missing", "deep", "no keys"])
 @pytest.mark.parametrize("verb", ["certify", "sweep"])
 def test_a_run_with_damaged_files_proves_nothing(
     lie: Lie, place: Place, tmp_path: Path, name: str, content: bytes | None, verb: str
