@@ -24,7 +24,8 @@ class OwnLimitError(GatekeeperError):
 
 def own_limit(error: BaseException) -> OwnLimitError | None:
     """Return what to tell where *error* comes from a limit of this process or machine, None for anything else."""
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno == errno.EBUSY):
+        # Without a descriptor the look-up of a name fails for any of these reasons.
         number = errno.EMFILE if _no_descriptor_left() else 0
     elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         number = errno.EAGAIN
