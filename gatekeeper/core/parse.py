@@ -127,10 +127,13 @@ def toml_table(text: str) -> dict[str, Any]:
     if crowded := next((number for number, line in enumerate(lines, start=1) if line.count(".") > _DOTS), None):
         raise ParseError(f"more than {_DOTS} dots (at line {crowded})")
     try:
+        text.encode()
         table = tomllib.loads(text)
         _check(table, finite=False)
     except tomllib.TOMLDecodeError as error:
         raise ParseError(f"not TOML: {error}") from error
+    except UnicodeEncodeError as error:
+        raise ParseError(f"half a surrogate pair (at line {text.count(chr(10), 0, error.start) + 1})") from error
     except RecursionError as error:
         raise ParseError(f"{_TOO_DEEP} (at line {_unusual_line(lines)})") from error
     except ValueError as error:  # ours, or Python's of a whole number of over 4,300 digits

@@ -103,6 +103,7 @@ def test_a_json_object_is_an_object() -> None:
         pytest.param("a = 1\nb = 0x" + "f" * 17, "64 bits.*line 2", id="17-hex-digits"),
         pytest.param("a = 9999-12-31T23:59:59-23:59", "year 9999", id="year-9999"),
         pytest.param("\na" + ".a" * 100_000 + " = 1", "line 2", id="100000-dots"),
+        pytest.param('a = 1\nb = "\ud800"', "surrogate.*line 2", id="half-a-character"),
         pytest.param("#" * (parse.TOML_CHARACTERS + 1), "longer than", id="too-long"),
     ],
 )
