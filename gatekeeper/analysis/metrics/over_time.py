@@ -50,6 +50,12 @@ def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     sweep sent are compared with each other, as distances from their ratio there, and so are the others: within each of
     both parts their order is random.
     """
+    before = paired.before  # kept with the result, so that its identity is of no other pairs
+    name = f"change at {paired.level} with {id(before)}"
+    return paired.once(name, paired.pairs, lambda _: (before, _ratio_change(paired)))[1]
+
+
+def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     last = max((one.segment for one, _ in paired.pairs), default=0)
     heights = {name: fmean(logs) for name, logs in by_canary(_log_ratios(paired.before, paired)).items()}
     points = [

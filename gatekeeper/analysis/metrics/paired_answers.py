@@ -1,7 +1,7 @@
 """Paired answers: the records of one workload at one setting, each plain answer with a speculative one."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ MIN_LENGTH_RATIO_SAMPLED = 0.1
 
 Pair = tuple[Generation, Generation]
 T = TypeVar("T")
+Some = TypeVar("Some")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class PairedAnswers:
         """Return the seconds below which two arrivals are one burst."""
         return self.once("burst gap", self.plain or self.answers, burst_gap)
 
-    def once(self, name: str, answers: Sequence[Generation], read: Callable[[Sequence[Generation]], T]) -> T:
+    def once(self, name: str, answers: Some, read: Callable[[Some], T]) -> T:
         """Return what *read* returns of *answers*, computed once for every copy of this evidence."""
         key = name, id(answers)
         if key not in self.known:

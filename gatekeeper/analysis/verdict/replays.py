@@ -7,7 +7,7 @@ compared with itself within each arm, over the whole run.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import Literal
 
@@ -48,6 +48,8 @@ class History:
     """The answers of one workload from the start of the run to the end of a soak, in the order of their requests."""
 
     answers: tuple[Generation, ...]
+    known: dict[tuple[Arm, Read], tuple[dict[str, Generation], Gains]] = field(default_factory=dict, compare=False)
+    """What was computed of an arm: its first answers and its gains, which are read several times."""
 
     def gains(self, arm: Arm, read: Read, *, alone: bool = False) -> Gains:
         """Return by canary the log of the mean *read* of later answers over that of the first one, settings adjusted.
@@ -55,10 +57,9 @@ class History:
         Only canaries whose first answer is to the first request of this arm, where enough are; *alone*: of both arms.
         """
         mine = [one for one in self.answers if one.arm == arm]
-        values = [None if one.answer.fault or one.role is Role.WARMUP else read(one.answer) for one in mine]
-        rows = [(one, math.log(value)) for one, value in zip(mine, values, strict=True) if value]
-        first = {one.canary: one for one, _ in reversed(rows)}
-        found = _gains([(one.canary, str(one.setting), one is not first[one.canary], value) for one, value in rows])
+        if (arm, read) not in self.known:
+            self.known[arm, read] = _first_and_gains(mine, read)
+        first, found = self.known[arm, read]
         asked = {one.canary: one for one in reversed(self.answers if alone else mine)}
         fresh = {name: gain for name, gain in found.items() if first[name] is asked[name]}
         return fresh if alone or len(fresh) >= LEAST_CANARIES else found
@@ -130,6 +131,16 @@ _ARMS: tuple[tuple[Arm, str, Arm], ...] = (
 )
 
 
+def _first_and_gains(answers: Sequence[Generation], read: Read) -> tuple[dict[str, Generation], Gains]:
+    values = [None if one.answer.fault or one.role is Role.WARMUP else read(one.answer) for one in answers]
+    rows = [(one, math.log(value)) for one, value in zip(answers, values, strict=True) if value]
+    first = {one.canary: one for one, _ in reversed(rows)}
+    shown = {id(one.setting): str(one.setting) for one, _ in rows}
+    return first, _gains(
+        [(one.canary, shown[id(one.setting)], one is not first[one.canary], value) for one, value in rows]
+    )
+
+
 def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
     """Return, by canary, the mean of its later values less its first one; rows are (canary, setting, later, value).
 
@@ -138,15 +149,18 @@ def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
     if not any(later for _, _, later, _ in rows):
         return {}
     canaries = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in rows))}
-    settings = {name: len(canaries) + at for at, name in enumerate(dict.fromkeys(row[1] for row in rows))}
-    design = np.zeros((len(rows), len(canaries) + len(settings) + 1))
-    for row, (canary, setting, later, _) in zip(design, rows, strict=True):
-        row[[canaries[canary], settings[setting]]] = 1
-        row[-1] = later
-    settings_alone = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)[0]
-    if np.allclose(design[:, :-1] @ settings_alone, design[:, -1]):
+    settings = {name: at for at, name in enumerate(dict.fromkeys(row[1] for row in rows))}
+    columns = np.zeros((len(rows), len(settings) + 2))
+    columns[np.arange(len(rows)), [settings[setting] for _, setting, _, _ in rows]] = 1
+    columns[:, -2:] = [(later, value) for *_, later, value in rows]
+    # Less its canary's mean, each column is what a column for every canary would leave of it.
+    owner = np.array([canaries[canary] for canary, *_ in rows])
+    count = np.bincount(owner)
+    design = np.column_stack([column - (np.bincount(owner, column) / count)[owner] for column in columns.T])
+    settings_alone = np.linalg.lstsq(design[:, :-2], design[:, -2], rcond=None)[0]
+    if np.allclose(design[:, :-2] @ settings_alone, design[:, -2]):
         return {}  # no setting has first and later answers, so that repeats cannot be told from settings
-    fitted = np.linalg.lstsq(design, np.array([value for *_, value in rows]), rcond=None)[0]
+    fitted = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)[0]
     first: dict[str, float] = {}
     others: dict[str, list[float]] = defaultdict(list)
     for canary, setting, later, value in rows:
