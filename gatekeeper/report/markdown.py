@@ -73,7 +73,7 @@ def _checks(checks: Sequence[tuple[str, Check]]) -> str:
             f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
             plain(name),
             f"`{check.metric}` {phrases.bound(check)}",
-            plain(phrases.measured(check)),
+            plain(f"{phrases.measured(check)} {phrases.about(check)}".rstrip()),
             str(check.n),
             plain(check.because if check.outcome is not Outcome.PASS else check.why),
         )

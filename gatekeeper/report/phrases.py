@@ -41,6 +41,16 @@ def measured(check: Check) -> str:
     return show_span(check.center, check.lo, check.hi, check.unit)
 
 
+def about(check: Check) -> str:
+    """Write which prompts a check's interval is about, and the interval for others beside it; nothing if counted."""
+    if check.scope != "frozen":
+        return "for prompts like these" if check.scope else ""
+    others = check.population
+    if not others or others["lo"] is None or others["hi"] is None:
+        return "on these canaries"
+    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(others['lo'], others['hi'])}"
+
+
 def interval(figure: Mapping[str, Any], metric: str) -> str:
     """Write a measured figure of a metric with its interval; one relative to plain decoding is in percent."""
     if BY_NAME[metric].relative:

@@ -1,9 +1,10 @@
 """The phrases that reports share: figures with their intervals, and the speed against plain decoding."""
 
+from dataclasses import replace
 from typing import Any
 
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
-from gatekeeper.report.phrases import against_plain, measured
+from gatekeeper.report.phrases import about, against_plain, measured
 from tests.builders.page_data import DRAFTED, RATIO
 
 
@@ -34,3 +35,16 @@ def test_a_unit_is_written_once() -> None:
 
     assert "60 [59, 61] ms" == measured(alike)
     assert "900 ms [800 ms, 1.1 s]" == measured(apart)
+
+
+def test_an_interval_says_which_prompts_it_is_about() -> None:
+    """
+    These canaries, with the interval for prompts like them beside it; prompts like these; nothing for a count.
+    """
+    bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, "1", "", "", 1.31, 1.29, 1.33, 24)
+    these = replace(bare, scope="frozen", population={"lo": 1.22, "hi": 1.41})
+
+    assert "on these canaries; for prompts like these 1.22x to 1.41x" == about(these)
+    assert "on these canaries" == about(replace(these, population={"lo": None, "hi": 1.41}))
+    assert "for prompts like these" == about(replace(bare, scope="population"))
+    assert "" == about(bare)

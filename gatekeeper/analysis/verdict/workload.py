@@ -183,7 +183,7 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any
             continue
         seen = estimate(metric, evidence)
         if isinstance(seen, Estimate):
-            out[metric] = figures("center", seen)
+            out[metric] = figures("center", seen) | ({"scope": seen.scope} if seen.scope else {})
             if claimed and BY_NAME[metric].from_rounds:
                 out[metric]["from"] = "claims"
     for rate in PASS_RATES.values():

@@ -167,9 +167,10 @@ def _check(check: Check) -> tuple[str, ...]:
     meaning = BY_NAME[check.metric].description if check.metric in BY_NAME else None
     name = el("strong", breakable(check.metric), title=meaning)
     because = note(check.because) if check.outcome is not Outcome.PASS else None
+    scope = f"n = {check.n} {phrases.about(check)}".rstrip()
     return (
         el("div", glyph, el("span", name, el("span", phrases.bound(check), class_="note")), class_="named"),
-        join(el("span", phrases.measured(check), class_="figure"), note(f"n = {check.n}"), because),
+        join(el("span", phrases.measured(check), class_="figure"), note(scope), because),
         charts.interval(check),
         el("span", check.why, class_="dim"),
     )
