@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
 DOCUMENTS = [
     *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
 ]
-METHODOLOGY = (ROOT / "METHODOLOGY.md").read_text()
 OLDER_VERSIONS = "## [0.1.0]"
 """The changelog below this line names what existed then."""
 FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
@@ -159,13 +159,15 @@ def test_the_patterns_find_what_they_look_for() -> None:
 
 def test_every_section_that_a_message_names_exists() -> None:
     """
-    An error or a comment in a written file sends its reader to a section that METHODOLOGY.md has.
+    An error or a comment in a written file sends its reader to a page of docs/, and to a section that it has.
     """
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    sections = set(re.findall(r"METHODOLOGY\.md, '?(\w[\w ]+)", code))
+    named = set(re.findall(r"(docs/[\w-]+\.md)(?:, '?(\w[\w ]+))?", code))
 
-    assert sections
-    assert set() == {name for name in sections if f"\n## {name}\n" not in METHODOLOGY.replace("\n###", "\n##")}
+    ours = [(page, section) for page, section in named if page in DOCUMENTS]
+    assert ours
+    lost = [(page, section) for page, section in ours if section and f"\n## {section}\n" not in text_of(page)]
+    assert [] == lost
 
 
 def test_the_readme_shows_the_table_that_certify_prints() -> None:

@@ -17,7 +17,7 @@ from gatekeeper.core.text import quote
 VERSION = 1
 LINE_BYTES = 8 << 20
 """The longest line of a worker: a hundred thousand arrivals need half of it."""
-MANUAL = "see METHODOLOGY.md, 'The worker protocol'"
+MANUAL = "see docs/worker-protocol.md"
 
 SEES = {
     "arrivals": Sight.ARRIVALS,

@@ -31,7 +31,7 @@ ROUTE = """\
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
-# host metrics of the SLO have guards; add others as needed (METHODOLOGY.md, What is guarded)."""
+# host metrics of the SLO have guards; add others as needed (docs/watch.md, What is guarded)."""
 
 
 def render(policy: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
 
 WARM_UP_TTFT = 0.08
-"""A larger rise of TTFT needs a warm-up (the brief for the Mac mini M4, quoted in METHODOLOGY.md)."""
+"""A larger rise of TTFT needs a warm-up (the brief for the Mac mini M4, quoted in slos/m4-24gb.toml)."""
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
 

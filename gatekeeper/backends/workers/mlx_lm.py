@@ -1,6 +1,6 @@
 """The mlx worker: mlx-lm in a process of its own, one JSON line per answer.
 
-Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]`, with the worker protocol (METHODOLOGY.md).
+Runs as `python -m gatekeeper.backends.workers.mlx_lm TARGET [DRAFT]`; the protocol is in docs/worker-protocol.md.
 Nothing is written during an answer: times are kept in a list, so the pipe is not measured. Packages that decode in
 another way with mlx-lm's models and tokenizers have their own `Decoding`.
 """

@@ -20,7 +20,7 @@ from gatekeeper.backends.workers.rounds import count_rounds
 
 INSTALL = (
     "git clone https://github.com/apple/ml-recurrent-drafter and install it with its mlx extra, "
-    "or name a Python that has it: see METHODOLOGY.md, 'The worker protocol'"
+    "or name a Python that has it: see docs/worker-protocol.md"
 )
 BEAM_WIDTH = 10
 DRAFT_TOKENS = 3

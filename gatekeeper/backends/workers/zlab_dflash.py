@@ -20,7 +20,7 @@ from gatekeeper.core.records import Rounds
 
 INSTALL = (
     "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: "
-    "see METHODOLOGY.md, 'The worker protocol'"
+    "see docs/worker-protocol.md"
 )
 
 
