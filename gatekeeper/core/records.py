@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, overload
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -233,7 +233,7 @@ class Answer:
     @property
     def columns(self) -> Arrivals:
         """Return the arrivals, typed as what they are."""
-        return cast("Arrivals", self.arrivals)
+        return self.arrivals  # type: ignore[return-value]  # see __post_init__
 
 
 class Role(StrEnum):

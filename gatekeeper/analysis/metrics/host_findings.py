@@ -90,8 +90,9 @@ def _instant(written: object) -> datetime | None:
 def _slept(host: HostSamples) -> Iterator[Finding]:
     """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
     columns, at_ns = host.columns, host.columns.at_ns
+    instants = [_instant(at) for at in columns.at]
     for before, after in (pair for part in host.segments().values() for pair in pairwise(part.tolist())):
-        then, now = _instant(columns.at[before]), _instant(columns.at[after])
+        then, now = instants[before], instants[after]
         if then is None or now is None:
             continue  # a sample without a time of day cannot be compared
         ahead = (now - then).total_seconds() - (at_ns[after] - at_ns[before]) / 1e9

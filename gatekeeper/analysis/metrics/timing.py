@@ -31,20 +31,17 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     """
     arrivals = answer.columns
     times, drafted = arrivals.times(), arrivals.drafted
-    second = next(
-        (
-            at
-            for at in range(1, len(times))
-            if not ((drafted and drafted[at - 1] == 1) or (times[at] - times[at - 1]) / 1e9 < together_s)
-        ),
-        None,
-    )
-    if second is None:
+    count, second = len(times), 1
+    while second < count and (
+        (drafted and drafted[second - 1] == 1) or (times[second] - times[second - 1]) / 1e9 < together_s
+    ):
+        second += 1
+    if second >= count:
         return None
     seconds = (times[-1] - times[0]) / 1e9
     tokens: float | None = _tokens(arrivals.tokens, second)
     if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
-        tokens = answer.output_tokens * (len(times) - second) / len(times)
+        tokens = answer.output_tokens * (count - second) / count
     return tokens / seconds if tokens is not None and tokens > 0 and seconds > 0 else None
 
 
