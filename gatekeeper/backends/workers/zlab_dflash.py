@@ -18,10 +18,7 @@ from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
-INSTALL = (
-    "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: "
-    "see docs/worker-protocol.md"
-)
+INSTALL = "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: see docs/worker-protocol.md"
 
 
 @dataclass
