@@ -1,7 +1,7 @@
 """`gatekeeper certify`: prepare, sweep, soak, judge and publish; every step is stored, so a run can be resumed."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict import admission
-from gatekeeper.analysis.verdict.case import forbidden_divergences
+from gatekeeper.analysis.verdict.case import compared_in_sweep, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core.clock import SystemClock, stamp
@@ -239,18 +239,23 @@ def _measure(run: ActiveRun) -> None:
         _sweep(run, client)
         run.stage_done("sweep")
         while due := _due(run):
-            for soak_plan, expected in due:
-                _soak(run, soak_plan, client, expected)
+            for soak_plan, expected, compared in due:
+                _soak(run, soak_plan, client, expected, compared)
                 after_soak(run, soak_plan, forbidden_divergences(run.case(live=True), soak_plan))
                 run.stage_done(soak_plan.name)
         client.close()
 
 
-def _due(run: ActiveRun) -> list[tuple[SoakPlan, Mapping[str, float]]]:
-    """Return the soaks that are due, each with its forecast. No record is kept: their memory is the machine's."""
+def _due(run: ActiveRun) -> list[tuple[SoakPlan, Mapping[str, float], Mapping[str, Collection[str]]]]:
+    """Return the soaks that are due, each with its forecast and the canaries whose words the sweep compared.
+
+    No record is kept: their memory is the machine's.
+    """
     case = run.case(live=True)
     answered = [one for recorded in case.sweep.values() for one in recorded.records]
-    return [(soak_plan, soak_outlook(run.prepared, soak_plan, answered)) for soak_plan in conclude(case).needs]
+    return [
+        (one, soak_outlook(run.prepared, one, answered), compared_in_sweep(case, one)) for one in conclude(case).needs
+    ]
 
 
 def _sweep(run: ActiveRun, client: Client) -> None:
@@ -269,7 +274,13 @@ def _sweep(run: ActiveRun, client: Client) -> None:
         file.finish()
 
 
-def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping[str, float]) -> None:
+def _soak(
+    run: ActiveRun,
+    soak_plan: SoakPlan,
+    client: Client,
+    expected: Mapping[str, float],
+    compared: Mapping[str, Collection[str]],
+) -> None:
     file = run.writer(soak_plan.file, record_files.ANSWERS)
     if file.finished:
         return
@@ -284,9 +295,15 @@ def _soak(run: ActiveRun, soak_plan: SoakPlan, client: Client, expected: Mapping
         _conditions(run, soak_plan)
         try:
             soak(
-                run.task(
-                    soak_plan,
-                    (*run.recorded((part.file for part in soak_plan.earlier), record_files.ANSWERS), *file.release()),
+                replace(
+                    run.task(
+                        soak_plan,
+                        (
+                            *run.recorded((part.file for part in soak_plan.earlier), record_files.ANSWERS),
+                            *file.release(),
+                        ),
+                    ),
+                    compared=compared,
                 ),
                 profile,
                 client,

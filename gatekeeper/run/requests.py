@@ -1,8 +1,8 @@
 """Requests to the system under test: how one is built, the client that sends it, and the record of its answer."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -255,6 +255,8 @@ class SoakTask:
     """What earlier parts, and interrupted segments, recorded."""
     seconds: float | None = None
     """The duration of a further part of a soak."""
+    compared: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By workload, the canaries that the sweep answered in both arms at this setting."""
 
 
 def send_missing(

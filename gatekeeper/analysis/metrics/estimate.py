@@ -165,6 +165,7 @@ def _less_one(found: Estimate) -> Estimate:
 
 
 def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
+    paired = paired.words
     wanted = _expecting(paired, kind)
     if not wanted:
         return Missing("no canary of this workload has an expectation of this kind")
@@ -213,6 +214,7 @@ def _unanswered(wanted: Collection[str], answered: Collection[str]) -> Missing |
 def _agreement(paired: PairedAnswers) -> Estimate | Missing:
     if not paired.greedy:
         return Missing("tokens can only be compared at temperature 0")
+    paired = paired.words
     compared = exactness.compare(paired.answers, paired.plain, paired.ties)
     if (missing := _unanswered(paired.canaries, compared.agree)) is not None:
         return missing

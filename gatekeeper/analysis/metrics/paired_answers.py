@@ -48,6 +48,8 @@ class PairedAnswers:
     """False for an objective on the population of prompts that the canaries stand for."""
     interleaved: bool = True
     """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
+    swept: "tuple[tuple[Generation, ...], tuple[Generation, ...]]" = ((), ())
+    """Answers of the sweep at the same setting, and their plain ones: greedy words need no clock."""
     pairs: tuple[Pair, ...] = field(default=())
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
@@ -59,6 +61,12 @@ class PairedAnswers:
     """Sampled first tokens of both arms, or why there are none."""
     known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What many metrics read of the same answers: the answers and the value, by their identity and its name."""
+
+    @property
+    def words(self) -> "PairedAnswers":
+        """Return these with the sweep's answers at the same setting, for metrics of words and never of time."""
+        mine, plain = self.swept
+        return replace(self, answers=(*mine, *self.answers), plain=(*plain, *self.plain), swept=((), ()))
 
     @property
     def burst_gap(self) -> float:

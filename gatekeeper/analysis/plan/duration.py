@@ -142,14 +142,16 @@ class Forecast:
         slo, profile, woven = self.slo, self.profile, self._woven
         tiers = {one.name: one.tier for one in slo.workload}
         weights = {name: profile.weight(name, tiers[name]) for name in soak.settings}
+        swept = swept_canaries(slo, self.canaries)
+        tried = {one.setting for one in self.plan.candidates}
         coverage = Coverage(
-            {name: canaries_needed(slo, name, knobs, self.canaries[name]) for name, knobs in soak.settings.items()}
+            {name: canaries_needed(slo, name, knobs, self.canaries[name]) for name, knobs in soak.settings.items()},
+            {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
         )
         for before in () if woven else (*self._block(soak, 0), *self._block(soak, 1)):
             coverage.add(before.workload, before.arm, before.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
-        swept = swept_canaries(slo, self.canaries)
         for turn in soak_requests(
             soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
         ):

@@ -113,16 +113,20 @@ class SoakRequest:
 
 @dataclass(frozen=True, slots=True)
 class CanaryNeeds:
-    """How many distinct canaries a workload's objectives need answered: in the judged arm, and in both arms."""
+    """How many distinct canaries a workload's objectives need answered."""
 
     answered: int
+    """In the judged arm."""
     paired: int
+    """In both arms of the soak."""
+    compared: int = 0
+    """In both arms of sweep and soak together, for their words: those need no clock."""
 
 
 def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[Canary]) -> CanaryNeeds:
     """Return what the objectives of *workload* need before the soak may end."""
     speculating = speculates(knobs)
-    answered, paired = 1, min(len(canaries), ENOUGH_PAIRS) if speculating else 0
+    answered, paired, compared = 1, min(len(canaries), ENOUGH_PAIRS) if speculating else 0, 0
     for objective in all_objectives(slo, workload, speculating=speculating):
         metric = objective.of
         if metric.quantile is not None:
@@ -130,18 +134,23 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         for_all = objective.scope == "population"
         # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
         census = metric.every_canary and not isinstance(objective, Implicit)
-        if census or (for_all and metric.against_plain):
+        if for_all and metric.against_plain:
             paired = len(canaries)
+        elif census:
+            compared = len(canaries)
         elif for_all:
             answered = len(canaries)
-    return CanaryNeeds(min(answered, len(canaries)), paired)
+    return CanaryNeeds(min(answered, len(canaries)), paired, compared)
 
 
 class Coverage:
     """Which distinct canaries were answered so far, and which workloads still lack some that their objectives need."""
 
-    def __init__(self, wanted: Mapping[str, CanaryNeeds]) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, wanted: Mapping[str, CanaryNeeds], compared: Mapping[str, Collection[str]] | None = None
+    ) -> None:
+        """Begin with nothing but what the sweep *compared*: by workload, its canaries in both arms at this setting."""
+        self._wanted, self._compared = wanted, compared or {}
         self._answered: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._half = set[tuple[str, str]]()
         self._paired: dict[str, set[str]] = defaultdict(set)
@@ -162,7 +171,9 @@ class Coverage:
         found = []
         for workload, need in self._wanted.items():
             candidate, plain = self._answered[workload, "candidate"], self._answered[workload, "plain"]
-            if len(candidate or plain) < need.answered or len(candidate & self._paired[workload]) < need.paired:
+            both = candidate & self._paired[workload]
+            compared = len(both.union(self._compared.get(workload, ())))
+            if len(candidate or plain) < need.answered or len(both) < need.paired or compared < need.compared:
                 found.append(workload)
         return found
 

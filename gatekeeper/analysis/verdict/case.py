@@ -100,6 +100,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             decays=case.plan.terms.rules > 1,
             interleaved=not any(one.role is Role.BLOCK for one in plain),
             before=_pairs_before(case, workload, knobs) if speculates(knobs) else (),
+            swept=_swept(case, workload, knobs) if speculates(knobs) else ((), ()),
             ties=tuple(tie for tie in ties if tie.workload == workload),
             warm_cache=recorded_after(soak.warm_file),
             first_tokens=recorded_after(soak.draws_file),
@@ -116,6 +117,29 @@ def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]
     return case.sweep_answers(workload).paired(nearest).pairs
 
 
+def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
+    """Return the sweep's greedy answers at exactly this setting, and the plain ones to the same canaries."""
+    greedy = dict(knobs).get("temperature", case.slo.sampling.temperature) == 0
+    trial = next((one for one in case.plan.candidates if one.setting == knobs), None)
+    if trial is None or not greedy or case.plan.terms.rules < 2:
+        return (), ()
+    seen = case.sweep_answers(workload).paired(trial)
+    both = {one.canary for one in seen.answers} & {one.canary for one in seen.plain}
+    return (
+        tuple(one for one in seen.answers if one.canary in both),
+        tuple(one for one in seen.plain if one.canary in both),
+    )
+
+
+def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
+    """Return, by workload, the canaries whose words the sweep compared at the setting of *soak*."""
+    return {
+        name: frozenset(one.canary for one in _swept(case, name, knobs)[0])
+        for name, knobs in soak.settings.items()
+        if speculates(knobs)
+    }
+
+
 def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
     """Return, by workload, where greedy answers of a soak diverge from plain decoding's against an objective.
 
@@ -124,7 +148,7 @@ def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Diverge
     found = {}
     if soak.name in case.soaks:
         for name in workloads_with(case.slo, soak.settings, "token_agreement", case.plan.terms):
-            seen = soak_answers(case, soak, name)
+            seen = soak_answers(case, soak, name).words
             if seen.greedy and (where := divergences(seen.answers, seen.plain)):
                 found[name] = where
     return found

@@ -166,6 +166,7 @@ def _after_decay(objective: Objective, evidence: PairedAnswers, fell: str) -> Es
 
 def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:
     """Count agreement over the canaries answered in both arms; who wants every canary names the metric."""
+    evidence = evidence.words
     compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties, unread=not logits)
     n, whole = len(compared.agree), len(evidence.canaries)
     if n < min(whole, ENOUGH_PAIRS):

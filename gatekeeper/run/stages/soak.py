@@ -50,7 +50,7 @@ def soak(
     wanted = {
         name: canaries_needed(task.slo, name, knobs, task.canaries[name]) for name, knobs in task.settings.items()
     }
-    run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted))
+    run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted, task.compared))
     for one in task.before:
         run.count(one)
     run.task = task = replace(task, before=())
