@@ -120,8 +120,8 @@ def test_the_seed_decides_the_turns() -> None:
         (objective("ttft", at_most=1), CanaryNeeds(6, 12)),
         (objective("itl_p95", at_most=1), CanaryNeeds(80, 12)),
         (objective("itl_p99", at_most=1), CanaryNeeds(100, 12)),
-        (objective("token_agreement"), CanaryNeeds(1, 100)),
-        (objective("json_pass_delta", at_least=0), CanaryNeeds(1, 100)),
+        (objective("token_agreement"), CanaryNeeds(1, 12, 100)),
+        (objective("json_pass_delta", at_least=0), CanaryNeeds(1, 12, 100)),
         (objective("error_rate", at_most=0.1), CanaryNeeds(1, 12)),
         (objective("error_rate", at_most=0.1, scope="population"), CanaryNeeds(100, 12)),
         (objective("speculation_engaged", at_least=0.9, scope="population"), CanaryNeeds(100, 12)),
@@ -152,6 +152,20 @@ def lacking(need: CanaryNeeds, *answers: tuple[str, str]) -> list[str]:
     for arm, canary in answers:
         coverage.add("easy", arm, canary)
     return coverage.lacking()
+
+
+def test_words_that_the_sweep_compared_need_no_second_answer() -> None:
+    """
+    A census is complete where sweep and soak together have answered each canary in both arms.
+    """
+    need = {"easy": CanaryNeeds(1, 1, 3)}
+    coverage = Coverage(need, {"easy": {"b", "c"}})
+    assert ["easy"] == coverage.lacking()
+
+    for arm in ("candidate", "plain"):
+        coverage.add("easy", arm, "a")
+
+    assert [] == coverage.lacking()
 
 
 def test_coverage_counts_distinct_canaries_in_each_arm() -> None:

@@ -178,7 +178,7 @@ def test_a_settled_workload_is_not_soaked_again() -> None:
     assert [("soak-2", {"hard": SHORTER})] == legs(found)
 
 
-OPEN = Made(1.3, noise=0.1)
+NEAR = Made(1.3, noise=0.1)
 """A ratio on both sides of the bound that `at_its_bound` sets."""
 
 
@@ -194,7 +194,7 @@ def test_unproven_is_held_not_stepped_down() -> None:
     case = at_its_bound(soak={"until": "duration"})
     (leg,) = conclude(case).needs
 
-    found = conclude(with_soak(case, leg, OPEN))
+    found = conclude(with_soak(case, leg, NEAR))
 
     assert ((), (), 3) == (found.needs, found.verdict.transitions, found.verdict.exit_code)
     assert {"easy": "unproven"} == outcomes(found)
@@ -208,7 +208,7 @@ def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
     while needs := conclude(case).needs:
         (leg,) = needs
         parts.append((leg.part, round(leg.seconds or 0, -2)))
-        case = with_soak(case, leg, OPEN)
+        case = with_soak(case, leg, NEAR)
 
     assert [(1, 0), (2, 600), (3, 1200)] == parts
     assert (3, ()) == (conclude(case).verdict.exit_code, conclude(case).verdict.transitions)
@@ -220,7 +220,7 @@ def test_a_further_part_can_decide() -> None:
     """
     case = bare({"easy": WINNING, "hard": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
     (leg,) = conclude(case).needs
-    case = with_soak(case, leg, {"easy": OPEN, "hard": Made(1.6)})
+    case = with_soak(case, leg, {"easy": NEAR, "hard": Made(1.6)})
     (part,) = conclude(case).needs
 
     found = conclude(with_soak(case, part, Made(1.8)))
@@ -252,7 +252,7 @@ def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
     case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
     (leg,) = conclude(case).needs
 
-    found = conclude(with_soak(case, leg, OPEN))
+    found = conclude(with_soak(case, leg, NEAR))
 
     assert [] == [leg for leg in found.needs if leg.part > 1]
 

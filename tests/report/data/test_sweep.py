@@ -42,7 +42,8 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
 
 def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     """
-    The interval is the one the setting was chosen by, and the ratios of its answers have its centre as their mean.
+    The interval is the one the setting was chosen by. The ratios of its answers, each against one baseline answer, have
+    about its centre as their mean: that counts the second plain arm too.
     """
     case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
@@ -52,7 +53,7 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     ]
 
     center, lo, hi, count = seen.estimates["easy", "default", "throughput_ratio"]
-    assert pytest.approx(geometric_mean(ratios), rel=1e-4) == center
+    assert pytest.approx(geometric_mean(ratios), rel=5e-3) == center
     assert lo < center < hi
     assert (8, 8) == (count, len(ratios))
 
