@@ -10,13 +10,13 @@ from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerReques
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
 from gatekeeper.backends.http.keys import Keys
-from gatekeeper.backends.http.stream import BROKEN, NO_CONNECTION, post
+from gatekeeper.backends.http.stream import BROKEN, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.records import Answer, Claims, Setting
+from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Setting
 from gatekeeper.core.subject import Address, Subject
 
 _EXIT_S = 0.5

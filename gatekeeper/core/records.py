@@ -192,8 +192,8 @@ class Claims:
 
 _NO_CLAIMS = Claims()
 
-TIMEOUT = "timeout"
-"""The kind of fault after which the system is restarted, because it may hang."""
+TIMEOUT, NO_CONNECTION = "timeout", "no connection"
+"""The kinds of fault after which the system is started again: it may hang, or is not there any more."""
 
 
 @dataclass(frozen=True, slots=True)

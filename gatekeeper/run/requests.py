@@ -11,7 +11,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.records import TIMEOUT, Answer, Generation, Role, Setting
+from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit
 
@@ -188,8 +188,8 @@ class Client:
         answer = subject.answer(request)
         if answer.fault is None:
             self._deaths = 0
-        elif answer.fault.startswith(TIMEOUT):
-            subject.close()  # a system that hangs counts as dead: waiting for every timeout would take days
+        elif answer.fault.startswith((TIMEOUT, NO_CONNECTION)):
+            subject.close()  # a system that hangs or is gone counts as dead: waiting for every timeout would take days
         return answer
 
     def _living(self) -> RunningSystem | None:

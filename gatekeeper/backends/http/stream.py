@@ -22,10 +22,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from gatekeeper.backends.http.keys import Keys, user_of
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import TIMEOUT
+from gatekeeper.core.records import NO_CONNECTION, TIMEOUT
 from gatekeeper.core.system.own_limits import check_own_limit
 
-NO_CONNECTION, BROKEN, ENDLESS = "no connection", "connection broken", "endless"
+BROKEN, ENDLESS = "connection broken", "endless"
 """Kinds of faults: the request could not be sent; the connection failed under way; the answer exceeds its limit."""
 
 _BUFFER_BYTES = 1 << 17
