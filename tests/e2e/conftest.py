@@ -62,6 +62,8 @@ def scripted(place: Place) -> Callable[..., Place]:
             ],
             **changes,
         }
+        # A dozen pairs of unlike canaries look like a decay in one of a thousand steady soaks.
+        slo["soak"] = {"sentinel_drift": 0.5, **slo["soak"]}
         place.write_slo(slo)
         return place
 

@@ -304,6 +304,7 @@ def served(place: Place, liar: Liar, *objectives: dict[str, Any]) -> dict[str, A
     return place.verdict()
 
 
+@pytest.mark.alone
 def test_a_real_server_that_replays_is_not_promoted(place: Place) -> None:
     """
     Repeats of a prompt stream six times as fast over HTTP: unproven, and the finding says why.
@@ -314,6 +315,7 @@ def test_a_real_server_that_replays_is_not_promoted(place: Place) -> None:
     assert "replayed" in {one["kind"] for one in verdict["findings"]}
 
 
+@pytest.mark.alone
 def test_a_real_server_that_writes_other_words_is_not_promoted(place: Place) -> None:
     """
     A draft that says every word twice is graded back, though the SLO speaks of nothing but speed.
