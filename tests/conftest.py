@@ -35,7 +35,8 @@ MOST_WORKERS = 4
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    return min(MOST_WORKERS, os.cpu_count() or 1)
+    # One more than there are processors: many tests wait for what they started.
+    return min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,14 +15,19 @@ def answer(at_s: float, pieces: int = 1) -> Generation:
     return Generation("watch", f"{at_s}", "easy", "c", "candidate", (), Role.MEASURED, 0, "", 1, given, at="")
 
 
+FEW = 5000
+"""As many arrivals as the test keeps: more than the answers of its first case have."""
+
+
 @pytest.mark.parametrize(
     ("pieces", "kept"),
-    [(1, guard_samples.MAX_ANSWERS), (guard_samples.MAX_ARRIVALS // 10, 10), (2 * guard_samples.MAX_ARRIVALS, 1)],
+    [(1, guard_samples.MAX_ANSWERS), (FEW // 10, 10), (2 * FEW, 1)],
 )
-def test_only_so_many_answers_are_kept(pieces: int, kept: int) -> None:
+def test_only_so_many_answers_are_kept(pieces: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least.
     """
+    monkeypatch.setattr(guard_samples, "MAX_ARRIVALS", FEW)
     answers = RecentAnswers(0)
     for number in range(kept + 50):
         answers.add(answer(number, pieces))
