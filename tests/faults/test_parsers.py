@@ -6,6 +6,8 @@ parser before. `tools/fuzz_parsers.py` does the same for as long as one likes, g
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -263,3 +265,23 @@ def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
         PARSERS[name].use(PARSERS[name].read(raw, tmp_path))
 
     assert sound
+
+
+@pytest.mark.parametrize("name", ["gguf", "json", "slo", "stream", "worker"])
+def test_coverage_guided_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
+    """
+    Two seconds of a fuzzer that follows the branches of a parser, from its examples on, where Atheris is installed.
+    """
+    pytest.importorskip("atheris")
+    tool = [
+        sys.executable,
+        str(Path(__file__).parents[2] / "tools" / "fuzz_parsers.py"),
+        name,
+        "-max_total_time=2",
+        "-rss_limit_mb=4096",
+    ]
+
+    done = subprocess.run(tool, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert 0 == done.returncode, done.stderr[-3000:]
+    assert [] == list(tmp_path.glob("crash-*"))
