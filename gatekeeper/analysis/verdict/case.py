@@ -37,7 +37,7 @@ class Case:
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By the name of a soak of several parts: how many records it had after each part."""
     extended: float = 0.0
-    """Seconds that a soak may last beyond max_duration, all in all; 0 where nobody asked for more."""
+    """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
     """By the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)

@@ -79,7 +79,7 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         if path.is_symlink():
             raise NotRegularError(error.errno, "it is a link, which is not followed", path) from error
-        if error.errno in {errno.EISDIR, errno.ENXIO}:  # ENXIO: a pipe that nobody reads
+        if error.errno in {errno.EISDIR, errno.ENXIO}:  # ENXIO: a pipe without a reader
             raise NotRegularError(error.errno, "it is not a regular file", path) from error
         raise OSError(error.errno, error.strerror, path) from error
 
