@@ -23,7 +23,7 @@ os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-WHOLE = ("e2e", "run/remote", "deploy/watch")
+WHOLE = ("e2e", "faults", "run/remote", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
