@@ -68,7 +68,7 @@ class Workload(InputTable):
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     tier: Tier = "short"
-    canaries: str = Field(min_length=1, description="a canary file, relative to this file")
+    canaries: str = Field(min_length=1, description="name of a canary set, e.g. json, or a file relative to this one")
     first: int | None = Field(default=None, ge=1, description="use only the first N canaries of the file")
     speculation: Literal["required", "optional"] = "required"
 

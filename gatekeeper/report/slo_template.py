@@ -39,7 +39,8 @@ class Proposal:
 
     path: str
     name: str
-    schema: str
+    schema: str | None
+    """Path of the schema for editors, relative to the file."""
     version: str
     host: Mapping[str, Any]
     """The keys of `[host]` that are known."""
@@ -66,7 +67,8 @@ def render(proposed: Proposal) -> str:
 
 
 def _head(proposed: Proposal) -> Iterator[str]:
-    yield f"#:schema {proposed.schema}"
+    if proposed.schema is not None:
+        yield f"#:schema {proposed.schema}"
     yield f"# Proposed by gatekeeper {proposed.version} for this machine. The objectives are a starting point: change"
     yield "# them to what you need. To see how long a run takes and what it cannot prove:"
     yield f"#     gatekeeper plan {proposed.path}"

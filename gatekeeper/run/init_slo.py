@@ -29,19 +29,15 @@ FREE_SHARE = 1 / 8
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files for one machine each, by its memory; their model pairs are public."""
 WORK = (
-    WorkloadEntry(
-        "json", "medium", "json.jsonl", "strict JSON: predictable, so a draft helps here first", "json_pass_delta"
-    ),
-    WorkloadEntry("code", "short", "code.jsonl", "short functions", "task_pass_delta"),
-    WorkloadEntry("tools", "medium", "tools.jsonl", "exact tool calls", "tool_call_pass_delta"),
-    WorkloadEntry("chat", "short", "chat.jsonl", "free prose, hard to predict; not graded"),
+    WorkloadEntry("json", "medium", "json", "strict JSON: predictable, so a draft helps here first", "json_pass_delta"),
+    WorkloadEntry("code", "short", "code", "short functions", "task_pass_delta"),
+    WorkloadEntry("tools", "medium", "tools", "exact tool calls", "tool_call_pass_delta"),
+    WorkloadEntry("chat", "short", "chat", "free prose, hard to predict; not graded"),
 )
 LITTLE_WORK = (
-    WorkloadEntry("json", "short", "little/json.jsonl", "JSON for the little pair", "json_pass_delta"),
-    WorkloadEntry("code", "short", "little/code.jsonl", "code for the little pair", "task_pass_delta"),
-    WorkloadEntry(
-        "random", "short", "little/random.jsonl", "unpredictable on purpose: plain decoding is expected to win"
-    ),
+    WorkloadEntry("json", "short", "little/json", "JSON for the little pair", "json_pass_delta"),
+    WorkloadEntry("code", "short", "little/code", "code for the little pair", "task_pass_delta"),
+    WorkloadEntry("random", "short", "little/random", "unpredictable on purpose: plain decoding is expected to win"),
 )
 """For a vocabulary so small that it would split the canaries of WORK into characters."""
 
@@ -186,13 +182,13 @@ class _SloWriter:
             Proposal(
                 path=str(self.output),
                 name=re.sub(r"[^A-Za-z0-9_.-]+", "-", self.output.stem).strip("-._") or "this-host",
-                schema=self._reference(inputs.shipped_folder("slos") / "slo.schema.json"),
+                schema=self._schema(),
                 version=__version__,
                 host=_host(self.facts),
                 backend=pair.backend,
                 target=ModelEntry(pair.target, self._note(pair.target)),
                 drafts=tuple(ModelEntry(name, self._note(name)) for name in pair.drafts),
-                workloads=tuple(self._entry(one) for one in work),
+                workloads=work,
                 first=24 if little else 48,
                 max_tokens=160 if little else 256,
                 thinks=thinks,
@@ -207,8 +203,7 @@ class _SloWriter:
         proposed = slo.parse(text, str(self.output))
         base = self.output.parent.resolve()
         canaries = {
-            # The folder may not exist yet, so `..` has to be resolved first.
-            one.name: canary.parse(Path(os.path.normpath(base / one.canaries)).read_text(encoding="utf-8"), one.name)
+            one.name: canary.parse(inputs.find_canaries(one.canaries, base).read_text(encoding="utf-8"), one.name)
             for one in proposed.workload
         }
         shares = proposed.subject.backend == "mlx"
@@ -220,15 +215,11 @@ class _SloWriter:
             return "not on this machine yet"
         return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.found.store}"
 
-    def _entry(self, one: WorkloadEntry) -> WorkloadEntry:
-        path = self._reference(inputs.shipped_folder("canaries") / one.canaries)
-        return WorkloadEntry(one.name, one.tier, path, one.note, one.quality)
-
-    def _reference(self, path: Path) -> str:
-        """Write *path* relative to the SLO file if both are in one checkout, which may move; else as it is."""
-        base = self.output.parent.resolve()
-        together = base.is_relative_to(inputs.shipped_folder("slos").parent.resolve())
-        return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else str(path.resolve())
+    def _schema(self) -> str | None:
+        """Return the path of the schema for editors; an installation's is left out, because it is elsewhere in CI."""
+        path, base = inputs.shipped_folder("slos") / "slo.schema.json", self.output.parent.resolve()
+        together = base.is_relative_to(path.parent.parent.resolve())
+        return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else None
 
 
 def _host(facts: Mapping[str, Any]) -> dict[str, Any]:

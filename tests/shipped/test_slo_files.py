@@ -17,7 +17,6 @@ from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.canary import parse as read_canaries
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
@@ -394,15 +393,15 @@ def test_source_c_may_end_in_plain_decoding() -> None:
     assert {"optional"} == {one.speculation for one in slo.workload}
 
 
-def test_the_readmes_worked_file_can_certify() -> None:
+def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
     """
     The file that slos/README.md explains line by line is complete: it can be copied, and draws no complaint.
     """
     text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
-    slo = parse(text, "README.md")
-    canaries = {one.name: read_canaries((SLOS / one.canaries).read_text("utf-8"), one.canaries) for one in slo.workload}
+    (tmp_path / "mine.toml").write_text(text)
+    given = inputs.read(tmp_path / "mine.toml")
 
-    found = complaints(slo, canaries, kind_of(slo.subject), {})
+    found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
 
     assert [] == found
     assert jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(text))

@@ -1,6 +1,7 @@
 """The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
 import errno
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,8 @@ def read(path: Path) -> Inputs:
     texts, files = {SLO_NAME: text}, {"slo": File(name=_file_name(path), sha256=sha256(text))}
     canaries = {}
     for number, workload in enumerate(slo.workload):
-        source = base / workload.canaries
         try:
+            source = find_canaries(workload.canaries, base)
             content = read_text(source, "canary file")
         except InputError as error:
             line = toml_file.line_of(text, ("workload", number, "canaries"))
@@ -76,8 +77,12 @@ def read(path: Path) -> Inputs:
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
         files[f"workload {workload.name}"] = File(name=_file_name(source), sha256=sha256(content), count=count)
-    source = find_profile(slo.soak.profile, base, path)
-    content = read_text(source, "soak profile")
+    try:
+        source = find_profile(slo.soak.profile, base)
+        content = read_text(source, "soak profile")
+    except InputError as error:
+        line = toml_file.line_of(text, ("soak", "profile"))
+        raise InputError(f"{path}: line {line}: soak.profile: {error.message}", hint=error.hint) from error
     texts[PROFILE_NAME] = content
     files["profile"] = File(name=_file_name(source), sha256=sha256(content))
     profile = toml_file.parse(content, str(source), Profile)
@@ -147,16 +152,33 @@ def shipped_folder(folder: str) -> Path:
     return inside if inside.is_dir() else package.parent / folder
 
 
-def find_profile(name: str, base: Path, slo_path: Path) -> Path:
-    """Return the file of profile *name*: a path relative to the SLO, a project's own, or a shipped one."""
+def find_canaries(name: str, base: Path) -> Path:
+    """Return a canary file: a path relative to the SLO, or a set by its name: the project's own, or a shipped one."""
+    written = base / name
+    if name.endswith(".jsonl") or (written.exists() and not written.is_dir()):
+        return written
+    places = (base, base / "canaries", base.parent / "canaries", shipped_folder("canaries"))
+    return _find_by_name(name, ".jsonl", "canary set", places)
+
+
+def find_profile(name: str, base: Path) -> Path:
+    """Return a profile's file: a path relative to the SLO, a project's own by its name, or a shipped one."""
     if name.endswith(".toml"):
         return base / name
-    places = [base / "profiles", base.parent / "soak" / "profiles", shipped_folder("soak/profiles")]
+    places = (base / "profiles", base.parent / "soak" / "profiles", shipped_folder("soak/profiles"))
+    return _find_by_name(name, ".toml", "soak profile", places)
+
+
+def _find_by_name(name: str, suffix: str, what: str, places: Sequence[Path]) -> Path:
     for place in places:
-        if (place / f"{name}.toml").is_file():
-            return place / f"{name}.toml"
-    known = {path.stem for place in places if place.is_dir() for path in place.glob("*.toml")}
-    raise InputError(f"{slo_path}: soak.profile: unknown profile '{name}'", hint=did_you_mean(name, known))
+        if (place / f"{name}{suffix}").is_file():
+            return place / f"{name}{suffix}"
+    shipped = places[-1]
+    known = {path.relative_to(shipped).with_suffix("").as_posix() for path in shipped.rglob(f"*{suffix}")}
+    known |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
+    looked = ", ".join(str(place) for place in places[:-1])
+    hint = f"{did_you_mean(name, known)}; looked for {name}{suffix} in {looked} and among the shipped ones"
+    raise InputError(f"unknown {what} '{name}'", hint=hint)
 
 
 def load_manifest(content: bytes) -> Manifest:

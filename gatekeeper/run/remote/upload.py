@@ -118,11 +118,13 @@ def _named_files(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
 
     for number, workload in enumerate(slo.workload):
         name = relative(workload.canaries, "workload", number, "canaries")
-        yield name, _read(given.base / name, slo_path)
+        source = inputs.find_canaries(name, given.base)
+        # A set that is named, like a profile, is put where it is searched first.
+        yield name if source == given.base / name else f"{name}.jsonl", _read(source, slo_path)
     profile = slo.soak.profile
     # The first place a profile is searched in, so that the remote run uses this one, whatever gatekeeper ships.
     place = relative(profile, "soak", "profile") if profile.endswith(".toml") else f"profiles/{profile}.toml"
-    yield place, _read(inputs.find_profile(profile, given.base, slo_path), slo_path)
+    yield place, _read(inputs.find_profile(profile, given.base), slo_path)
     subject = slo.subject
     if subject.script is not None:
         name = relative(subject.script, "subject", "script")

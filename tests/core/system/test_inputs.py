@@ -78,6 +78,10 @@ def _no_canaries(folder: Path) -> Path:
     return edited(folder, '"tools.jsonl"', '"tool.jsonl"')
 
 
+def _no_set(folder: Path) -> Path:
+    return edited(folder, '"tools.jsonl"', '"jsn"')
+
+
 def _no_profile(folder: Path) -> Path:
     return edited(folder, "[[objective]]", '[soak]\nprofile = "steddy"\n[[objective]]')
 
@@ -101,7 +105,13 @@ WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "a folder": (_folder, "cannot read SLO file", ""),
     "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
     "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
-    "no such profile": (_no_profile, "unknown profile 'steddy'", "steady"),
+    "no such set": (
+        _no_set,
+        "made.toml: line 10: workload[1].canaries: unknown canary set 'jsn'",
+        "did you mean 'json'?",
+    ),
+    "where a set is looked for": (_no_set, "unknown canary set", "slos/canaries"),
+    "no such profile": (_no_profile, "soak.profile: unknown soak profile 'steddy'", "steady"),
     "no such tier": (_no_such_tier, "names the tier long", 'tier = "long"'),
     "no weight": (_no_weight, "tools no weight", "add a weight"),
     "a bad profile": (_bad_profile, "mine.toml: line 4: arival: unknown key", "arrival"),
@@ -120,6 +130,43 @@ def test_what_is_wrong_is_said(folder: Path, wrong: str) -> None:
 
     assert says in refused.value.message
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("place", ["tools.jsonl", "canaries/tools.jsonl", "../canaries/tools.jsonl"])
+def test_a_set_is_found_by_its_name(folder: Path, place: str) -> None:
+    """
+    A name stands for the project's own file, in the SLO's folder or in `canaries/` below or beside it.
+    """
+    (folder / place).parent.mkdir(exist_ok=True)
+    text = (folder / "tools.jsonl").read_text()
+    (folder / "tools.jsonl").rename(folder / place)
+
+    found = inputs.read(edited(folder, '"tools.jsonl"', '"tools"'))
+
+    assert ("tools.jsonl", sha256(text)) == (found.files["workload tools"].name, found.files["workload tools"].sha256)
+
+
+@pytest.mark.parametrize("name", ["tools", "little/tools"])
+def test_a_shipped_set_is_found_by_its_name(folder: Path, name: str) -> None:
+    """
+    Where the project has no such file the name stands for the shipped set, whose digest is recorded.
+    """
+    (folder / "tools.jsonl").unlink()
+
+    found = inputs.read(edited(folder, '"tools.jsonl"', f'"{name}"'))
+
+    shipped = inputs.shipped_folder("canaries") / f"{name}.jsonl"
+    assert sha256(shipped.read_text("utf-8")) == found.files["workload tools"].sha256
+
+
+def test_a_path_is_never_taken_for_a_name(folder: Path) -> None:
+    """
+    A path that ends in .jsonl is that file or an error, even where a shipped set has its name.
+    """
+    (folder / "tools.jsonl").unlink()
+
+    with pytest.raises(InputError, match="does not exist"):
+        inputs.read(folder / "made.toml")
 
 
 def test_a_missing_canary_file_is_located(folder: Path) -> None:

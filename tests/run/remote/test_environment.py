@@ -234,7 +234,10 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     (tmp_path / made.name).write_bytes(made.content)
     install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
+    slo = tmp_path / "mine.toml"
+    slo.write_text((ROOT / "slos" / "quickstart.toml").read_text("utf-8"))  # it names its canaries
     ask = "import gatekeeper.core.system.inputs as i; print(i.shipped_folder('slos')); import gatekeeper.cli.main"
+    ask += f"; i.read(i.Path({str(slo)!r}))"
 
     ran = subprocess.run(
         [sys.executable, "-P", "-c", ask],

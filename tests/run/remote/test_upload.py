@@ -64,6 +64,21 @@ def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Pat
     assert {"made.toml", "easy.jsonl", "steady.toml", "truth.json"} == {Path(name).name for name in bundle.files}
 
 
+@pytest.mark.parametrize("name", ["easy", "little/random"])
+def test_a_set_by_its_name_is_sent(folder: Path, tmp_path: Path, name: str) -> None:
+    """
+    A named set is put where it is searched first, so the remote host reads this one, whatever it ships.
+    """
+    document = slo()
+    document["workload"][0]["canaries"] = name
+    path = written(folder, document)
+
+    there = laid_out(pack(path), tmp_path / "there")
+
+    assert inputs.read(path).files == inputs.read(there).files
+    assert (there.parent / f"{name}.jsonl").is_file()
+
+
 def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
     """
     The bundle's digest is that of everything in it.
