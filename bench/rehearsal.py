@@ -24,7 +24,7 @@ from typing import Any
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, forbidden_divergences
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
@@ -150,6 +150,7 @@ def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
         soak_plan.part - 1,
         before,
         soak_plan.seconds,
+        compared_in_sweep(case, soak_plan),
     )
 
 
