@@ -95,6 +95,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
     assert {"gatekeeper", "click"} == {name.split(".")[0] for name in imported}
     assert {
         "cli",
+        "cli.common_options",
         "cli.main",
         "cli.options",
         "cli.run",

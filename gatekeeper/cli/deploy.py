@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, parse_duration, show
+from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, RunPath, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
 
 AFTER_INTERRUPT = {
@@ -19,7 +19,7 @@ AFTER_INTERRUPT = {
 
 @click.command()
 @SLO
-@click.option("--run", "run_dir", type=click.Path(path_type=Path), help="The run to admit.")
+@click.option("--run", "run_dir", type=RunPath(), help="The run to admit.")
 @click.option("--runs", type=click.Path(path_type=Path), help="A folder of runs; the newest matching run decides.")
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
@@ -95,8 +95,8 @@ def history(runs_dir: Path, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("before", type=click.Path(path_type=Path), metavar="RUN_A")
-@click.argument("after", type=click.Path(path_type=Path), metavar="RUN_B")
+@click.argument("before", type=RunPath(), metavar="RUN_A")
+@click.argument("after", type=RunPath(), metavar="RUN_B")
 @AS_JSON
 def compare(before: Path, after: Path, *, as_json: bool) -> int:
     """Compare two runs metric by metric; exits 3 if they are not comparable."""
@@ -112,9 +112,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> int:
 @click.argument("policy", type=click.Path(path_type=Path))
 @click.option("--url", help="Address of the deployed server [default: the SLO's url].")
 @click.option("--plain-url", help="Address of the same server without a draft, as the baseline.")
-@click.option(
-    "--run", type=click.Path(path_type=Path), help="The run that certified it [default: the policy's folder]."
-)
+@click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
 @click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")

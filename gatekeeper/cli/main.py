@@ -1,10 +1,11 @@
 """The command line: its commands, error messages and exit codes. Heavy imports wait until a command runs."""
 
 import errno
-import os
+import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -12,11 +13,12 @@ import click
 
 from gatekeeper.cli import deploy, setup
 from gatekeeper.cli import run as run_commands
+from gatekeeper.cli.common_options import add_common, add_display, apply_color, wants_json
 from gatekeeper.cli.options import CommandGroup, LazyCommand
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.option(
     "-V",
     "--version",
@@ -34,9 +36,9 @@ def gatekeeper() -> None:
 
     \b
     Exit codes:
-      0    safe to deploy policy.toml           3    unproven: evidence is missing
-      1    an objective failed                  4    gatekeeper itself failed
-      2    wrong command line or input file     130  interrupted: see --resume
+      0    safe to deploy policy.toml        3    unproven: evidence is missing
+      1    an objective failed               4    gatekeeper itself failed
+      2    wrong command line or input file  130  interrupted: see --resume
     """  # noqa: D301 (click reads the \b)
 
 
@@ -50,8 +52,18 @@ AFTER_INTERRUPT = {
 REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )
-for _command in (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE):
-    gatekeeper.add_command(_command)
+SECTIONS = {
+    "Measure": ("certify", "plan", "probe", "sweep", "soak", "remote"),
+    "Decide": ("judge", "report", "history", "compare", "admit", "sign"),
+    "Operate": ("watch", "export", "prune"),
+    "Machine": ("init", "doctor", "host", "metrics", "completion", "help", "version"),
+}
+"""The commands as `--help` groups them."""
+_ALL = (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE)
+gatekeeper.sections = SECTIONS
+add_display(gatekeeper)
+for _command in _ALL:
+    gatekeeper.add_command(_command if isinstance(_command, LazyCommand) else add_common(_command))
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
@@ -62,47 +74,64 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code. Errors go to stderr: what, where, and what to do next."""
     signal.signal(signal.SIGTERM, _terminate)
     command: Callable[..., Any] = gatekeeper.main
+    color, as_json = apply_color(arguments), wants_json(arguments)
+
+    def fail(message: str, hint: str, code: int) -> int:
+        _print_error(message, hint, code, as_json=as_json, color=color)
+        return code
+
     try:
-        code = int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False) or 0)
+        code = int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False, color=color) or 0)
         if sys.stdout is not None:  # None: it was closed before Python started
             sys.stdout.flush()
         return code  # noqa: TRY300 (the flush may fail)
     except GatekeeperError as error:
-        _print_error(error.message, error.hint)
-        return error.exit_code
+        return fail(error.message, error.hint, error.exit_code)
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            error.show()
+        else:
+            fail(*_usage_error(error), ExitCode.BAD_INPUT)
         return ExitCode.BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
         named = next((word for word in arguments if word in gatekeeper.commands), "")
-        _print_error("interrupted", AFTER_INTERRUPT.get(named, ""))
-        return ExitCode.INTERRUPTED
+        return fail("interrupted", AFTER_INTERRUPT.get(named, ""), ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit):
         # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must not look like a verdict)
-        return _report_failure(error)
+        return fail(*_describe_failure(error))
 
 
-def _report_failure(error: Exception) -> ExitCode:
-    """Print which limit was reached, or what cannot be written or opened; any other unexpected error is a bug."""
+def _usage_error(error: click.ClickException) -> tuple[str, str]:
+    """Return the message of a mistake on the command line as all errors are written, and its hint."""
+    message = error.format_message()
+    suggested = ""
+    if isinstance(error, click.NoSuchOption):
+        message, suggested = error.message, ", ".join(f"'{name}'" for name in error.possibilities or ())
+    context = getattr(error, "ctx", None)
+    shown = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
+    message = message[:1].lower() + message[1:].removesuffix(".")
+    return message, f"did you mean {suggested}? {shown}" if suggested else shown
+
+
+def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
+    """Return which limit was reached, or what cannot be written or opened; any other unexpected error is a bug."""
     import traceback  # noqa: PLC0415
 
     from gatekeeper.core.system.own_limits import own_limit  # noqa: PLC0415
 
     if (reached := own_limit(error)) is not None:
-        _print_error(reached.message, reached.hint)
-        return ExitCode.INTERNAL_ERROR
+        return reached.message, reached.hint, ExitCode.INTERNAL_ERROR
     if isinstance(error, OSError) and error.filename is None and (trouble := _output_trouble()):
-        _print_error(f"cannot write the output: {trouble}", "free disk space, or send the output to another file")
-        return ExitCode.INTERNAL_ERROR
+        hint = "free disk space, or send the output to another file"
+        return f"cannot write the output: {trouble}", hint, ExitCode.INTERNAL_ERROR
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        _print_error(f"cannot open {error.filename}: {error.strerror}", "use a shorter path")
-        return ExitCode.BAD_INPUT
+        return f"cannot open {error.filename}: {error.strerror}", "use a shorter path", ExitCode.BAD_INPUT
     traceback.print_exception(error)
-    _print_error(f"this is a bug: {type(error).__name__}: {error}", "please report it with the traceback above")
-    return ExitCode.INTERNAL_ERROR
+    message = f"this is a bug: {type(error).__name__}: {error}"
+    return message, "please report it with the traceback above", ExitCode.INTERNAL_ERROR
 
 
 def _output_trouble() -> str:
@@ -116,11 +145,15 @@ def _output_trouble() -> str:
     return ""
 
 
-def _print_error(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str, code: int, *, as_json: bool, color: bool | None) -> None:
+    """Print an error on stderr, and with --json as one line of JSON on stdout, too."""
     from gatekeeper.core.text import printable_error  # noqa: PLC0415
 
     message, hint = printable_error(message), printable_error(hint)
-    color = False if os.environ.get("NO_COLOR") else None  # click looks at the terminal alone
+    if as_json and sys.stdout is not None:
+        with suppress(OSError):
+            sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
+            sys.stdout.flush()
     click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
     if hint:
         click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,38 @@ from gatekeeper.core.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from gatekeeper.core.verdict import Verdict
 
+LATEST = "latest"
+"""In the place of a run: the newest one in the folder `runs`."""
+
+
+class RunPath(click.Path):
+    """The folder of a run; `latest` is the newest one in `runs`."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the folder; one that is called `latest` itself is meant as it is written."""
+        path = Path(str(super().convert(value, param, ctx)))
+        if path != Path(LATEST) or path.is_dir():
+            return path
+        from gatekeeper.core.system.run_directory import RUNS, newest_run  # noqa: PLC0415
+
+        return newest_run(RUNS)
+
+
 SLO = click.argument("slo", type=click.Path(path_type=Path))
-RUN_DIR = click.argument("run_dir", type=click.Path(path_type=Path))
-OUT = click.option("--out", type=click.Path(path_type=Path), help="Run directory [default: runs/TIME-NAME-ID].")
+RUN_DIR = click.argument("run_dir", type=RunPath())
+OUT = click.option(
+    "--output",
+    "-o",
+    "--out",
+    "out",
+    type=click.Path(path_type=Path),
+    help="Run directory [default: runs/TIME-NAME-ID].",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""
@@ -62,13 +92,21 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
 
 
 class SecondsRange(click.FloatRange):
-    """Seconds of an option: from *least* to a day."""
+    """A duration of an option, such as 60s or 2min, from *least* to a day; a bare number is seconds."""
+
+    name = "duration"
 
     def __init__(self, least: float) -> None:
         super().__init__(min=least, max=86400)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number; NaN, which every range of click lets pass, is refused like a number outside of it."""
+        """Return the seconds; NaN, which every range of click lets pass, is refused like a number outside of it."""
+        from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
+
+        try:
+            value = parse(value, SECONDS)
+        except ValueError as error:
+            self.fail(f"{error}; for example 60s", param, ctx)
         number: float = super().convert(value, param, ctx)
         return number if number == number else self.fail("nan is not a number", param, ctx)  # noqa: PLR0124
 
@@ -89,6 +127,9 @@ class LazyCommand(click.Command):
 class CommandGroup(click.Group):
     """Suggests the nearest command for a mistyped one, and lists each command with its whole first sentence."""
 
+    sections: Mapping[str, Sequence[str]] = {}
+    """The names of the commands under each heading of --help; the others follow under `Commands`."""
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; import it where it is lazy."""
         command = super().get_command(ctx, cmd_name)
@@ -105,12 +146,17 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)
-        """List the commands in the order they were added, not by letter."""
-        return list(self.commands)
+        """List the commands in the order of the sections, then in the order they were added; not by letter."""
+        first = [name for names in self.sections.values() for name in names if name in self.commands]
+        return [*first, *(name for name in self.commands if name not in first)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show each command with its whole first sentence; click cuts it off where the line ends."""
         shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, command.get_short_help_str(limit=200)) for name, command in shown if not command.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        rows = {name: (name, one.get_short_help_str(limit=200)) for name, one in shown if not one.hidden}
+        widest = max(map(len, rows), default=0)
+        sections = {head: [rows.pop(name) for name in names if name in rows] for head, names in self.sections.items()}
+        for head, mine in {**sections, "Commands": list(rows.values())}.items():
+            if mine:
+                with formatter.section(head):
+                    formatter.write_dl([(name.ljust(widest), text) for name, text in mine])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
+from gatekeeper.cli.common_options import add_common
+from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
 
 PATIENCE = "10 min"
-RUN = click.argument("run_id", metavar="[RUN]", required=False)
+RUN = click.argument(
+    "run_id",
+    metavar="[RUN]",
+    required=False,
+    callback=lambda _context, _option, given: None if given == LATEST else given,
+)
 
 
 def _decorate(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -144,7 +150,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 
 @remote.command()
 @SLO
-@click.option("--seconds", type=SecondsRange(1), default=30.0, show_default=True, help="Approximate duration.")
+@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
 @_starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
@@ -211,7 +217,7 @@ def fetch(run_id: str | None, **options: Any) -> int:
 @remote.command()
 @RUN
 @_on_host
-@click.option("--grace", type=SecondsRange(1), default=60.0, show_default=True, help="Seconds until it is killed.")
+@click.option("--grace", type=SecondsRange(1), default="60s", show_default=True, help="Time until it is killed.")
 @AS_JSON
 def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_json: bool) -> None:
     """Stop a remote run: gatekeeper stops its servers and then itself; after --grace it is killed.
@@ -324,3 +330,6 @@ def _raise_error(result: "RemoteResult") -> None:
     if result.error is not None:
         sys.stdout.flush()
         raise result.error
+
+
+add_common(remote)

@@ -14,13 +14,14 @@ from gatekeeper.cli.options import (
     QUIET,
     RUN_DIR,
     SLO,
+    RunPath,
     SecondsRange,
     annotate,
     parse_duration,
     parse_quantity,
     show,
 )
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import InputError
 from gatekeeper.report import FORMATS
 
 if TYPE_CHECKING:
@@ -64,14 +65,15 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
 @click.command()
 @SLO
 @OUT
-@click.option("--resume", is_flag=True, help="Continue the unfinished run in --out.")
-@click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --out: 30m.")
+@click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
+@click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
 @AS_JSON
 @QUIET
 def certify(slo: Path, out: Path | None, extend: str | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
+    out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
     with _observers(quiet=quiet) as observers:
         more = parse_duration(extend, "--extend", "30m")
         finished = do(slo, out, resume=resume, extend=more, observers=observers)
@@ -141,7 +143,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
     show_default=True,
     help="The backend for --target.",
 )
-@click.option("--seconds", type=SecondsRange(1), default=30.0, show_default=True, help="Approximate duration.")
+@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
 @OUT
 @AS_JSON
 @QUIET
@@ -197,8 +199,8 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 @click.command()
 @RUN_DIR
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
-def report(run_dir: Path, form: str, output: Path | None) -> None:
+@AS_JSON
+def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
     """Render a finished or interrupted run."""
     from gatekeeper.run import load  # noqa: PLC0415
 
@@ -206,14 +208,7 @@ def report(run_dir: Path, form: str, output: Path | None) -> None:
     page = load.load_page_data(run_dir) if chosen.whole else None
     verdict = page.verdict if page is not None else load.judge(run_dir)
     annotate(verdict, run_dir, None)
-    content = chosen.load()(page if page is not None else verdict)
-    if output is None:
-        sys.stdout.write(content)
-        return
-    try:
-        output.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+    sys.stdout.write(chosen.load()(page if page is not None else verdict))
 
 
 @click.command()
@@ -230,7 +225,7 @@ def export(run_dir: Path, *, as_json: bool) -> None:
 
 @click.command()
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
-@click.option("--interval", type=SecondsRange(0.05), default=1.0, show_default=True, help="Seconds between samples.")
+@click.option("--interval", type=SecondsRange(0.05), default="1s", show_default=True, help="Time between samples.")
 @click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
 def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:

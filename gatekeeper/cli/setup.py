@@ -1,11 +1,13 @@
-"""The commands that come before a run: init, doctor, completion; and the versions."""
+"""The commands that come before a run: init, doctor, completion; help and the versions."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from gatekeeper.cli.options import AS_JSON, show
+from gatekeeper.core.errors import InputError
 
 
 def show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
@@ -20,9 +22,37 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
 
 
 @click.command()
+@AS_JSON
+def version(*, as_json: bool) -> None:
+    """Show the versions for a bug report."""
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.run.doctor import versions  # noqa: PLC0415
+
+    known = versions()
+    show(known, command_text.versions(known), as_json=as_json)
+
+
+@click.command(name="help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def show_help(context: click.Context, words: Sequence[str]) -> None:
+    """Show the help of a command; without one, the list of all."""
+    command, at = context.find_root().command, context.find_root()
+    for word in words:
+        if not isinstance(command, click.Group):
+            raise InputError(f"'{at.command_path}' has no commands of its own", hint=f"see: {at.command_path} --help")
+        _, found, _ = command.resolve_command(at, [word])
+        assert found is not None
+        command, at = found, click.Context(found, info_name=word, parent=at)
+    click.echo(command.get_help(at))
+
+
+@click.command()
 @click.option(
     "-o",
     "--output",
+    "--out",
+    "output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("slos/this-host.toml"),
     show_default=True,
@@ -76,4 +106,4 @@ def completion(shell: str) -> None:
     sys.stdout.write(made.source_template % made.source_vars() + "\n")
 
 
-COMMANDS = (init, doctor, completion)
+COMMANDS = (init, doctor, completion, show_help, version)

@@ -207,6 +207,18 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(path for path in here if is_run(path))
 
 
+def newest_run(folder: Path) -> Path:
+    """Return the run in *folder* that was frozen last; one whose manifest cannot be read is left out."""
+    found: list[tuple[str, str, Path]] = []
+    for path in runs_in(folder) if folder.is_dir() else ():
+        with suppress(InputError, OSError):
+            frozen_at = parse_json(read_regular(path / MANIFEST), MANIFEST).get("frozen_at")
+            found.append((str(frozen_at), path.name, path))
+    if not found:
+        raise InputError(f"there is no run in the folder {folder} to take as the latest", hint="name the run's folder")
+    return max(found)[-1]
+
+
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
     """Parse a JSON file of a run directory; a newer schema or damage is an InputError."""
     try:

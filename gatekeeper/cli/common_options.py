@@ -1,0 +1,165 @@
+"""The options that every command has: --format, --output, --quiet, --verbose, --color; and what they do."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.core.errors import GatekeeperError, InputError
+
+STREAMS = frozenset({"host", "watch"})
+"""Commands whose output has no end of its own, so that no file holds all of it."""
+FORMAT_OF = {
+    ".json": "json",
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".xml": "junit",
+    ".yaml": "openslo",
+    ".yml": "openslo",
+    ".svg": "svg",
+    ".txt": "text",
+}
+"""The format of an output file, by its extension."""
+_VERBOSE = "gatekeeper.verbose"
+
+
+def add_common(command: click.Command) -> click.Command:
+    """Add the common options that *command* lacks."""
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            add_common(one)
+        return command
+    names = {name for option in command.params for name in option.opts}
+    params = {str(option.name) for option in command.params}
+    if "as_json" in params and "--format" not in names and command.name not in STREAMS:
+        forms = click.Choice(["text", "json"])
+        command.params.append(
+            click.Option(["--format", "form"], type=forms, default="text", show_default=True, help="Output format.")
+        )
+        names.add("--format")
+    if "--format" in names and "--output" not in names:
+        path = click.Path(path_type=Path)
+        command.params.append(
+            click.Option(
+                ["-o", "--output", "output_file"],
+                type=path,
+                help="Write to this file instead of stdout; its extension decides the format.",
+            )
+        )
+    if "quiet" not in params:
+        command.params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print less on stderr."))
+    if command.callback is not None:
+        command.callback = _with_output(command.callback, own_format="form" in params, own_quiet="quiet" in params)
+    add_display(command)
+    return command
+
+
+def add_display(command: click.Command) -> None:
+    """Add --verbose and --color, which may stand before the name of a command as well."""
+    command.params += [
+        click.Option(
+            ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_verbose, help="Print explanations too."
+        ),
+        click.Option(
+            ["--color"],
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            expose_value=False,
+            help="Colour the output [default: auto: on a terminal, unless NO_COLOR is set].",
+        ),
+    ]
+
+
+def _set_verbose(context: click.Context, _option: click.Parameter, given: bool) -> None:
+    context.meta[_VERBOSE] = given or context.meta.get(_VERBOSE, False)
+
+
+def is_verbose() -> bool:
+    """Return whether the user asked for explanations."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_VERBOSE))
+
+
+def apply_color(arguments: Sequence[str]) -> bool | None:
+    """Return whether to colour whatever the stream is; None leaves it to the stream.
+
+    --color also goes into the environment, where other libraries look for it.
+    """
+    given = option_value(arguments, "--color")
+    if given in {"always", "never"}:
+        wanted, other = ("FORCE_COLOR", "NO_COLOR") if given == "always" else ("NO_COLOR", "FORCE_COLOR")
+        os.environ[wanted] = "1"
+        os.environ.pop(other, None)
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Return whether the command line asks for JSON on stdout, even where it is wrong otherwise."""
+    return "--json" in arguments or option_value(arguments, "--format") == "json"
+
+
+def option_value(arguments: Sequence[str], option: str) -> str | None:
+    """Return the last value given to *option*, before the command line is parsed."""
+    found = None
+    for number, word in enumerate(arguments):
+        if word.startswith(f"{option}="):
+            found = word.partition("=")[2]
+        elif word == option and number + 1 < len(arguments):
+            found = arguments[number + 1]
+    return found
+
+
+def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
+    """Return *callback* with --format and --output carried out around it."""
+
+    def call(*words: Any, **given: Any) -> Any:
+        output: Path | None = given.pop("output_file", None)
+        quiet = given["quiet"] if own_quiet else given.pop("quiet")
+        if output is not None and (chosen := _format_by_extension(output)) is not None:
+            given["form"] = chosen
+        if own_format:
+            if given.get("as_json"):
+                given["form"] = "json"
+        elif given.pop("form", "text") == "json":
+            given["as_json"] = True
+        if output is None:
+            return callback(*words, **given)
+        written = io.StringIO()
+        with redirect_stdout(written):
+            code = callback(*words, **given)
+        try:
+            output.write_text(written.getvalue(), encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+        if not quiet:
+            sys.stdout.write(f"wrote {output}\n")
+        return code
+
+    call.__name__, call.__doc__ = callback.__name__, callback.__doc__
+    return call
+
+
+def _format_by_extension(output: Path) -> str | None:
+    """Return the format that the file's extension names; None where --format was given, or no extension is known."""
+    context = click.get_current_context()
+    if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT:
+        return None
+    named = FORMAT_OF.get(output.suffix.lower())
+    if named is None:
+        return None
+    (option,) = (one for one in context.command.params if one.name == "form")
+    choices = list(getattr(option.type, "choices", ()))
+    if named not in choices:
+        raise InputError(
+            f"--output {output}: {context.info_name} has no format for {output.suffix}",
+            hint=f"its formats: {', '.join(choices)}; name one with --format",
+        )
+    return named
