@@ -78,7 +78,7 @@ def counted(count: int, noun: str) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Write names as a sentence does: a, b and c."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

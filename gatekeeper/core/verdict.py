@@ -117,6 +117,33 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonedStep:
+    """A setting that was soaked, and given up for the next step of the fallback ladder."""
+
+    soak: str
+    setting: dict[str, Any]
+    outcome: str
+    """failed | unproven"""
+    checks: tuple[Check, ...]
+    because: str
+    host_checks: tuple[Check, ...] = ()
+    """Host checks of its soak; only where one of them failed."""
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the step as verdict.json writes it."""
+        return {
+            "soak": self.soak,
+            "setting": self.setting,
+            "outcome": self.outcome,
+            "because": self.because,
+            "checks": [check.document() for check in self.checks],
+            "host_checks": [check.document() for check in self.host_checks],
+            "measured": self.measured,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
     """The outcome of a workload, and the checks that prove it."""
 
@@ -131,6 +158,8 @@ class WorkloadVerdict:
     """Figures a person wants to see beside the checks, whether an objective names them or not."""
     choice: dict[str, Any] = field(default_factory=dict)
     """What the sweep saw and why it chose."""
+    steps: tuple[AbandonedStep, ...] = ()
+    """The settings that were soaked before this one, in their order."""
 
     def document(self) -> dict[str, Any]:
         """Return the workload as verdict.json writes it."""
@@ -143,6 +172,7 @@ class WorkloadVerdict:
             "checks": [check.document() for check in self.checks],
             "measured": self.measured,
             "choice": self.choice,
+            "steps": [step.document() for step in self.steps],
         }
 
 

@@ -57,7 +57,7 @@ def _glance(page: PageData) -> str:
     rows = []
     for one in page.verdict.workloads:
         speed = "not measured"
-        if (seen := phrases.speed(one, page)) is not None:
+        if (seen := phrases.speed(one)) is not None:
             center, lo, hi, source = seen
             speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
         passed = phrases.passed(one.checks)

@@ -7,6 +7,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.report.data.decision import speed_up
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
@@ -107,34 +108,19 @@ def lede(page: "PageData") -> str:
     return f"{listed(back)} {verb} speculation but had to be graded back to plain decoding. {count}."
 
 
-def speed(workload: WorkloadVerdict, page: "PageData") -> tuple[float, float, float, str] | None:
-    """Return the ratio to plain decoding with its bounds, and where it was measured.
-
-    It is the soak's; of a plain route, that of the last setting that was soaked, or else of the best one in the sweep.
-    """
-    for metric, name in (("throughput_ratio", "decode speed"), ("answer_throughput_ratio", "whole answers")):
-        if seen := workload.measured.get(metric):
-            return seen["center"], seen["lo"], seen["hi"], f"{name} in the soak"
-    for one in page.distributions:
-        if one.workload == workload.name and one.ratio is not None:
-            return *one.ratio, f"with {describe_setting(one.setting)} ({one.source})"
-    if (best := _best(workload)) is None:
-        return None
-    return best["ratio"], best["lo"], best["hi"], f"best in the sweep, {describe_setting(best['setting'])}"
+def speed(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:
+    """Return the ratio to plain decoding with its bounds, and where it was measured; every report shows this one."""
+    seen = speed_up(workload)
+    return (seen.center, seen.lo, seen.hi, seen.where or "in the soak") if seen is not None else None
 
 
 def against_plain(workload: WorkloadVerdict) -> str:
-    """Write the speed against plain decoding: of the soak, or, for a plain route, the best in the sweep."""
-    for metric in ("throughput_ratio", "answer_throughput_ratio"):
-        if seen := workload.measured.get(metric):
-            return ratio(seen, "center")
-    best = _best(workload)
-    return f"{best['ratio']:.2f}x (sweep)" if best is not None else "-"
-
-
-def _best(workload: WorkloadVerdict) -> Mapping[str, Any] | None:
-    tried = [one for one in workload.choice.get("settings", ()) if one["ratio"]]
-    return max(tried, key=lambda one: float(one["ratio"]), default=None)
+    """Write the speed against plain decoding, and where that was measured unless in the soak of the final setting."""
+    seen = speed_up(workload)
+    if seen is None:
+        return "-"
+    where = {"sweep": " (sweep)", "abandoned": " (given up)"}.get(seen.source, "")
+    return f"{seen.center:.2f}x [{seen.lo:.2f}, {seen.hi:.2f}]{where}"
 
 
 def account(choice: Mapping[str, Any]) -> list[str]:

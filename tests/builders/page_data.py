@@ -15,6 +15,7 @@ from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.core.records import Event, HostSample, Reading
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.sweep import SweepAnswer, SweepData, SweepSetting
@@ -208,9 +209,9 @@ PAGE = PageData(
                 "ttft": {"candidate": curve(0.1, 0.2), "plain": curve(0.09, 0.18)},
                 "itl": {"candidate": curve(0.002, 0.1), "plain": curve(0.04, 0.06)},
             },
-            (1.31, 1.22, 1.38),
         ),
     ),
     timelines=(TIMELINE,),
     gaps=(Gap("easy: ttft ≤ 200 ms", "both sides", "about 96 canaries instead of 24"),),
+    decision=decide(VERDICT),
 )

@@ -29,7 +29,7 @@ from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_ch
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class _State:
     last_step: dict[str, str] = field(default_factory=dict)
     settled: dict[str, WorkloadVerdict] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
+    steps: dict[str, list[AbandonedStep]] = field(default_factory=dict)
     host_checks: dict[tuple[str, str], Check] = field(default_factory=dict)
 
 
@@ -125,7 +126,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     ended = max((one.at for one in recorded.records), default="")
     for name, verdict in verdicts.items():
         if (down := lower.get(name)) is not None:
-            _step_down(state, name, down, [*verdict.checks, *checks], ended)
+            _step_down(state, soak, verdict, down, checks, ended)
         elif not (again and not speculates(state.settings[name]) and verdict.outcome != "failed"):
             state.settled[name] = verdict
     for one in checks if not again else ():
@@ -151,6 +152,7 @@ def _without_gain(
     if plain is not None:
         ended = max((one.at for one in state.case.soaks[soak.name].records), default="")
         _note_transition(state, ended, name, before, PLAIN, because)
+        _note_step(state, soak, verdict, (), because)
         state.settings[name] = plain_of(before)
         return plain
     if "autoregressive" in state.case.slo.fallback.ladder:
@@ -193,12 +195,35 @@ LEAST_PART = 0.25
 _STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
 
 
-def _step_down(state: _State, name: str, down: tuple[str, Setting], checks: Sequence[Check], at: str) -> None:
-    step, knobs = down
+def _step_down(
+    state: _State,
+    soak: SoakPlan,
+    verdict: WorkloadVerdict,
+    down: tuple[str, Setting],
+    host: Sequence[Check],
+    at: str,
+) -> None:
+    (step, knobs), name, checks = down, verdict.name, (*verdict.checks, *host)
     because = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
     because = because or no_gain_proven(checks) or ""
     _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {because}")
+    _note_step(state, soak, verdict, host, because)
     state.settings[name], state.last_step[name] = knobs, step
+
+
+def _note_step(state: _State, soak: SoakPlan, verdict: WorkloadVerdict, host: Sequence[Check], because: str) -> None:
+    """Keep the checks of a setting that is given up, and those of the host where one of them failed."""
+    failed = any(one.outcome is Outcome.FAIL for one in host)
+    step = AbandonedStep(
+        soak.name,
+        verdict.setting,
+        "failed" if failed else verdict.outcome,
+        verdict.checks,
+        because,
+        tuple(host) if failed else (),
+        verdict.measured,
+    )
+    state.steps.setdefault(verdict.name, []).append(step)
 
 
 def _verdict(state: _State) -> Verdict:
@@ -235,7 +260,9 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
             workload.speculation == "required",
             f"the soak of this setting has not run yet; sweep: {choice.because}",
             choice=choice.document(),
+            steps=tuple(state.steps.get(name, ())),
         )
+    settled = replace(settled, steps=tuple(state.steps.get(name, ())))
     if state.doubts and settled.outcome in {"promoted", "graded_back"}:
         return replace(settled, outcome="unproven", because=f"{_doubts(state)}; without that: {settled.because}")
     # The sweep's reason is for the setting it chose, not for why the workload decodes plainly now.

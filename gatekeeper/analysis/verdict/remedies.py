@@ -67,19 +67,38 @@ def remedy(check: Check) -> str:
 def _narrower(check: Check) -> str:
     """Return how many canaries would decide it: the interval's width falls with the square root of their number."""
     assert check.center is not None
-    assert check.lo is not None
-    assert check.hi is not None
     met = check.center >= check.threshold if check.bound == "at_least" else check.center <= check.threshold
-    side = check.center - check.lo if check.bound == "at_least" else check.hi - check.center
     if not met:
         return "change the setting or the bound: the estimate misses it, so more answers would make it fail"
-    room = abs(check.center - check.threshold)
-    times = (side / room) ** 2 if room > 0 else math.inf
-    if not times <= MOST_CANARIES:
+    times = times_as_long(check)
+    if times is None:
         return f"another bound: the estimate is too close to {BY_NAME[check.metric].show(check.threshold)} to decide"
     if check.scope == "frozen":
         return f"a soak about {math.ceil(10 * times - 1e-6) / 10:g} times as long, if the estimate stays the same"
     return f"about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the estimate stays the same"
+
+
+def times_as_long(check: Check) -> float | None:
+    """Return how many times as many answers decide an open check, either way; None if too many, or not measured."""
+    if check.center is None or check.lo is None or check.hi is None:
+        return None
+    room = abs(check.center - check.threshold)
+    side = check.center - check.lo if check.center >= check.threshold else check.hi - check.center
+    times = (side / room) ** 2 if room > 0 else math.inf
+    return times if times <= MOST_CANARIES else None
+
+
+def passes_at(check: Check) -> float | None:
+    """Return the tightest bound of two digits at which a check would have passed; None if it was not measured."""
+    end = check.lo if check.bound == "at_least" else check.hi
+    if end is None:
+        return None
+    if end == 0:
+        return 0.0
+    scale = 10.0 ** (1 - math.floor(math.log10(abs(end))))
+    turn = math.floor if check.bound == "at_least" else math.ceil
+    near = round(end * scale)  # 0.29 * 100 is a little less than 29
+    return (near if abs(end * scale - near) < 1e-6 else turn(end * scale)) / scale
 
 
 def _named(check: Check) -> str:

@@ -187,6 +187,10 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any
             out[metric] = figures("center", seen) | ({"scope": seen.scope} if seen.scope else {})
             if claimed and BY_NAME[metric].from_rounds:
                 out[metric]["from"] = "claims"
+    if evidence.plain and "decode_throughput" in out:
+        plain = estimate("decode_throughput", replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=()))
+        if isinstance(plain, Estimate):
+            out["plain_decode_throughput"] = figures("center", plain)
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
             out[rate.figure] = figures("center", share)

@@ -11,7 +11,6 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.core.verdict import WorkloadVerdict, rounded
-from gatekeeper.report.data.sweep import estimate_of
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones that objectives are set for."""
@@ -40,8 +39,6 @@ class Distributions:
     setting: Mapping[str, object]
     """The setting of the speculative arm."""
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
-    ratio: tuple[float, float, float] | None = None
-    """Speed against plain decoding on the same answers: centre and bounds."""
 
 
 def curve(values: Floats, weights: Floats, answers: int) -> Curve | None:
@@ -85,10 +82,7 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
         for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, evidence.burst_gap))):
             if made is not None:
                 curves.setdefault(metric, {})[arm] = made
-    ratios = (estimate_of(metric, evidence) for metric in ("throughput_ratio", "answer_throughput_ratio"))
-    return Distributions(
-        workload.name, source, setting, curves, next((one[:3] for one in ratios if one is not None), None)
-    )
+    return Distributions(workload.name, source, setting, curves)
 
 
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:

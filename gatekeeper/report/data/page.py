@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.remedies import Gap, gaps
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
+from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.distributions import Distributions, distributions
 from gatekeeper.report.data.sweep import SweepData, sweep_data
 from gatekeeper.report.data.timeline import Timeline, timelines
@@ -30,6 +32,8 @@ class PageData:
     distributions: tuple[Distributions, ...]
     timelines: tuple[Timeline, ...]
     gaps: tuple[Gap, ...]
+    decision: Decision
+    """The headline, the figures of each workload, and the objectives that failed or are not proven."""
 
 
 def page_data(
@@ -42,16 +46,18 @@ def page_data(
     policy: str | None,
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""
+    unfinished = None if finished else _reached(happened)
     return PageData(
         slo=case.slo,
         verdict=verdict,
         manifest=manifest,
         policy=policy,
-        unfinished=None if finished else _reached(happened),
+        unfinished=unfinished,
         sweep=sweep_data(case, verdict.workloads),
         distributions=distributions(case, verdict.workloads),
         timelines=timelines(case, verdict.transitions, happened),
         gaps=gaps(case.slo, verdict, resumable=not finished),
+        decision=decide(verdict, policy=policy, unfinished=unfinished, extend=extension(case, verdict)),
     )
 
 

@@ -93,7 +93,7 @@ def _sign(state: str, class_: str | None = None) -> Markup:
 
 
 def _glance(page: PageData) -> Markup:
-    seen = [(one, phrases.speed(one, page)) for one in page.verdict.workloads]
+    seen = [(one, phrases.speed(one)) for one in page.verdict.workloads]
     across = charts.scale([1.1, *(value for _, speed in seen if speed for value in speed[:3])], floor=0.0, log=False)
     rows = [_glance_row(one, speed, across) for one, speed in seen]
     heads = ("Workload", "Setting", "Speed against plain decoding", "Checks passed")

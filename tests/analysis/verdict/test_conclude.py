@@ -94,6 +94,10 @@ def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
     assert step.because == workload.because
     assert step.because.startswith("no gain was proven: throughput_ratio: ")
     assert "the limit of 1.1x lies inside" in step.because
+    (given_up,) = workload.steps
+    assert ("unproven", dict(FAST)) == (given_up.outcome, given_up.setting)
+    assert ["throughput_ratio"] == [one.metric for one in given_up.checks if one.outcome is Outcome.UNPROVEN]
+    assert given_up.measured["throughput_ratio"]["lo"] < 1.1 < given_up.measured["throughput_ratio"]["hi"]
 
 
 def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:
@@ -151,6 +155,11 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert all(one.at for one in verdict.transitions)
     assert all("throughput_ratio" in one.because for one in verdict.transitions)
     assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
+    kept = verdict.document()["workloads"][0]["steps"]
+    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in kept]
+    assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in kept]
+    assert all("throughput_ratio: 0." in one["because"] for one in kept)
+    assert {"fail"} == {seen["outcome"] for one in kept for seen in one["checks"] if seen["metric"] in one["because"]}
 
 
 def test_a_lower_rung_can_be_promoted() -> None:

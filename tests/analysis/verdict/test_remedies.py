@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.verdict.remedies import gaps, remedy
+from gatekeeper.analysis.verdict.remedies import gaps, passes_at, remedy, times_as_long
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from tests.builders.slo import slo
 
@@ -34,6 +34,37 @@ def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
     An interval across its bound names the canaries that would carry it off; a missing value says where to look.
     """
     assert says in remedy(unproven)
+
+
+@pytest.mark.parametrize(
+    ("bound", "seen", "limit"),
+    [
+        ("at_most", {"lo": 0.135, "hi": 0.158}, 0.16),
+        ("at_most", {"lo": 0.29, "hi": 0.29}, 0.29),
+        ("at_least", {"lo": 1.2299, "hi": 1.5}, 1.2),
+        ("at_least", {"lo": -0.123, "hi": 0.1}, -0.13),
+        ("at_least", {"lo": 9.96e9, "hi": 9.96e9}, 9.9e9),
+        ("at_most", {"lo": 0.0, "hi": 0.0}, 0.0),
+        ("at_most", {}, None),
+    ],
+)
+def test_the_bound_that_would_have_passed_is_rounded_to_the_safe_side(
+    bound: str, seen: dict[str, float], limit: float | None
+) -> None:
+    """
+    Two digits, upwards for a largest value and downwards for a smallest one; none for what was not measured.
+    """
+    assert limit == passes_at(check("ttft_delta", bound, **seen))
+
+
+def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
+    """
+    Half the width takes four times the answers, whether the estimate meets the bound or misses it.
+    """
+    assert pytest.approx(4) == times_as_long(check(center=1.26, lo=1.06, hi=1.5))
+    assert pytest.approx(4) == times_as_long(check(center=1.06, lo=0.9, hi=1.26))
+    assert None is times_as_long(check(center=1.16, lo=1.0, hi=1.3))
+    assert None is times_as_long(check())
 
 
 def verdict(**changes: object) -> Verdict:

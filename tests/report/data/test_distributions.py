@@ -67,18 +67,6 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
     assert hard.curves["itl"]["candidate"].quantiles[0] > hard.curves["itl"]["plain"].quantiles[0]
 
 
-def test_the_ratio_beside_the_curves_is_of_the_same_answers() -> None:
-    """
-    A route that decodes plainly still shows the setting that it was graded back from.
-    """
-    case = whole_case()
-
-    _, hard = distributions(case, conclude(case).verdict.workloads)
-
-    assert hard.ratio is not None
-    assert hard.ratio[1] < 0.6 < hard.ratio[2] or pytest.approx(0.6, abs=0.02) == hard.ratio[0]
-
-
 def test_nothing_recorded_has_no_distribution() -> None:
     """
     A case without answers has no distributions at all.

@@ -1,0 +1,34 @@
+"""The forecast of how much longer an unproven run must soak until its open objectives are decided."""
+
+import math
+from dataclasses import replace
+
+from gatekeeper.analysis.verdict.case import Case, soaked_seconds
+from gatekeeper.analysis.verdict.conclude import LEAST_PART, conclude
+from gatekeeper.analysis.verdict.remedies import times_as_long
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.verdict import Outcome, Verdict
+
+ROUND_TO_S = 60.0
+"""An extension is offered in whole minutes."""
+
+
+def extension(case: Case, verdict: Verdict) -> float | None:
+    """Return the seconds of soak after which every open interval is expected to be decided; None if no soak would.
+
+    An interval narrows with the square root of its answers, as long as the estimate stays the same.
+    """
+    if verdict.exit_code != ExitCode.UNPROVEN or verdict.incomplete:
+        return None
+    waiting = [one for one in verdict.workloads if one.required and one.outcome == "unproven"]
+    opened = [check for one in waiting for check in one.checks if check.outcome is Outcome.UNPROVEN]
+    times = [times_as_long(check) for check in opened]
+    known = [one for one in times if one is not None]
+    if not known or len(known) < len(times):
+        return None
+    soaked = max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
+    wanted = max((max(known) - 1) * soaked, LEAST_PART * case.slo.soak.duration)
+    more = math.ceil(wanted / ROUND_TO_S) * ROUND_TO_S
+    # As `certify --extend` asks: whether a further part is due at all.
+    due = any(soak.part > 1 for soak in conclude(replace(case, extended=soaked + more)).needs)
+    return more if due else None

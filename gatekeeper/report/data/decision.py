@@ -1,0 +1,359 @@
+"""The decision of a run: what to switch on, which objectives stand against it, and what comes next.
+
+It is computed from the verdict alone, once; the terminal, Markdown, the line and the page show the same figures.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.analysis.verdict.remedies import passes_at, remedy
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.text import describe_setting, listed
+from gatekeeper.core.units import show_seconds
+from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+
+RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
+"""The speed against plain decoding, the one that counts first."""
+FAILED = "change the draft, the setting or the bound"
+TENTHS = 10.0
+"""Below this many tokens a second, a speed is written with a tenth."""
+TWO_DIGITS = 0.1
+"""A ratio nearer to 1 than this is written with two decimals."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """The speed of a setting against plain decoding."""
+
+    center: float
+    lo: float
+    hi: float
+    source: str
+    """soak | abandoned | sweep"""
+    setting: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        """Describe where it was measured; empty for the soak of the setting in the policy."""
+        if self.source == "soak":
+            return ""
+        return f"{describe_setting(self.setting)}, {'in the sweep' if self.source == 'sweep' else 'given up'}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """The figures of one workload that a person looks for first; None where it was not measured."""
+
+    name: str
+    outcome: str
+    required: bool
+    setting: Mapping[str, Any]
+    because: str
+    speed: SpeedUp | None
+    plain: float | None
+    """Median tokens per second of plain decoding."""
+    drafting: float | None
+    """The same with the setting of `speed`."""
+    acceptance: float | None
+    ttft_delta: float | None
+    quality: str | None
+    passed: int
+    checks: int
+
+    @property
+    def on(self) -> bool:
+        """Return whether the policy turns drafting on for it."""
+        return self.outcome == "promoted"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveRow:
+    """An objective that failed or is not proven, with every setting that it was checked with, the closest first."""
+
+    about: str
+    """A workload, or `host`."""
+    tried: tuple[tuple[Mapping[str, Any], Check], ...]
+    blocking: bool
+    """The exit code follows from it."""
+    abandoned: bool
+    """Every setting of it was given up for the next step of the fallback ladder."""
+    remedy: str
+
+    @property
+    def check(self) -> Check:
+        """Return the check that came closest to passing."""
+        return self.tried[0][1]
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """Return the setting of that check."""
+        return self.tried[0][0]
+
+    @property
+    def passes_at(self) -> str | None:
+        """Write the bound at which the objective would have passed: ≤ 0.16; None for one that was not measured."""
+        limit = passes_at(self.check)
+        if limit is None:
+            return None
+        return f"{'≥' if self.check.bound == 'at_least' else '≤'} {BY_NAME[self.check.metric].show(limit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person needs to know of a run, the most important first."""
+
+    verdict: Verdict
+    headline: str
+    """A decision in one sentence; for a demo it says that it is one."""
+    reason: str | None
+    """Why the exit code is not 0."""
+    workloads: tuple[WorkloadSummary, ...]
+    rows: tuple[ObjectiveRow, ...]
+    """Failed objectives first, then those that are not proven."""
+    valid_until: str | None
+    """When the policy expires, as in policy.toml."""
+    next: str
+    """What to do next; `{slo}` and `{run}` stand for the paths."""
+    unfinished: str | None = None
+    """Where the run was interrupted; None for a finished one."""
+
+    @property
+    def demo(self) -> bool:
+        """Return whether the soak was too short for a certificate."""
+        return self.verdict.grade == "demo"
+
+    def next_step(self, slo: object = "SLO.toml", run: object = "RUN_DIR") -> str:
+        """Return what to do next, with the paths of the SLO file and the run."""
+        return self.next.replace("{slo}", str(slo)).replace("{run}", str(run))
+
+
+def decide(
+    verdict: Verdict, *, policy: str | None = None, unfinished: str | None = None, extend: float | None = None
+) -> Decision:
+    """Return the decision of *verdict*; *policy* is the text of policy.toml, *extend* the soak that is missing in s."""
+    workloads = tuple(map(_summary, verdict.workloads))
+    rows = tuple(_rows(verdict))
+    return Decision(
+        verdict,
+        _headline(verdict, workloads, rows, unfinished),
+        None if unfinished else _reason(verdict, rows),
+        workloads,
+        rows,
+        _expiry(policy),
+        _next(verdict, unfinished, extend),
+        unfinished,
+    )
+
+
+def _expiry(policy: str | None) -> str | None:
+    try:
+        return str(tomllib.loads(policy)["expires"]) if policy else None
+    except (tomllib.TOMLDecodeError, KeyError):  # a stored policy that was edited
+        return None
+
+
+def _summary(one: WorkloadVerdict) -> WorkloadSummary:
+    speed, seen = speed_up(one), one.measured
+    given_up = one.steps[-1].measured if one.steps and not _drafts(one.setting) else {}
+    drafting = seen if _drafts(one.setting) else given_up
+    plain = seen.get("plain_decode_throughput") if _drafts(one.setting) else seen.get("decode_throughput")
+    return WorkloadSummary(
+        one.name,
+        one.outcome,
+        one.required,
+        one.setting,
+        one.because,
+        speed,
+        _center(plain or given_up.get("plain_decode_throughput")),
+        _center(drafting.get("decode_throughput")),
+        _center(drafting.get("acceptance_rate")),
+        _center(drafting.get("ttft_delta")),
+        _quality(one),
+        sum(check.outcome is Outcome.PASS for check in one.checks),
+        len(one.checks),
+    )
+
+
+def _drafts(setting: Mapping[str, Any]) -> bool:
+    return setting.get("draft") is not None
+
+
+def _center(figure: Mapping[str, Any] | None) -> float | None:
+    return float(figure["center"]) if figure and figure["center"] is not None else None
+
+
+def speed_up(one: WorkloadVerdict) -> SpeedUp | None:
+    """Return the speed against plain decoding: of the soak, else of the last setting given up, else of the sweep."""
+    soaked = [("soak", one.setting, one.measured)]
+    soaked += [("abandoned", step.setting, step.measured) for step in reversed(one.steps)]
+    for source, setting, measured in soaked:
+        for metric in RATIOS:
+            if _drafts(setting) and (seen := measured.get(metric)) and seen["center"] is not None:
+                return SpeedUp(seen["center"], seen["lo"], seen["hi"], source, setting)
+    tried = [swept for swept in one.choice.get("settings", ()) if swept["ratio"]]
+    best = max(tried, key=lambda swept: float(swept["ratio"]), default=None)
+    return SpeedUp(best["ratio"], best["lo"], best["hi"], "sweep", best["setting"]) if best else None
+
+
+def _quality(one: WorkloadVerdict) -> str | None:
+    """Describe whether the answers are those of plain decoding: by their words, or else by the canaries passed."""
+    checks = {check.metric: check for check in one.checks if check.center is not None and check.n}
+    if (agreed := checks.get("token_agreement")) is not None and agreed.center is not None:
+        return f"{round(agreed.center * agreed.n)}/{agreed.n} answers as with plain decoding"
+    if (rate := one.measured.get("canary_pass_rate")) and rate["center"] is not None:
+        return f"{rate['center']:.0%} of canaries passed"
+    return None
+
+
+def _rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
+    """Return the failed objectives, those the exit code follows from first, and then those that are not proven."""
+    tried: dict[tuple[str, str, str, float], list[tuple[Mapping[str, Any], Check, bool, bool]]] = {}
+
+    def note(about: str, setting: Mapping[str, Any], checks: Sequence[Check], *, over: bool, blocking: bool) -> None:
+        for check in checks:
+            key = about, check.metric, check.bound, check.threshold
+            tried.setdefault(key, []).append((setting, check, over, blocking))
+
+    for one in verdict.workloads:
+        back = one.outcome == "graded_back" and one.required
+        for step in one.steps:
+            note(one.name, step.setting, _standing(step), over=True, blocking=back)
+            failed = [check for check in step.host_checks if check.outcome is Outcome.FAIL]
+            note("host", step.setting, failed, over=True, blocking=back)
+        bad = [check for check in one.checks if check.outcome is not Outcome.PASS]
+        note(one.name, one.setting, bad, over=False, blocking=True)
+    note("host", {}, [one for one in verdict.host_checks if one.outcome is not Outcome.PASS], over=False, blocking=True)
+    rows = []
+    for (about, *_), many in tried.items():
+        worst = max(check.outcome for _, check, _, _ in many)
+        kept = sorted(
+            ((s, check) for s, check, _, _ in many if check.outcome is worst), key=lambda one: -_nearness(one[1])
+        )
+        rows.append(
+            ObjectiveRow(
+                about,
+                tuple(kept),
+                any(blocking for *_, blocking in many),
+                all(over for _, _, over, _ in many),
+                FAILED if worst is Outcome.FAIL else remedy(kept[0][1]),
+            )
+        )
+    return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
+
+
+def _standing(step: AbandonedStep) -> list[Check]:
+    """Return the checks that a setting was given up for."""
+    failed = [check for check in step.checks if check.outcome is Outcome.FAIL]
+    if failed or step.host_checks:
+        return failed
+    return [check for check in step.checks if check.outcome is Outcome.UNPROVEN and BY_NAME[check.metric].speed_ratio]
+
+
+def _nearness(check: Check) -> float:
+    """Order checks of one objective by the end of the interval that decides, the closest to passing highest."""
+    end = check.lo if check.bound == "at_least" else check.hi
+    if end is None:
+        return float("-inf")
+    return end if check.bound == "at_least" else -end
+
+
+def states(check: Check) -> str:
+    """Write what was measured against the bound: +13 % to +16 %, at most +8 % allowed."""
+    metric = BY_NAME[check.metric]
+    limit = metric.show(check.threshold)
+    rule = f"at least {limit} required" if check.bound == "at_least" else f"at most {limit} allowed"
+    if check.lo is None or check.hi is None:
+        return f"not measured, {rule}"
+    return f"{metric.show_range(check.lo, check.hi)}, {rule}"
+
+
+def short_ratio(center: float) -> str:
+    """Write a ratio of speeds as a headline does: 1.9x, and 1.04x where one digit would hide the gain."""
+    return f"{center:.2f}x" if abs(center - 1) < TWO_DIGITS else f"{center:.1f}x"
+
+
+def rate(speed: float) -> str:
+    """Write tokens per second as a person reads them: 302, and 7.3 where a tenth counts."""
+    return f"{speed:.0f}" if speed >= TENTHS else f"{speed:.2g}"
+
+
+def _gain(one: WorkloadSummary) -> str:
+    if one.speed is None:
+        return one.name
+    gain = short_ratio(one.speed.center)
+    if one.plain is not None and one.drafting is not None:
+        gain += f", {rate(one.plain)} → {rate(one.drafting)} tok/s"
+    return f"{one.name} ({gain})"
+
+
+def _headline(
+    verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow], unfinished: str | None
+) -> str:
+    if unfinished:
+        return f"No decision yet: the run was interrupted {unfinished}"
+    said = _decision(verdict, workloads, rows)
+    if verdict.grade != "demo":
+        return said
+    demo = "Demo, do not deploy" if verdict.exit_code == ExitCode.OK else "Demo"
+    return f"{demo}: {said[:1].lower()}{said[1:]}"
+
+
+def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
+    on = [one for one in workloads if one.on]
+    off = listed([one.name for one in workloads if one.outcome == "graded_back"])
+    if verdict.outcome == "unproven":
+        unproven = [one.name for one in workloads if one.outcome == "unproven"]
+        unproven += ["the host"] if any(row.about == "host" for row in rows if row.blocking) else []
+        return f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven"
+    if verdict.outcome == "promoted" and on:
+        rest = f"; keep it off for {off}" if off else ""
+        return f"Turn drafting on for {listed([_gain(one) for one in on])}{rest}"
+    if verdict.outcome == "promoted":
+        return f"Keep drafting off for {off}: no gain was proven"
+    if verdict.outcome == "graded_back":
+        back = listed([one.name for one in workloads if one.required and one.outcome == "graded_back"])
+        rest = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
+        return f"Do not deploy: drafting must stay off for {back}, which requires it{rest}"
+    failed = [one.name for one in workloads if one.outcome == "failed"]
+    failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
+    return f"Do not deploy: {listed(failed)} {'fail' if len(failed) > 1 else 'fails'} an objective"
+
+
+def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
+    if verdict.exit_code == ExitCode.OK:
+        return None
+    if verdict.incomplete:
+        return verdict.incomplete
+    said = [
+        f"{row.about}: {row.check.metric} {states(row.check)}"
+        for row in rows
+        if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome == "unproven")
+    ]
+    named = {row.about for row in rows if row.blocking}
+    bad = {"failed", "unproven"} if verdict.outcome != "graded_back" else {"graded_back"}
+    said += [
+        f"{one.name}: {one.because}"
+        for one in verdict.workloads
+        if one.name not in named and one.outcome in bad and (one.outcome != "graded_back" or one.required)
+    ]
+    return "; ".join(said) or None
+
+
+def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> str:
+    if unfinished:
+        return "gatekeeper certify {slo} --resume --out {run}"
+    if verdict.outcome == "unproven":
+        if extend is None:
+            return "remove the cause, then: gatekeeper certify {slo}"
+        about = f"about {show_seconds(extend)} more soak should decide it"
+        return f"gatekeeper certify {{slo}} --extend {extend / 60:.0f}m --out {{run}}  ({about})"
+    if verdict.outcome == "promoted" and verdict.grade == "demo":
+        return (
+            'for a certificate: soak.duration = "600 s" or more in the SLO file; for your own models: gatekeeper init'
+        )
+    if verdict.outcome == "promoted":
+        return "gatekeeper admit {slo} --run {run}"
+    return "change the draft, the setting or the bound, then: gatekeeper certify {slo}"

@@ -1,0 +1,159 @@
+"""The decision of a run: its headline, the figures of each workload, and the objectives that stand against it."""
+
+from dataclasses import replace
+from functools import cache
+
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.extension import extension
+from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.data.decision import Decision, decide, short_ratio
+from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
+from tests.builders.page_data import DRAFTED, VERDICT, check
+
+POLICY = 'expires = "2026-12-22T15:00:00.000000Z"\n'
+
+
+@cache
+def made(**workloads: Made) -> Verdict:
+    """Return the verdict of a whole run in which every soak is like its workload, and `hard` is optional."""
+    case = bare(workloads, optional=("hard",))
+    while needs := conclude(case).needs:
+        for leg in needs:
+            case = with_soak(case, leg, {name: workloads[name] for name in leg.settings})
+    return conclude(case).verdict
+
+
+@cache
+def graded_back() -> Decision:
+    """Return a run whose sweep wins and whose soaks all fail the ratio: each step is given up."""
+    return decide(concluded(bare({"easy": WINNING}), FAILING).verdict, policy=POLICY)
+
+
+def test_the_headline_says_what_to_turn_on() -> None:
+    """
+    Where drafting gains, by how much and from which speed to which; where it stays off.
+    """
+    found = decide(made(easy=WINNING, hard=LOSING), policy=POLICY)
+
+    assert "Turn drafting on for easy (1.5x, 20 → 30 tok/s); keep it off for hard" == found.headline
+    assert (None, "2026-12-22T15:00:00.000000Z") == (found.reason, found.valid_until)
+    assert "gatekeeper admit s.toml --run r" == found.next_step("s.toml", "r")
+
+
+def test_a_demo_says_so_first() -> None:
+    """
+    A soak that is too short for a certificate is no licence to deploy, and a demo that failed is none either.
+    """
+    demo = decide(replace(made(easy=WINNING), grade="demo"))
+    failed = decide(replace(graded_back().verdict, grade="demo"))
+
+    assert demo.headline.startswith("Demo, do not deploy: turn drafting on for easy (1.5x")
+    assert (True, "600 s" in demo.next) == (demo.demo, True)
+    assert failed.headline.startswith("Demo: do not deploy: ")
+
+
+def test_the_broken_objective_of_every_step_is_a_row() -> None:
+    """
+    Three settings failed one objective: one row, the closest setting first, with the bound that would have passed.
+    """
+    found = graded_back()
+
+    (row,) = found.rows
+    assert ("easy", "throughput_ratio", Outcome.FAIL) == (row.about, row.check.metric, row.check.outcome)
+    assert (3, True, True, "≥ 0.89x") == (len(row.tried), row.blocking, row.abandoned, row.passes_at)
+    assert row.check.lo == max(one.lo or 0.0 for _, one in row.tried)
+    assert found.headline.startswith("Do not deploy: drafting must stay off for easy, which requires it")
+    assert found.reason is not None
+    assert found.reason.startswith("easy: throughput_ratio 0.898x to 0.905x, at least 1.1x required")
+
+
+def test_the_figures_of_a_plain_route_are_those_of_the_last_setting_given_up() -> None:
+    """
+    The speed of the soak counts, not the better one of the sweep; without a soak the sweep's best is named.
+    """
+    (soaked,) = graded_back().workloads
+    (_, swept) = decide(made(easy=WINNING, hard=LOSING)).workloads
+
+    assert soaked.speed is not None
+    assert ("abandoned", 0.9) == (soaked.speed.source, round(soaked.speed.center, 1))
+    assert (20, 18) == (round(soaked.plain or 0), round(soaked.drafting or 0))
+    assert swept.speed is not None
+    assert ("sweep", None, False) == (swept.speed.source, swept.drafting, swept.on)
+    assert swept.speed.where.endswith("in the sweep")
+
+
+def test_a_step_that_a_promoted_workload_gave_up_does_not_block() -> None:
+    """
+    A shorter draft passes what the longer one failed: the row stays, and nothing follows from it.
+    """
+    case = bare({"easy": WINNING})
+    found = decide(concluded(with_soak(case, conclude(case).needs[0], FAILING)).verdict)
+
+    (row,) = found.rows
+    assert (False, True, None) == (row.blocking, row.abandoned, found.reason)
+
+
+def test_open_objectives_and_the_host_are_rows() -> None:
+    """
+    What fails stands before what is not proven, and the host before neither.
+    """
+    found = decide(VERDICT)
+
+    assert [("host", "memory_headroom"), ("easy", "ttft"), ("easy", "itl_p95")] == [
+        (row.about, row.check.metric) for row in found.rows
+    ]
+    assert [None, "≤ 210 ms", "≥ 9 GB"] == sorted((row.passes_at for row in found.rows), key=str)[::1]
+
+
+def undecided() -> Case:
+    """Return a run whose soak leaves the ratio of a required workload open."""
+    case = bare({"easy": WINNING}, soak={"max_duration": "600 s"})
+    return with_soak(case, conclude(case).needs[0], Made(1.101, noise=0.04))
+
+
+def test_an_open_interval_is_offered_the_soak_that_decides_it() -> None:
+    """
+    The offer names the minutes; a run that is decided, or that no soak decides, gets none.
+    """
+    case = undecided()
+    verdict = conclude(case).verdict
+    more = extension(case, verdict)
+
+    assert "unproven" == verdict.outcome
+    assert more is not None
+    assert (0.0, True) == (more % 60, more > 0)
+    assert f"--extend {more / 60:.0f}m --out r" in decide(verdict, extend=more).next_step("s", "r")
+    assert "--extend" not in decide(verdict).next
+    assert None is extension(case, made(easy=WINNING))
+
+
+def test_a_workload_nobody_measured_has_a_name_only() -> None:
+    """
+    A run that was interrupted before its soak says where, and claims nothing.
+    """
+    bare_one = WorkloadVerdict("easy", "unproven", DRAFTED, (), True, "no soak yet")
+    found = decide(
+        Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
+    )
+
+    assert "No decision yet: the run was interrupted in the sweep" == found.headline
+    assert (None, None) == (found.workloads[0].speed, found.reason)
+    assert "gatekeeper certify s --resume --out r" == found.next_step("s", "r")
+
+
+def test_answers_that_are_alike_are_quality() -> None:
+    """
+    Agreement is counted in canaries.
+    """
+    alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
+    one = WorkloadVerdict("easy", "promoted", DRAFTED, (alike,), True, "")
+
+    assert "24/24 answers as with plain decoding" == decide(replace(VERDICT, workloads=(one,))).workloads[0].quality
+
+
+def test_a_small_gain_keeps_its_second_digit() -> None:
+    """
+    1.04x is not 1.0x.
+    """
+    assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(one) for one in (1.901, 1.04, 0.97, 1.1)]
