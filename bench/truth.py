@@ -155,10 +155,15 @@ def _teeth(by: float, every: float, count: int = 30) -> Iterator[dict[str, Any]]
 
 
 def promise(scenario: Scenario) -> Slo:
-    """Return the SLO: one workload that must speculate, one ratio and a short soak; or a bound on a leak."""
+    """Return the SLO: one workload that must speculate, one ratio and a short soak; or a bound on a leak.
+
+    The soak continues up to six times as long while it is undecided, as one of 600 s does by default. A minute has some
+    40 pairs, as many as those 600 s have at eight seconds an answer.
+    """
     ratio = {"metric": "throughput_ratio", "at_least": scenario.bound, "why": "it must pay"}
     whole = {"metric": "error_rate", "at_most": 0, "why": "answers must arrive"}
     growth = {"metric": "footprint_growth", "at_most": LEAK, "why": "it must run for days"}
+    duration = 600.0 if scenario.changes else 60.0
     return slo(
         workload=[{"name": "work", "canaries": "work.jsonl"}],
         sweep={
@@ -166,7 +171,7 @@ def promise(scenario: Scenario) -> Slo:
             "num_draft_tokens": list(LENGTHS),
             "default": {"num_draft_tokens": LENGTHS[-1]},
         },
-        soak={"duration": 600.0 if scenario.changes else 60.0, "sentinel_share": 0.5},
+        soak={"duration": duration, "max_duration": 6 * duration, "until": "decided", "sentinel_share": 0.5},
         objective=[ratio, growth] if scenario.leaks else [ratio] if scenario.ratio_promised else [whole],
     )
 

@@ -43,6 +43,8 @@ BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
+LEAST_CONFIDENCE = 0.95
+"""With fewer canaries than a bound of this confidence needs for prompts like them, a quantile is not bounded at all."""
 COMPLETE = frozenset({"stop", "tool_calls"})
 """Finish reasons of an answer that is not cut short."""
 
@@ -114,10 +116,14 @@ def _over_canaries(
         return Missing("no answer has a value for it")
     medians = [median(seen) for seen in by_canary(values).values()]
     others = intervals.quantile(medians, quantile, paired.level)
-    if isinstance(others, Missing) or not paired.frozen:
+    too_few = isinstance(others, Missing) and len(medians) < intervals.samples_needed(quantile, LEAST_CONFIDENCE)
+    if too_few or not paired.frozen:
         return others
     answers = [(canary, [(value, 1.0)]) for canary, value in values]
-    return _beside(others, fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries)))
+    these = fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries))
+    if isinstance(others, Missing):  # of a look whose bounds are further out than the plan counted with
+        return these or others
+    return _beside(others, these)
 
 
 def _time_per_token(answer: Answer) -> float | None:

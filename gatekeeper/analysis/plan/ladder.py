@@ -1,8 +1,14 @@
-"""The fallback ladder: a shorter draft, a lighter draft, plain decoding; each step once, in the SLO's order."""
+"""The fallback ladder: a shorter draft, a lighter draft, plain decoding; and how the allowed error is split over it."""
+
+from collections.abc import Sequence
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
+from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
+
+LEAST_ERROR = 1e-9
+"""Of a look that has nothing to spend: its bounds then lie so far out that it decides next to nothing."""
 
 
 def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
@@ -42,15 +48,24 @@ def soaked_settings(slo: Slo) -> int:
     return 1 + ("shrink-draft" in ladder and can_shrink) + ("lighter-draft" in ladder and can_lighten)
 
 
-def look_level(slo: Slo, look: int) -> float:
-    """Return the confidence of each bound at a *look* (from 1) at a soak that continues until it is decided.
+def look_levels(slo: Slo, looks: Sequence[tuple[float, int]]) -> tuple[float, ...]:
+    """Return the confidence of each bound at the *looks* at a soak, each its seconds so far and its answers so far.
 
-    Look k spends 2^-k of the allowed error, so that all looks together err no more often than one would (union bound).
-    With one to three looks that is narrower than a confidence sequence, which holds at every moment: see
-    `python -m bench.sequential --widths`.
+    A soak that ends after its duration is looked at once. One that continues until it is decided spends the error by
+    its seconds, which no value decides, and all its bounds hold together: see `sequential.error_spent_by`.
     """
     error = 1 - bound_level(slo)
-    return 1 - error * (2.0**-look if slo.soak.ends == "decided" else 1.0)
+    if slo.soak.ends != "decided":
+        return tuple(bound_level(slo) for _ in looks)
+    most = max(1, looks[-1][1])
+    information = tuple(answers / most for _, answers in looks)
+    spent = tuple(sequential.error_spent_by(seconds / slo.soak.max_duration, error) for seconds, _ in looks)
+    return tuple(1 - max(one, LEAST_ERROR) for one in sequential.spending_errors(information, spent))
+
+
+def first_look_level(slo: Slo) -> float:
+    """Return the confidence of each bound at the first look, if the soak is then as short as it may be."""
+    return look_levels(slo, [(slo.soak.duration, 1)])[0]
 
 
 def bound_level(slo: Slo) -> float:

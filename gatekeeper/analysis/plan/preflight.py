@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gatekeeper.analysis.plan.ladder import bound_level, soaked_settings
+from gatekeeper.analysis.plan.ladder import bound_level, first_look_level, soaked_settings
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
@@ -194,11 +194,11 @@ def _too_few(
     if metric.counted and objective.scope == "population" and (found := _share(slo, objective, about, have)):
         return [found]
     if metric.quantile is not None:
-        need = intervals.samples_needed(metric.quantile, bound_level(slo))
+        need = intervals.samples_needed(metric.quantile, _level(slo, objective))
         if have < need:
             message = (
-                f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo)} needs {need} distinct "
-                f"canaries; the workload has {have}{left}"
+                f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo, objective)} needs {need} "
+                f"distinct canaries; the workload has {have}{left}"
             )
             hint = f"add {(need - have) * (2 if left else 1)} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
@@ -226,13 +226,13 @@ def _pass_delta(
     if objective.scope == "frozen" and slo.sampling.temperature == 0:
         return []
     edge = abs(objective.threshold)
-    half = 1 - (1 - bound_level(slo)) / 2
+    half = 1 - (1 - _level(slo, objective)) / 2
     bound = intervals.proportion_bounds(0, len(marked), half)[1]
     if bound > edge:
         need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
         message = (
-            f"even if {len(marked)} canaries all pass alike in both arms, the bound at {_confidence(slo)} is "
-            f"{percent(bound, '.2f')}; {percent(edge, '.3g')} is allowed"
+            f"even if {len(marked)} canaries all pass alike in both arms, the bound at {_confidence(slo, objective)} "
+            f"is {percent(bound, '.2f')}; {percent(edge, '.3g')} is allowed"
         )
         frozen = 'use scope = "frozen" at temperature 0, which judges these canaries only'
         hint = f"add canaries, to about {need}, or {frozen}" if need else frozen
@@ -246,19 +246,26 @@ def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint |
     if required >= 1:
         message = "no number of canaries can prove it for every prompt like them"
         return Complaint("never", about, message, f"choose a bound that allows exceptions, or {FROZEN}")
-    need = intervals.units_needed(required, bound_level(slo))
+    need = intervals.units_needed(required, _level(slo, objective))
     if have >= need:
         return None
-    unseen = 1 - (1 - bound_level(slo)) ** (1 / have)
+    unseen = 1 - (1 - _level(slo, objective)) ** (1 / have)
     message = (
         f"even if all {have} canaries pass, up to {percent(unseen, '.3f')} of all prompts like them may fail, at "
-        f"{_confidence(slo)}; {percent(1 - required, '.3f')} is allowed"
+        f"{_confidence(slo, objective)}; {percent(1 - required, '.3f')} is allowed"
     )
     return Complaint("never", about, message, f"add canaries, to {need}, or {FROZEN}")
 
 
-def _confidence(slo: Slo) -> str:
-    split = f" (split over {soaked_settings(slo)} ladder steps)" if soaked_settings(slo) > 1 else ""
+def _level(slo: Slo, objective: Objective) -> float:
+    """Return the confidence of a bound at the first look; no soak is continued for prompts other than its own."""
+    return first_look_level(slo) if objective.scope == "population" else bound_level(slo)
+
+
+def _confidence(slo: Slo, objective: Objective) -> str:
+    steps, looks = soaked_settings(slo), _level(slo, objective) > bound_level(slo)
+    over = [*([f"{steps} ladder steps"] if steps > 1 else []), *(["the looks at the soak"] if looks else [])]
+    split = f" (split over {' and '.join(over)})" if over else ""
     return f"{percent(slo.confidence, '.0f')} confidence{split}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
@@ -129,9 +129,10 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
     answered, paired, compared = 1, min(len(canaries), ENOUGH_PAIRS) if speculating else 0, 0
     for objective in all_objectives(slo, workload, speculating=speculating):
         metric = objective.of
-        if metric.quantile is not None:
-            answered = max(answered, intervals.samples_needed(metric.quantile, bound_level(slo)))
         for_all = objective.scope == "population"
+        if metric.quantile is not None:
+            level = first_look_level(slo) if for_all else bound_level(slo)
+            answered = max(answered, intervals.samples_needed(metric.quantile, level))
         # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
         census = metric.every_canary and not isinstance(objective, Implicit)
         if for_all and metric.against_plain:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.exactness import Divergence, divergences
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, pair_answers
-from gatekeeper.analysis.plan.ladder import bound_level
+from gatekeeper.analysis.plan.ladder import bound_level, look_levels
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
 from gatekeeper.analysis.plan.settings import concurrency_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -64,12 +65,22 @@ class Case:
         return sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
 
 
-def looks_at(case: Case, soak: SoakPlan, workload: str) -> tuple[int, ...]:
-    """Return how many records the soak had after each part in which *workload* took part."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at a soak after one of its parts: how many records it had, and the confidence of each bound."""
+
+    end: int
+    level: float
+
+
+def looks_at(case: Case, soak: SoakPlan, workload: str) -> tuple[Look, ...]:
+    """Return the looks at the soak after each part in which *workload* took part."""
     records = case.soaks[soak.name].records
-    ends = case.looks.get(soak.name, (len(records),))
-    parts = zip((0, *ends), ends, strict=False)
-    return tuple(end for begun, end in parts if any(one.workload == workload for one in records[begun:end])) or ends[:1]
+    answers = (0, *accumulate(one.workload == workload for one in records))
+    ends = (0, *(min(end, len(records)) for end in case.looks.get(soak.name, (len(records),))))
+    new = [end for begun, end in pairwise(ends) if answers[end] > answers[begun]] or [ends[-1]]
+    levels = look_levels(case.slo, [(soaked_seconds(records[:end]), answers[end]) for end in new])
+    return tuple(Look(end, level) for end, level in zip(new, levels, strict=True))
 
 
 def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = None) -> PairedAnswers:

@@ -10,7 +10,6 @@ from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
 from gatekeeper.analysis.metrics.over_time import decay, last_third
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
-from gatekeeper.analysis.plan.ladder import look_level
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
@@ -50,11 +49,10 @@ def judge_workload(
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
     required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
-    ends = looks_at(case, soak, name)
-    evidence = replace(evidence, level=look_level(case.slo, len(ends)))
+    *before, last = looks_at(case, soak, name)
+    evidence = replace(evidence, level=last.level)
     earlier = [
-        replace(soak_answers(case, soak, name, end), level=look_level(case.slo, look))
-        for look, end in enumerate(ends[:-1] if not replays else (), start=1)
+        replace(soak_answers(case, soak, name, look.end), level=look.level) for look in (before if not replays else ())
     ]
     looks = [*earlier, evidence]
     objectives = [
@@ -102,7 +100,7 @@ def no_gain_proven(checks: Sequence[Check]) -> str | None:
 
 def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, because: str) -> WorkloadVerdict | None:
     """Judge plain decoding by the baseline requests of a soak; None unless they prove all its objectives."""
-    evidence = soak_answers(case, soak, name)
+    evidence = replace(soak_answers(case, soak, name), level=looks_at(case, soak, name)[-1].level)
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
     unseen = _unseen(case, plain)

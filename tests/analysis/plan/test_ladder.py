@@ -1,7 +1,10 @@
 """The fallback ladder, step by step."""
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
+from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.plan import ladder, settings
@@ -118,3 +121,36 @@ def test_no_run_soaks_more_settings_than_the_error_is_split_over(
     speculating = [knobs for _, knobs in path(written, heavy(start)) if settings.speculates(knobs)]
 
     assert 1 + len(speculating) <= ladder.soaked_settings(written)
+
+
+LOOKS = st.lists(st.tuples(st.floats(1, 900), st.integers(1, 100)), min_size=1, max_size=5)
+
+
+@given(LOOKS)
+@settings_of(max_examples=30, deadline=None)
+def test_no_look_at_a_soak_has_more_than_the_allowed_error(parts: list[tuple[float, int]]) -> None:
+    """
+    Whatever each part takes and answers, every bound is at least as sure as the SLO says, and the first is the same
+    whatever follows it.
+    """
+    written = slo(sweep=LENGTHS)
+    looks = list(accumulate(parts, lambda one, two: (one[0] + two[0], one[1] + two[1])))
+
+    levels = ladder.look_levels(written, looks)
+
+    assert len(looks) == len(levels)
+    assert all(ladder.bound_level(written) <= level < 1 for level in levels)
+    assert pytest.approx(levels[0]) == ladder.look_levels(written, looks[:1])[0]
+
+
+def test_a_soak_that_is_not_continued_spends_everything_at_once() -> None:
+    """
+    With `until = "duration"` the one look has the whole error; otherwise a fifth is left for an extension.
+    """
+    fixed, open_ended = (
+        slo(soak={"duration": 900, "max_duration": 900, "until": until}) for until in ("duration", "decided")
+    )
+    error = 1 - ladder.bound_level(fixed)
+
+    assert (ladder.bound_level(fixed),) == ladder.look_levels(fixed, [(900.0, 60)])
+    assert pytest.approx(1 - 0.8 * error) == ladder.first_look_level(open_ended)

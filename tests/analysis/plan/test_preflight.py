@@ -21,6 +21,7 @@ for _flag in Sight:
 SEES_ALL = BackendTraits("all-seeing", EVERYTHING, 8, frozenset({*CHOSEN, *CONDITIONS}))
 ONE_DRAFT = {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "s.json"}
 ONE_RUNG = {"subject": ONE_DRAFT, "sweep": {"num_draft_tokens": [4]}}
+ONE_LOOK = {"soak": {"duration": 600, "until": "duration"}}
 
 
 def found(
@@ -225,7 +226,7 @@ def test_a_population_pass_delta_is_underpowered(count: int, least: float) -> No
     promise = objective("task_pass_delta", at_least=least, scope="population")
     frozen = canaries(count, expect={"equals": "x"})
 
-    complaint = only(found(slo(promise, **ONE_RUNG), frozen))
+    complaint = only(found(slo(promise, **ONE_RUNG, **ONE_LOOK), frozen))
 
     assert f"even if {count} canaries all pass alike in both arms, the bound at 95 % confidence is" in complaint.message
     assert 'scope = "frozen"' in complaint.hint
@@ -262,7 +263,7 @@ def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
     5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as 59 are
     not, and of the frozen set a few are enough.
     """
-    plan = {"subject": WARM_TOO, "sweep": {"num_draft_tokens": [4]}}
+    plan = {"subject": WARM_TOO, "sweep": {"num_draft_tokens": [4]}, **ONE_LOOK}
     beyond = slo({**promise, "scope": "population"}, **plan)
 
     complaint = only(found(beyond, 58, CACHES))
@@ -310,8 +311,22 @@ def test_the_split_error_asks_for_more_canaries_of_a_share() -> None:
     """
     promise = objective("error_rate", at_most=0.05, scope="population")
 
-    assert only(found(slo(promise), 79)).hint.startswith("add canaries, to 80")
-    assert [] == found(slo(promise), 80)
+    assert only(found(slo(promise, **ONE_LOOK), 79)).hint.startswith("add canaries, to 80")
+    assert [] == found(slo(promise, **ONE_LOOK), 80)
+
+
+def test_a_soak_that_may_continue_asks_for_more_canaries_of_a_share() -> None:
+    """
+    Its first look, after a sixth of the longest duration, has a third of the error: 81 canaries for 59.
+    """
+    promise = objective("error_rate", at_most=0.05, scope="population")
+    written = slo(promise, **ONE_RUNG, soak={"duration": 600, "max_duration": 3600})
+
+    complaint = only(found(written, 80))
+
+    assert complaint.hint.startswith("add canaries, to 81")
+    assert "at 95 % confidence (split over the looks at the soak)" in complaint.message
+    assert [] == found(written, 81)
 
 
 @pytest.mark.parametrize(("metric", "most"), [("throughput_ratio", 9), ("ttft", 9), ("itl_p95", 117)])
@@ -320,7 +335,7 @@ def test_an_interval_for_a_population_needs_twice_the_canaries(metric: str, most
     The sweep chooses on half of the canaries and the soak proves on the other: five of ten, 59 of 118.
     """
     promise = objective(metric, **({"at_least": 1.16} if metric == "throughput_ratio" else {"at_most": 1.0}))
-    written = slo({**promise, "scope": "population"}, **ONE_RUNG)
+    written = slo({**promise, "scope": "population"}, **ONE_RUNG, **ONE_LOOK)
 
     complaint = next(one for one in found(written, most) if metric in one.about)
 

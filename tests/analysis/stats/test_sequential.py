@@ -62,6 +62,37 @@ def test_all_looks_together_err_as_often_as_allowed(counts: tuple[int, ...], err
     assert pytest.approx(error, rel=0.02) == crossed
 
 
+SOAKS = [((1 / 6, 1 / 3, 2 / 3, 1), (40, 80, 160, 240)), ((0.6, 1.0, 1.5, 4.0), (100, 180, 190, 600)), ((1.0,), (30,))]
+
+
+@pytest.mark.parametrize(("shares", "answers"), SOAKS, ids=["to max_duration", "extended twice", "one part"])
+@pytest.mark.parametrize("error", [0.05, 0.05 / 3])
+def test_all_looks_at_a_soak_err_as_often_as_its_time_has_spent(
+    shares: tuple[float, ...], answers: tuple[float, ...], error: float
+) -> None:
+    """
+    The looks share answers, not seconds: by scipy's multivariate normal, some bound fails as often as was spent.
+    """
+    spent = tuple(sequential.error_spent_by(share, error) for share in shares)
+    nominal = sequential.spending_errors(tuple(one / answers[-1] for one in answers), spent)
+
+    ties = [[math.sqrt(min(one, two) / max(one, two)) for one in answers] for two in answers]
+    edges = [float(oracle.norm.isf(one)) for one in nominal]
+    crossed = 1 - oracle.multivariate_normal(cov=ties, seed=1).cdf(edges)
+    assert pytest.approx(spent[-1], rel=0.02) == crossed
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=2), st.floats(1e-4, 0.2))
+def test_no_soak_however_long_spends_more_than_is_allowed(shares: list[float], error: float) -> None:
+    """
+    More time spends more, and less than everything, so that every extension has something left.
+    """
+    spent = [sequential.error_spent_by(share, error) for share in sorted(shares)]
+
+    assert sorted(spent) == spent
+    assert 0 <= spent[0] <= spent[-1] < error
+
+
 def test_one_look_spends_everything() -> None:
     """
     A sweep that looks once, at its end, is the fixed design.

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan import ladder
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
@@ -236,17 +235,6 @@ def test_a_further_part_can_decide() -> None:
 
     assert (["easy"], "soak-1.part-2.jsonl") == (list(part.settings), part.file)
     assert ((), {"easy": "promoted", "hard": "promoted"}) == (found.needs, outcomes(found))
-
-
-def test_each_look_spends_half_of_the_error_that_is_left() -> None:
-    """
-    Looks err with a half, a quarter, an eighth … of the allowed error, together never more than all of it.
-    """
-    written = at_its_bound().slo
-    errors = [1 - ladder.look_level(written, look) for look in range(1, 30)]
-
-    assert [error / (1 - ladder.bound_level(written)) for error in errors[:3]] == pytest.approx([0.5, 0.25, 0.125])
-    assert sum(errors) <= 1 - ladder.bound_level(written)
 
 
 @pytest.mark.parametrize(
