@@ -118,10 +118,18 @@ def schema() -> Json:
 def table(name: str, made: Json) -> Json:
     """Return one table's schema with every key described."""
     keys = {key: described(name, key, tidy(value)) for key, value in made["properties"].items()}
+    if name == "Sweep":  # one value is a list of it
+        keys |= {key: one_or_many(keys[key]) for key in KNOBS}
     out = {**{key: value for key, value in made.items() if key != "title"}, "properties": keys}
     if name in EXACTLY_ONE:
         out["oneOf"] = [{"required": [key]} for key in EXACTLY_ONE[name]]
     return out
+
+
+def one_or_many(value: Json) -> Json:
+    """Return the schema of a list that may also be written as its only value."""
+    says = {"description": value["description"]} if "description" in value else {}
+    return {"anyOf": [value["items"], {key: one for key, one in value.items() if key != "description"}], **says}
 
 
 def described(name: str, key: str, value: Json) -> Json:

@@ -84,7 +84,9 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
     try:
         value = None if text is None else parse(text, UNITS_OF[unit])
     except ValueError as error:
-        raise InputError(f"{option}: {error}", hint=f"for example {option} '{example}'") from error
+        raise InputError(
+            f"{option}: {str(error).partition(chr(10))[0]}", hint=f"for example {option} '{example}'"
+        ) from error
     if value is not None and not 0 < value <= MOST:
         wrong = "must be greater than 0" if value <= 0 else "is too large"
         raise InputError(f"{option} {text}: {wrong}", hint=f"for example {option} '{example}'")

@@ -1,9 +1,11 @@
 """The table of metrics an objective may name: a row states everything about a metric but how it is computed."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any
 
+from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.units import percent, show, show_range
 
 
@@ -113,7 +115,11 @@ class Metric:
         if self.minimum is not None and threshold < self.minimum:
             raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.minimum:g}")
         if self.maximum is not None and threshold > self.maximum:
-            raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.maximum:g}")
+            # 55 where 0.55 is meant: TOML has no per cent of its own.
+            meant = f'\nwrite {threshold / 100:g} or "{threshold:g} %"' if self.maximum == 1 < threshold <= 100 else ""
+            raise ValueError(
+                f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.maximum:g}{meant}"
+            )
 
 
 _TIMES = Sight.ARRIVALS
@@ -309,3 +315,43 @@ PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in A
 
 MEASURED = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
 """Metrics that every workload's verdict shows, objective or not."""
+
+OTHER_NAMES = {
+    "acceptance": "acceptance_rate",
+    "errors": "error_rate",
+    "failures": "error_rate",
+    "free_memory": "memory_headroom",
+    "inter_token_latency": "itl_p95",
+    "itl": "itl_p95",
+    "latency": "itl_p95",
+    "memory": "memory_headroom",
+    "memory_pressure": "memory_pressure_critical",
+    "p95": "itl_p95",
+    "p99": "itl_p99",
+    "peak_memory": "footprint_peak",
+    "peak_rss": "footprint_peak",
+    "quality": "task_pass_delta",
+    "rss": "footprint_peak",
+    "speed": "decode_throughput",
+    "speed_up": "throughput_ratio",
+    "speedup": "throughput_ratio",
+    "swap": "swap_growth",
+    "swapins": "swapin_bytes",
+    "swapouts": "swapout_bytes",
+    "throttling": "throttle_time",
+    "throughput": "decode_throughput",
+    "time_to_first_token": "ttft",
+    "tokens_per_second": "decode_throughput",
+    "tps": "decode_throughput",
+}
+"""What people call a metric, where it is not like its name."""
+
+
+def suggest_metric(name: str, known: Collection[str]) -> str:
+    """Return a hint for an unknown metric."""
+    meant = OTHER_NAMES.get(name.casefold().replace("-", "_").replace(" ", "_"))
+    if meant in known and meant is not None:
+        return f"did you mean '{meant}': {BY_NAME[meant].description}?"
+    hint = did_you_mean(name.casefold(), known)
+    every = len(known) == len(BY_NAME) and not hint.startswith("did you mean")
+    return "gatekeeper metrics lists them all" if every else hint

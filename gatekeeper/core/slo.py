@@ -1,14 +1,16 @@
 """The SLO file: the system under test, its objectives and how they are proven; and the soak profile it names."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
-from gatekeeper.core.errors import did_you_mean
-from gatekeeper.core.metrics import BY_NAME, Metric
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.metrics import BY_NAME, Metric, suggest_metric
 from gatekeeper.core.subject import Address, InputTable, Subject
+from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import UNITS_OF, ByteRate, Bytes, EventRate, Quantity, Seconds
 from gatekeeper.core.units import parse as parse_quantity
@@ -116,23 +118,29 @@ class Sweep(InputTable):
     concurrency: tuple[int, ...] = ()
     default: Knobs = Knobs()
 
+    @field_validator(*CHOSEN, *CONDITIONS, mode="before")
+    @classmethod
+    def _listed(cls, values: object) -> object:
+        """Take one value for a list of it."""
+        return values if isinstance(values, tuple | list | dict) else (values,)
+
     @field_validator(*CHOSEN, *CONDITIONS)
     @classmethod
     def _sane(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
-            raise ValueError("a value is listed twice")
+            raise ValueError("a value is listed twice\nremove one of them")
         if len(values) > MOST_VALUES:
-            raise ValueError(f"{len(values)} values; a sweep takes up to {MOST_VALUES} of a knob")
+            raise ValueError(f"{len(values)} values; a sweep takes up to {MOST_VALUES} of a knob\nremove some")
         for value in values:
             if not isinstance(value, bool | str) and not 0 <= value <= MOST_TOKENS:
-                raise ValueError(f"{value} is {'negative' if value < 0 else f'more than {MOST_TOKENS}'}")
+                raise ValueError(f"{value} is {'negative' if value < 0 else f'more than {MOST_TOKENS}'}\nremove it")
         return values
 
     @field_validator("num_draft_tokens", "block_size", "concurrency", "max_tokens", "window")
     @classmethod
     def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if 0 in values:
-            raise ValueError("must be greater than 0; plain decoding is always measured as well")
+            raise ValueError("must be greater than 0\nremove it: plain decoding is always measured as well")
         return values
 
     def values(self, knob: str) -> tuple[Any, ...]:
@@ -163,7 +171,7 @@ class Soak(InputTable):
         if "max_duration" not in self.model_fields_set and self.max_duration < self.duration:
             object.__setattr__(self, "max_duration", self.duration)
         if self.max_duration < self.duration:
-            raise ValueError("max_duration is shorter than duration")
+            raise ValueError("max_duration is shorter than duration\nset max_duration to duration or more")
         return self
 
     @property
@@ -233,7 +241,7 @@ class MetricBound(InputTable):
     @classmethod
     def _known(cls, metric: str) -> str:
         if metric not in cls.METRICS:
-            raise ValueError(f"{cls.UNKNOWN} '{metric}'\n{did_you_mean(metric, cls.METRICS)}")
+            raise ValueError(f"{cls.UNKNOWN} '{metric}'\n{suggest_metric(metric, cls.METRICS)}")
         return metric
 
     @field_validator("at_least", "at_most", mode="before")
@@ -246,7 +254,14 @@ class MetricBound(InputTable):
     def _one_bound(self) -> Self:
         if (self.at_least is None) == (self.at_most is None):
             kind = type(self).__name__.lower()
-            raise ValueError(f"{kind} on '{self.metric}': set exactly one of at_least, at_most")
+            given, hint = "both are set", "remove one; a range takes two of them with one bound each"
+            if self.at_least is None:
+                bound = "at_least" if self.of.higher_is_better else "at_most"
+                given, hint = (
+                    "neither is set",
+                    f"add {bound} = …, the {'least' if bound == 'at_least' else 'most'} allowed",
+                )
+            raise ValueError(f"{kind} on '{self.metric}': set exactly one of at_least, at_most: {given}\n{hint}")
         return self
 
     def check_possible(self, owner: str) -> None:
@@ -328,25 +343,32 @@ class Slo(InputTable):
     @field_validator("workload")
     @classmethod
     def _distinct(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
-        names = [workload.name for workload in workloads]
-        if len(set(names)) != len(names):
-            raise ValueError("two workloads have the same name")
+        first: dict[str, int] = {}
+        for number, one in enumerate(workloads):
+            if (earlier := first.setdefault(one.name, number)) != number:
+                message = (
+                    f"'{one.name}' is the name of workload[{earlier + 1}] already: two workloads have the same name"
+                )
+                raise located(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
         return workloads
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Slo":
         names = [workload.name for workload in self.workload]
-        for number, objective in enumerate(self.objective, start=1):
+        for number, objective in enumerate(self.objective):
             for name in objective.workloads:
                 if name not in names:
-                    raise ValueError(
-                        f"objective[{number}].workloads: unknown workload '{name}'\n{did_you_mean(name, names)}"
+                    message = f"unknown workload '{name}'\n{did_you_mean(name, names)}"
+                    raise located(("objective", number, "workloads"), message)
+        default = [self.sweep.default.draft] if self.sweep.default.draft else []
+        named = [(["draft"], self.sweep.draft), (["default", "draft"], default)]
+        for where, drafts in named:
+            for draft in drafts:
+                if draft not in self.subject.drafts:
+                    hint = (
+                        did_you_mean(draft, self.subject.drafts) if self.subject.drafts else "add it to subject.drafts"
                     )
-        for draft in (*self.sweep.draft, *([self.sweep.default.draft] if self.sweep.default.draft else [])):
-            if draft not in self.subject.drafts:
-                raise ValueError(
-                    f"sweep.draft: '{draft}' is not one of subject.drafts\n{did_you_mean(draft, self.subject.drafts)}"
-                )
+                    raise located(["sweep", *where], f"'{draft}' is not one of subject.drafts\n{hint}")
         return self
 
     def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
@@ -405,6 +427,13 @@ class Profile(InputTable):
         return tuple(name.removeprefix(TIER_PREFIX) for name in self.mix if name.startswith(TIER_PREFIX))
 
 
-def parse(text: str, name: str) -> Slo:
-    """Read an SLO file's *text*; raise InputError with *name*, line, key and the allowed values."""
-    return parse_toml(text, name, Slo)
+def parse(text: str, name: str, *, stored: bool = False) -> Slo:
+    """Read an SLO file's *text*; raise InputError with *name*, line, key and the allowed values.
+
+    A *stored* copy was read when its run began: an older gatekeeper took text for a number.
+    """
+    if not re.sub(r"(?m)#.*$", "", text).strip():
+        raise InputError(
+            f"{name}: line 1: the file is empty", hint=f"write one for this machine: gatekeeper init --force -o {name}"
+        )
+    return parse_toml(text, name, Slo, strict=not stored)

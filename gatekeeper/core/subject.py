@@ -19,6 +19,8 @@ _ROUNDS = 200_000
 _HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`\\]+")
 _PARTS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*://|)(.*)")
+_LLAMA = {"llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"}
+"""Names for llama-server that are not like it."""
 SECRET_NAME = re.compile(r"(?i).*(?:key|token|secret|passw|pwd|auth|sig|cred)")
 """Names of values in a query that hold a key."""
 
@@ -120,7 +122,7 @@ class KnobPlace(InputTable):
     @model_validator(mode="after")
     def _one_place(self) -> "KnobPlace":
         if (self.argv is None) == (self.field is None):
-            raise ValueError("set exactly one of: argv, field")
+            raise ValueError("set exactly one of: argv, field\nargv for the command line, field for each request")
         return self
 
 
@@ -166,15 +168,17 @@ class Subject(InputTable):
     @classmethod
     def _known(cls, backend: object) -> object:
         if backend not in backend_names():
-            raise ValueError(f"unknown backend {backend!r}\n{did_you_mean(str(backend), backend_names())}")
+            named = str(backend).casefold()
+            hint = "did you mean 'llama-server'?" if named in _LLAMA else did_you_mean(named, backend_names())
+            raise ValueError(f"unknown backend {backend!r}\n{hint}")
         return backend
 
     @model_validator(mode="after")
     def _consistent(self) -> "Subject":
         if len(set(self.drafts)) != len(self.drafts):
-            raise ValueError("a draft is listed twice")
+            raise ValueError("a draft is listed twice\nremove one of them")
         if self.backend == "scripted" and self.script is None:
-            raise ValueError('the scripted backend needs script = "truth.json"')
+            raise ValueError('the scripted backend needs a script\nset script = "truth.json"')
         started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
         if self.url is not None and started:
             raise ValueError(f"url attaches to a running server, {started[0]} starts one\nremove one of the two")

@@ -1,11 +1,12 @@
 """Reading a TOML file that people write; errors name the line, the key and the allowed values."""
 
+import json
 import re
-from collections.abc import Sequence
-from typing import TypeVar, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, toml_table
@@ -18,24 +19,41 @@ _SHOWN = 5
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\]?\s*(?:#.*)?$")
 
 
-def parse(text: str, name: str, model: type[Model]) -> Model:
-    """Return *text* as a *model*; raise InputError with the file, line, key, allowed values and the nearest word."""
+def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> Model:
+    """Return *text* as a *model*; raise InputError with the file, line, key, allowed values and the nearest word.
+
+    *strict*: text is never taken for a number, nor a number for text.
+    """
     try:
         document = toml_table(text)
     except ParseError as error:
         raise InputError(f"{name}: {error}", hint="check quotes, brackets and numbers near that line") from error
     try:
-        return model.model_validate(document)
+        return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
-        first, *others = (describe_error(text, name, model, one) for one in error.errors()[:_SHOWN])
-        message, hint = first
-        more = "".join(f"\n{other}" for other, _ in others)
-        raise InputError(message + more, hint=hint) from error
+        found = [describe_error(text, name, model, one) for one in error.errors()[:_SHOWN]]
+        if len(found) == 1:
+            raise InputError(found[0][0], hint=found[0][1]) from error
+        lines = [f"{message}; {hint}" if hint else message for message, hint in found]
+        raise InputError("\n".join(lines), hint=f"correct {'both' if len(lines) == 2 else 'all of them'}") from error
+
+
+def located(path: Path, message: str) -> PydanticCustomError:
+    """Return the error of a validator about another key than its own, at *path* of the whole file."""
+    return PydanticCustomError("located", "{text}", {"text": message, "path": tuple(path)})
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return *value* with tuples for lists, which is what a strict model takes."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(one) for key, one in value.items()}
+    return tuple(_with_tuples(one) for one in value) if isinstance(value, list) else value
 
 
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     """Return the message of one pydantic error, with its line, and a hint."""
-    loc, kind, reason = error["loc"], error["type"], error["msg"]
+    kind, reason, context = error["type"], error["msg"], error.get("ctx", {})
+    loc = context["path"] if kind == "located" else error["loc"]
     path = [part for part in loc if not (isinstance(part, str) and ("[" in part or part.startswith("function-")))]
     key = key_path(path)
     where = f"{name}: line {line_of(text, path)}: {key}" if path else name
@@ -47,7 +65,71 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     if "\n" in reason:
         reason, hint = reason.split("\n", 1)
         return f"{where}: {reason}", hint
-    return f"{where}: {reason[:1].lower()}{reason[1:]}", ""
+    reason, hint = _in_words(kind, str(path[-1]) if path else "", error["input"], context) or (reason, "")
+    return f"{where}: {reason[:1].lower()}{reason[1:]}", hint
+
+
+def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) -> tuple[str, str] | None:  # noqa: PLR0911
+    """Return what pydantic's error says, in words for the author of a file, and the remedy; None: as pydantic says."""
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    if kind in _KINDS and (kind != "float_type" or not isinstance(value, bool)):
+        return f"must be {_KINDS[kind]}, not {_kind_of(value)}", _as_kind(kind, key, value, shown)
+    if kind == "literal_error":
+        allowed = [word.strip("'") for word in re.split(r", | or ", str(context["expected"]))]
+        if key == "schema":
+            return f"{shown} is another version of this format", f"write schema = {allowed[0]}, or update gatekeeper"
+        return f"{shown} is not one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
+    for name, words in _LIMITS.items():
+        if kind == name:
+            return f"{shown} is out of range: {words} {next(iter(context.values()))}", f"write a number {words} it"
+    if kind == "string_pattern_mismatch":
+        return f"{shown} holds other characters than letters, digits and _ . -", "it names files: write it without them"
+    if kind in {"string_too_short", "too_short"}:
+        return "must not be empty", f"add something, or remove {key}"
+    return None
+
+
+_LONGEST = 60
+"""Characters of a value that an error quotes."""
+_LIMITS = {
+    "greater_than": "must be greater than",
+    "greater_than_equal": "must be at least",
+    "less_than": "must be less than",
+    "less_than_equal": "must be at most",
+}
+_KINDS = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "model_type": "a table",
+    "dict_type": "a table",
+}
+"""What a value must be, by pydantic's kind of error."""
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    names = {str: "text", int: "a whole number", float: "a decimal number", tuple: "a list", list: "a list"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "a table")
+
+
+def _as_kind(kind: str, key: str, value: object, shown: str) -> str:
+    """Return how to write *value* as what it must be."""
+    if kind == "tuple_type":
+        return f"write [[{key}]]" if isinstance(value, dict) else f"write {key} = [{shown}]"
+    if kind in {"model_type", "dict_type"}:
+        return f"write a table: [{key}]"
+    if kind == "string_type":
+        return f'write "{value}", in quotes' if isinstance(value, int | float) else "write it in quotes"
+    if kind in {"int_type", "float_type"} and isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+        return f"write {value} without quotes"
+    return {"bool_type": "write true or false, without quotes", "float_type": "for example 0.5"}.get(
+        kind, "for example 4"
+    )
 
 
 def key_path(path: Path) -> str:

@@ -48,7 +48,9 @@ def parse(written: object, units: dict[str, float]) -> float:
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
-        raise ValueError(f"cannot read {quote(written)!r}; write a number with one of these units: {', '.join(units)}")
+        near = "600 s" if units is SECONDS else f"1 {next(iter(units))}"
+        allowed = f"write a number with one of these units: {', '.join(units)}"
+        raise ValueError(f'cannot read {quote(written)!r}; {allowed}\nfor example "{near}"')
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{quote(written)!r} is not a finite quantity")

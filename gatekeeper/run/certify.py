@@ -18,6 +18,7 @@ from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.case import compared_in_sweep, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
+from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError, did_you_mean
 from gatekeeper.core.interfaces import Observer
@@ -178,6 +179,7 @@ def _open(
     if resume and out is None:
         raise InputError("--resume needs --out RUN_DIR", hint="name the directory of the run to continue")
     path = out or run_directory.RUNS / run_directory.new_run_id(given.slo.name, SystemClock().wall())
+    run_directory.check_writable(path)
     resume = resume and not run_directory.RunDirectory.nothing_measured(path)
     directory = _directory(stack, path, resume=True) if resume else None
     # A run that measures real time locks the host until it has ended.
@@ -200,16 +202,17 @@ def _directory(stack: ExitStack, path: Path, *, resume: bool) -> run_directory.R
 
 
 def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
-    """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob or draft."""
+    """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob, value or draft."""
     for knob in knobs:
         if knob not in CHOSEN:
-            raise InputError(f"--set {knob}: not a knob", hint=did_you_mean(knob, CHOSEN))
+            raise InputError(f"--set {knob}: not a knob that is chosen", hint=did_you_mean(knob, CHOSEN))
     try:
-        turned = {**defaults(slo), **ChosenKnobs.model_validate(knobs).model_dump(exclude_unset=True)}
+        turned = {**defaults(slo), **ChosenKnobs.model_validate(knobs, strict=True).model_dump(exclude_unset=True)}
     except ValidationError as error:
         first = error.errors()[0]
-        message = f"--set {first['loc'][0]}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-        raise InputError(message, hint="for example --set num_draft_tokens=4") from error
+        message, hint = toml_file.describe_error("", "--set", ChosenKnobs, first)
+        message = message.replace("--set: line 1: ", "--set ")
+        raise InputError(message, hint=hint.replace(" = ", "=") or f"for example --set {first['loc'][0]}=4") from error
     if turned.get("draft") not in {None, *slo.subject.drafts}:
         raise InputError(
             f"--set draft: '{turned['draft']}' is not one of subject.drafts",

@@ -31,6 +31,8 @@ from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
 
+_SHOWN = 8
+"""Problems of a plan that its refusal names."""
 WEIGHTS = ("never", "not-here", "weak")
 """Weights of complaints, the worst first."""
 PART_NAMES = {
@@ -82,6 +84,10 @@ def prepare(
     """
     models, missing = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
+    for knob in dict(fixed or ()):
+        if knob != "draft" and knob not in backend.knobs:
+            hint = f"its knobs: {', '.join(sorted(backend.knobs))}"
+            raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
     here = host.conditions()
     problems, memory = preflight(inputs, models, backend, here)
     problems = (*missing, *problems)
@@ -153,9 +159,10 @@ def _refuse(found: Sequence[Complaint]) -> None:
     for weight, error in (("never", UnprovableError), ("not-here", HostLacksError)):
         mine = [one for one in found if one.weight == weight]
         if mine:
-            lines = [f"{one.about}: {one.message}; {one.hint}" for one in mine[1:8]]
-            first = f"{mine[0].about}: {mine[0].message}"
-            raise error("\n".join((first, *lines)), hint=mine[0].hint)
+            if len(mine) == 1:
+                raise error(f"{mine[0].about}: {mine[0].message}", hint=mine[0].hint)
+            lines = [f"{one.about}: {one.message}; {one.hint}" for one in mine[:_SHOWN]]
+            raise error("\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and runs nothing")
 
 
 def _unchanged(now: Manifest, stored: RunDirectory) -> str:

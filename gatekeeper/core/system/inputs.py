@@ -1,6 +1,7 @@
 """The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
 import errno
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from gatekeeper.core.system.files import read_input
 
 MOST_BYTES = 64 << 20
 """Of one input file; the longest shipped canary file has a hundredth of it."""
+_NAMED = 8
+"""Files of a folder that a hint names."""
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
 
@@ -41,20 +44,39 @@ class Inputs:
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return a file's text; a missing or unreadable one, a pipe and one over MOST_BYTES are an InputError."""
+    """Return a file's text; a missing or unreadable one, a pipe and one over MOST_BYTES are an InputError.
+
+    A byte order mark, which some editors of Windows write, is left out.
+    """
     try:
-        return read_input(path, MOST_BYTES).decode().replace("\r\n", "\n").replace("\r", "\n")
+        content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8)
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        near = [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, near) if near else "check the path"
-        raise InputError(f"{what} {path} does not exist", hint=hint) from None
+        raise InputError(f"{what} {path} does not exist", hint=_near(path)) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{what} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
+    except IsADirectoryError as error:
+        inside = sorted(one.name for one in path.glob("*.*") if one.suffix in {".toml", ".jsonl"})
+        hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
+        raise InputError(f"{what} {path} is a folder", hint=hint) from error
     except OSError as error:
-        hint = "name a file" if error.errno in {errno.EINVAL, errno.EISDIR, errno.EFBIG} else "check its permissions"
+        hint = "name a file" if error.errno in {errno.EINVAL, errno.EFBIG} else "check its permissions"
         raise InputError(f"cannot read {what} {path}: {error.strerror}", hint=hint) from error
     except ValueError as error:  # the path itself holds a NUL or half a character
         raise InputError(f"cannot read {what} {str(path)!r}: {error}", hint="check the path") from error
+
+
+def _near(path: Path) -> str:
+    """Return a hint for a file that does not exist: one of its folder with a similar name, or all of its kind."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    files = {one.stem: one for one in sorted(folder.iterdir()) if one.suffix in {".toml", ".jsonl"} and one.is_file()}
+    files |= {one.stem: one for one in files.values() if one.suffix == path.suffix}
+    if (hint := did_you_mean(path.stem, files)).startswith("did you mean"):
+        return f"did you mean '{folder / files[hint.split(chr(39))[1]]}'?"
+    same = [one.name for one in files.values() if one.suffix == path.suffix]
+    return f"there are {', '.join(same[:_NAMED])}" if same else "check the path"
 
 
 def read(path: Path) -> Inputs:
@@ -85,7 +107,7 @@ def read(path: Path) -> Inputs:
         raise InputError(f"{path}: line {line}: soak.profile: {error.message}", hint=error.hint) from error
     texts[PROFILE_NAME] = content
     files["profile"] = File(name=_file_name(source), sha256=sha256(content))
-    profile = toml_file.parse(content, str(source), Profile)
+    profile = toml_file.parse(content, str(source), Profile, strict=True)
     _check_mix(profile, slo, source)
     return Inputs(slo, canaries, profile, base, texts, files)
 
@@ -116,7 +138,7 @@ def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
     for folder in (Path(), Path("slos")):
         for path in sorted(folder.glob("*.toml")):
             with suppress(OSError, InputError):  # skip files that cannot be read
-                content = read_input(path, MOST_BYTES).decode(errors="replace")
+                content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8).decode(errors="replace")
                 if content != text and "hidden-" in text:
                     content = _without_keys(parse_slo(content, str(path)), content, str(path))
                 if content == text:
@@ -197,7 +219,7 @@ def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> 
     """Read the copies that a run directory keeps; also name those that differ from the manifest's checksums."""
     names = [SLO_NAME, PROFILE_NAME, *(canary_name(name) for name in manifest.canaries)]
     texts = {name: directory.text(name) for name in names}
-    slo = parse_slo(texts[SLO_NAME], SLO_NAME)
+    slo = parse_slo(texts[SLO_NAME], SLO_NAME, stored=True)
     frozen = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
     canaries = {}
     for workload in slo.workload:

@@ -62,6 +62,15 @@ def is_taken(path: Path) -> bool:
     return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 
+def check_writable(path: Path) -> None:
+    """Raise GatekeeperError if the folder *path* could not be made or written; nothing is made."""
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    effective = os.access in os.supports_effective_ids
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK, effective_ids=effective):
+        message = f"cannot write {path}: no permission to write in the folder {there}"
+        raise GatekeeperError(message, hint="name a folder that you may write with --out, or run it in another folder")
+
+
 class RunDirectory:
     """One run's folder, locked by the process that writes it."""
 

@@ -1,0 +1,272 @@
+"""Mistakes that people make: each message names the file, the line and the key, and what to do next."""
+
+import os
+import pwd
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.builders.place import Place
+
+GOOD = """\
+schema = 1
+name = "mine"
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy", "light"]
+script = "truth.json"
+
+[sampling]
+max_tokens = 160
+temperature = 0.0
+
+[[workload]]
+name = "easy"
+canaries = "easy.jsonl"
+
+[[workload]]
+name = "hard"
+canaries = "hard.jsonl"
+speculation = "optional"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [2, 4]
+
+[soak]
+duration = "150 s"
+profile = "steady"
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.16
+why = "it must pay"
+
+[[objective]]
+metric = "acceptance_rate"
+at_least = 0.5
+workloads = ["easy"]
+why = "a draft that fits"
+"""
+
+BOUND = "at_least = 1.16"
+METRIC = '"throughput_ratio"'
+FIRST = '[[objective]]\nmetric = "throughput_ratio"'
+SECOND = '[[objective]]\nmetric = "acceptance_rate"'
+LENGTHS = "num_draft_tokens = [2, 4]"
+NUMBER = "must be a whole number, not "
+ONE_BOUND = "throughput_ratio': set exactly one of at_least, at_most: "
+WORKLOADS = GOOD[GOOD.index("[[workload]]") : GOOD.index("[sweep]")]
+
+# What is written, what instead, what is said of which key, the next step; the line, where it is not the changed one.
+MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] = {
+    "a key": ("max_tokens = 160", "max_tokns = 160", "sampling.max_tokns: unknown key", "'max_tokens'"),
+    "a table": ("[sampling]", "[samplng]", "samplng: unknown key", "'sampling'"),
+    "a bound": (BOUND, "at_leest = 1.16", "objective[1].at_leest: unknown key", "'at_least'"),
+    "a knob": (LENGTHS, "beams = [2]", "sweep.beams: unknown key", "allowed: block_size"),
+    "a metric": (METRIC, '"througput_ratio"', "unknown metric", "'throughput_ratio'"),
+    "a metric in capitals": (METRIC, '"TTFT"', "unknown metric 'TTFT'", "'ttft'"),
+    "speedup": (METRIC, '"speedup"', "unknown metric 'speedup'", "'throughput_ratio'"),
+    "latency": (METRIC, '"latency"', "unknown metric 'latency'", "'itl_p95'"),
+    "tokens per second": (METRIC, '"tokens-per-second"', "unknown metric", "'decode_throughput'"),
+    "no metric at all": (METRIC, '"xyz"', "unknown metric 'xyz'", "gatekeeper metrics"),
+    "a backend": ('"scripted"', '"mxl"', "subject.backend: unknown backend 'mxl'", "'mlx'"),
+    "llama.cpp": ('"scripted"', '"llama.cpp"', "unknown backend 'llama.cpp'", "'llama-server'"),
+    "a number in quotes": ("max_tokens = 160", 'max_tokens = "160"', f"max_tokens: {NUMBER}text", "write 160 without"),
+    "a share in quotes": ("temperature = 0.0", 'temperature = "0.3"', "must be a number, not text", "write 0.3 with"),
+    "a decimal number": ("max_tokens = 160", "max_tokens = 160.5", f"{NUMBER}a decimal number", "for example 4"),
+    "a list of texts": ("[2, 4]", '["2", 4]', f"num_draft_tokens[1]: {NUMBER}text", "write 2 without quotes"),
+    "a bare word": ('target = "t"', "target = 8", "subject.target: must be text", 'write "8"'),
+    "a word for false": ("[sampling]", '[sampling]\nthinking = "no"', "true or false", "without quotes", "max_tokens"),
+    "one draft": ('["heavy", "light"]', '"heavy"', "subject.drafts: must be a list", 'write drafts = ["heavy"]'),
+    "one bracket": (WORKLOADS, '[workload]\nname = "x"\n', "workload: must be a list, not a table", "[[workload]]"),
+    "no tokens": ("[2, 4]", "[0, 4]", "sweep.num_draft_tokens: must be greater than 0", "plain decoding is always"),
+    "too many tokens": ("[2, 4]", "[2, 99999999]", "99999999 is more than 10000000", "remove it"),
+    "a length twice": ("[2, 4]", "[2, 2]", "a value is listed twice", "remove one"),
+    "a tier": (
+        'canaries = "easy.jsonl"', 'tier = "shrt"\ncanaries = "easy.jsonl"', 'workload[1].tier: "shrt"', "'short'"
+    ),
+    "another schema": ("schema = 1", "schema = 2", "schema: 2 is another version", "write schema = 1"),
+    "no bound": (f"{BOUND}\n", "", f"{ONE_BOUND}neither is set", "add at_least", FIRST),
+    "two bounds": (BOUND, f"{BOUND}\nat_most = 2", f"{ONE_BOUND}both are set", "remove one", FIRST),
+    "per cent": ("at_least = 0.5", 'at_least = "50"', "never above 1", 'write 0.5 or "50 %"', SECOND),
+    "per cent, a number": ("at_least = 0.5", "at_least = 55", "never above 1", 'write 0.55 or "55 %"', SECOND),
+    "a name twice": ('name = "hard"', 'name = "easy"', "[2].name: 'easy' is the name of workload[1]", "of its own"),
+    "a workload": ('["easy"]', '["esy"]', "objective[2].workloads: unknown workload 'esy'", "'easy'"),
+    "a draft": (LENGTHS, 'draft = ["hevy"]', "sweep.draft: 'hevy' is not one of subject.drafts", "'heavy'"),
+    "a unit": ('"150 s"', '"150 sec"', "soak.duration: cannot read '150 sec'", "600 s"),
+    "too short a maximum": ('"150 s"', '"150 s"\nmax_duration = "1 s"', "max_duration is shorter", "set", "[soak]"),
+    "a profile": ('"steady"', '"stedy"', "soak.profile: unknown soak profile 'stedy'", "'steady'"),
+    "a canary set": ('"easy.jsonl"', '"jsn"', "workload[1].canaries: unknown canary set 'jsn'", "'json'"),
+    "a canary file": ('"easy.jsonl"', '"esy.jsonl"', "esy.jsonl does not exist", "easy.jsonl"),
+    "an ending": ('"easy.jsonl"', '"easy.jsnl"', "unknown canary set 'easy.jsnl'", "looked for"),
+    "no reason": ('why = "it must pay"\n', "", "objective[1].why: missing", "add `why = …`", FIRST),
+    "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def mine(scripted: Callable[..., Place]) -> Place:
+    place = scripted()
+    (place.path / "slo.toml").write_text(GOOD)
+    return place
+
+
+def test_the_file_without_a_mistake_is_planned(mine: Place) -> None:
+    """
+    Each mistake below is the only one.
+    """
+    mine.run("plan", "slo.toml", code=0)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: Place, mistake: str) -> None:
+    """
+    Exit code 2; file, line and key of the mistake, and a hint what to write instead.
+    """
+    old, new, says, hint, *elsewhere = MISTAKES[mistake]
+    assert GOOD.count(old) == 1
+    line = GOOD[: GOOD.index(elsewhere[0] if elsewhere else old)].count("\n") + 1
+    (mine.path / "slo.toml").write_text(GOOD.replace(old, new))
+
+    refused = mine.run("certify", "slo.toml", code=2)
+
+    message, _, advice = refused.err.partition("hint:")
+    assert "slo.toml: " in message
+    assert f"line {line}" in message
+    assert says in message
+    assert hint in advice
+
+
+def test_every_line_of_several_mistakes_has_its_own_remedy(mine: Place) -> None:
+    """
+    Two mistakes in one file: the second line says its remedy too.
+    """
+    (mine.path / "slo.toml").write_text(
+        GOOD.replace("[sampling]", "[samplng]").replace("at_least = 1.16", "at_leest = 1.16")
+    )
+
+    refused = mine.run("certify", "slo.toml", code=2)
+
+    assert "at_leest: unknown key; did you mean 'at_least'?" in refused.err
+    assert "did you mean 'sampling'?" in refused.err
+
+
+def test_one_value_is_a_list_of_it(mine: Place) -> None:
+    """
+    `num_draft_tokens = 4` sweeps that one value, in a condition too.
+    """
+    text = GOOD.replace("[2, 4]", '4\ntemperature = 0.0\ndraft = "heavy"')
+    (mine.path / "slo.toml").write_text(text)
+
+    planned = mine.run("plan", "slo.toml", "--json", code=0).document
+
+    assert {4} == {one["setting"].get("num_draft_tokens") for one in planned["trials"] if one["arm"] != "plain"} - {
+        None
+    }
+
+
+def test_a_byte_order_mark_is_read_over(mine: Place) -> None:
+    """
+    Files that an editor of Windows saved are read, the SLO as well as the canaries.
+    """
+    for name in ("slo.toml", "easy.jsonl"):
+        (mine.path / name).write_bytes(b"\xef\xbb\xbf" + (mine.path / name).read_bytes().replace(b"\n", b"\r\n"))
+
+    mine.run("plan", "slo.toml", code=0)
+
+
+@pytest.mark.parametrize(
+    ("named", "says", "hint"),
+    [
+        ("slo.tml", "slo.tml does not exist", "did you mean 'slo.toml'?"),
+        ("slow.toml", "slow.toml does not exist", "did you mean 'slo.toml'?"),
+        ("nope.toml", "nope.toml does not exist", "there are other.toml, slo.toml"),
+        ("nowhere/slo.toml", "does not exist", "there is no folder nowhere"),
+        (".", "is a folder", "name a file in it: "),
+        ("empty.toml", "empty.toml: line 1: the file is empty", "gatekeeper init --force -o empty.toml"),
+    ],
+)
+def test_a_file_that_is_not_it_is_named_with_what_is_there(mine: Place, named: str, says: str, hint: str) -> None:
+    """
+    A mistyped file, a folder and an empty file: exit code 2, and what to name or run instead.
+    """
+    (mine.path / "other.toml").write_text(GOOD)
+    if named == "empty.toml":
+        (mine.path / named).write_text("# nothing yet\n\n")
+
+    refused = mine.run("certify", named, code=2)
+
+    message, _, advice = refused.err.partition("hint:")
+    assert says in message
+    assert hint in advice
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "hint"),
+    [
+        ("num_draft_tokens=abc", "--set num_draft_tokens: must be a whole number, not text", "for example 4"),
+        ('num_draft_tokens="3"', "must be a whole number, not text", "write 3 without quotes"),
+        ("num_draft_tokens=2.5", "must be a whole number, not a decimal number", ""),
+        ("num_draft_tokens=0", "must be at least 1", "write a number"),
+        ("draft=hevy", "'hevy' is not one of subject.drafts", "'heavy'"),
+        ("temperature=0.3", "not a knob that is chosen", "allowed"),
+        ("window=512", "--set window: backend scripted has no knob window", "its knobs"),
+    ],
+)
+def test_a_setting_is_checked_before_anything_starts(mine: Place, given: str, says: str, hint: str) -> None:
+    """
+    A value that is no length, and a knob of another backend: exit code 2, and no run begins.
+    """
+    refused = mine.run("soak", "slo.toml", "--set", given, code=2)
+
+    message, _, advice = refused.err.partition("hint:")
+    assert says in message
+    assert hint in advice
+    assert not (mine.path / "runs").exists()
+
+
+@contextmanager
+def without_permissions() -> Iterator[None]:
+    """Act as a user who is not root, whom no permission holds back."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    "words", ["certify slo.toml", "sweep slo.toml", "soak slo.toml", "certify slo.toml --out in/x"]
+)
+def test_a_folder_without_permission_to_write_is_refused_first(mine: Place, words: str) -> None:
+    """
+    In a folder that may only be read a run is exit code 4 with what to do, before anything starts; no traceback.
+    """
+    with TemporaryDirectory() as folder:  # pytest's own folders may not be entered by another user
+        shutil.copytree(mine.path, folder, dirs_exist_ok=True)
+        place = Place(Path(folder), mine.environment)
+        (place.path / "in").mkdir()
+        place.path.chmod(0o555)
+        (place.path / "in").chmod(0o555)
+        place.run(*words.replace("slo.toml", "none.toml").split(), code=2)  # imports what the other user may not read
+
+        with without_permissions():
+            refused = place.run(*words.split(), code=4)
+
+        place.path.chmod(0o755)
+        assert {"in", "slo.toml", "truth.json", "easy.jsonl", "hard.jsonl"} == {
+            one.name for one in place.path.iterdir()
+        }
+    assert "no permission to write in the folder" in refused.err
+    assert "--out" in refused.err.partition("hint:")[2]
+    assert "Traceback" not in refused.err
