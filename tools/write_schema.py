@@ -41,9 +41,9 @@ SAYS: dict[str, dict[str, str]] = {
         "schema": "version of this format",
         "name": "names the run directory, the verdict and the policy",
         "why": "what decision hangs on this file",
-        "confidence": "of each bound, one-sided; the allowed error is split over the ladder's rungs",
+        "confidence": "of each bound, one-sided; the allowed error is split over the steps of the fallback ladder",
         "workload": "classes of prompts; each gets its own verdict and its own route",
-        "objective": "promises; every one must be proven",
+        "objective": "what must be proven of the system under test; every one",
     },
     "Host": {"memory_gb": "installed memory", "power": "ac: a run on battery is unproven"},
     "KnobPlace": {
@@ -53,8 +53,8 @@ SAYS: dict[str, dict[str, str]] = {
     "Subject": {
         "backend": "the system that decodes",
         "prompt_cache": "off: no prompt is answered from a cache; as-deployed: agreement is checked again with it on",
-        "plain_url": "the running server's plain twin",
-        "plain_command": "starts the plain twin; {target} {port}",
+        "plain_url": "the address of the same server without a draft",
+        "plain_command": "starts the same server without a draft; {target} {port}",
         "knobs": "where a generic server takes a knob",
     },
     "Sampling": {
@@ -80,13 +80,13 @@ SAYS: dict[str, dict[str, str]] = {
     },
     "Soak": {
         "duration": "a minimum; under 600 s the verdict is a demo",
-        "max_duration": "end even if some promise still lacks answers",
+        "max_duration": "end even if some objective still lacks answers",
         "profile": "a file in soak/profiles, by its name, or a path that ends in .toml",
         "concurrency": "answers under way at once, in both arms",
-        "sentinel_share": "share of plain answers woven in",
+        "sentinel_share": "share of baseline requests (plain decoding) in the soak",
         "sentinel_drift": "more drift of plain decoding than this, and ratios are unproven",
     },
-    "Fallback": {"ladder": "rungs to step down when a promise breaks, each once"},
+    "Fallback": {"ladder": "steps to go down when an objective fails, each once"},
     "Promote": {"valid_for": "after this the certificate is expired"},
     "Telemetry": {"endpoint": "an OTLP collector", "protocol": "how it is spoken to"},
     "Objective": {
@@ -111,7 +111,7 @@ def schema() -> Json:
     made = Slo.model_json_schema(by_alias=True)
     tables = {name: table(name, made["$defs"][name]) for name in sorted(made["$defs"])}
     top = table("Slo", {key: value for key, value in made.items() if key != "$defs"})
-    top |= {"title": "gatekeeper SLO", "description": "What is promised of a target and its drafts on one machine."}
+    top |= {"title": "gatekeeper SLO", "description": "The objectives for a target and its drafts on one machine."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": tables, **top}
 
 

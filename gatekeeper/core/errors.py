@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Promoted, admitted, or done."""
     OBJECTIVE_FAILED = 1
+    """A workload failed an objective, or requires speculation and was graded back."""
     BAD_INPUT = 2
     """The command line, an SLO, a canary or a model folder is wrong, or no run could prove an objective."""
     UNPROVEN = 3
@@ -19,6 +20,7 @@ class ExitCode(IntEnum):
     INTERNAL_ERROR = 4
     """gatekeeper failed, for instance by a bug or on a full disk."""
     INTERRUPTED = 130
+    """Ctrl-C or SIGTERM; `--resume` continues a run on the same host."""
 
 
 class GatekeeperError(Exception):

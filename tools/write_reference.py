@@ -1,0 +1,219 @@
+"""The reference pages of the docs, written from the program itself: commands, SLO keys, metrics, backends, exit codes.
+
+`python tools/write_reference.py` writes `docs/reference/`; a test compares the pages with the program.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
+
+import click  # noqa: E402
+
+from gatekeeper.backends.dialects.dialect import Dialect  # noqa: E402
+from gatekeeper.cli.main import gatekeeper  # noqa: E402
+from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
+from gatekeeper.core.errors import ExitCode  # noqa: E402
+from gatekeeper.core.metrics import ALL, Metric, Sight  # noqa: E402
+from gatekeeper.core.reasons import Reason  # noqa: E402
+
+FOLDER = ROOT / "docs" / "reference"
+PROGRAMS = {
+    "mlx": "mlx-lm in a worker process of ours; part of gatekeeper on a Mac, the extra `mlx` on Linux",
+    "redrafter": "Apple's Python package in a worker process of ours",
+    "scripted": "simulated: the script that `subject.script` names, on a virtual clock",
+    "worker": "any program that speaks the [worker protocol](../worker-protocol.md): `subject.command`",
+    "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
+}
+"""The backends that are programs of ours or of the user, not servers."""
+HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
+
+
+def cell(text: object) -> str:
+    """Return *text* on one line, for a cell of a table."""
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell(one) for one in row)} |\n" for row in lines)
+
+
+def commands() -> str:
+    """Return the page of every command with its options, as `--help` prints them."""
+    parts = ["# Commands\n\nEvery command with its options, as `--help` prints them.\n"]
+    context = click.Context(gatekeeper, info_name="gatekeeper", terminal_width=100, max_content_width=100)
+    for path, command, above in _walk(gatekeeper, context, ()):
+        of_command = click.Context(command, info_name=path[-1], parent=above, max_content_width=100)
+        of_command.terminal_width = 100
+        parts.append(
+            f"{'##' if len(path) == 1 else '###'} {' '.join(path)}\n\n```text\n{command.get_help(of_command)}\n```\n"
+        )
+    return "\n".join(parts)
+
+
+def _walk(
+    group: click.Group, context: click.Context, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None or command.hidden:
+            continue
+        yield (*path, name), command, context
+        if not isinstance(command, click.Group):
+            loaded = getattr(command, "command", None)
+            command = loaded() if callable(loaded) else command
+        if isinstance(command, click.Group):
+            yield from _walk(command, click.Context(command, info_name=name, parent=context), (*path, name))
+
+
+def slo_keys() -> str:
+    """Return the page of every key of an SLO file, from its JSON Schema."""
+    schema = json.loads((ROOT / "slos" / "slo.schema.json").read_text("utf-8"))
+    head = (
+        "From `slos/slo.schema.json`, which editors read too. How to write a file: [SLO files](../../slos/README.md)."
+    )
+    parts = [f"# Keys of an SLO file\n\n{head}\n", f"## Top level\n\n{_keys(schema)}"]
+    tables = sorted(schema["$defs"].items())
+    parts += [f"## {name}\n\n{inner.get('description', '')}\n\n{_keys(inner)}" for name, inner in tables]
+    return "\n".join(parts)
+
+
+def _keys(schema: dict[str, Any]) -> str:
+    required = schema.get("required", ())
+    rows = [
+        (
+            f"`{name}`",
+            _type(inner),
+            "required" if name in required else _default(inner),
+            inner.get("description", ""),
+        )
+        for name, inner in schema.get("properties", {}).items()
+    ]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
+def _default(schema: dict[str, Any]) -> str:
+    return f"`{json.dumps(schema['default'])}`" if schema.get("default") not in (None, {}, []) else ""
+
+
+def _type(schema: dict[str, Any]) -> str:
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if choices:
+        named = any("const" in one for one in choices)
+        return "one of the names" if named else " or ".join(dict.fromkeys(_type(one) for one in choices))
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found = [
+        (name, f"[{name}](#{name.lower()})"),
+        ("enum" in schema, ", ".join(f"`{json.dumps(one)}`" for one in schema.get("enum", ()))),
+        ("const" in schema, f"`{json.dumps(schema.get('const'))}`"),
+        ("items" in schema, f"list of {_type(schema.get('items', {}))}" if "items" in schema else ""),
+    ]
+    values = schema.get("additionalProperties")
+    kind = f"table of {_type(values)}" if isinstance(values, dict) else str(schema.get("type", "any"))
+    return next((text for holds, text in found if holds), kind)
+
+
+def metrics() -> str:
+    """Return the page of every metric that an objective may name."""
+    parts = ["# Metrics\n\nWhat an objective may name: `gatekeeper metrics` lists the same.\n"]
+    for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
+        rows = [
+            (
+                f"`{one.name}`",
+                one.unit,
+                "higher" if one.higher_is_better else "lower",
+                one.per.value,
+                _seen(one),
+                one.description,
+            )
+            for one in ALL
+            if one.host is of_host
+        ]
+        head = ("metric", "unit", "better", "one sample is", "needs", "what it is")
+        parts.append(f"## {title}\n\n{table(head, rows)}")
+    return "\n".join(parts)
+
+
+def _seen(metric: Metric) -> str:
+    if metric.host:
+        return ", ".join(f"`{name}`" for name in metric.samples)
+    return sight(metric.needs)
+
+
+def sight(seen: Sight) -> str:
+    """Return the names of what is measured of a backend, in words."""
+    return ", ".join(str(one.name).lower().replace("_", " ") for one in Sight if one in seen and one.name != "NOTHING")
+
+
+def backends() -> str:
+    """Return the page of every backend: how plain decoding is reached, and what can be measured of it."""
+    rows = []
+    for name in backend_names():
+        if name not in SERVERS:
+            rows.append((f"`{name}`", "per request", "as it declares", PROGRAMS[name]))
+            continue
+        dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
+        per_request = dialect.switches or "num_draft_tokens" in dialect.by_request
+        plain = "per request" if per_request else "a server of its own"
+        rows.append((f"`{name}`", plain, sight(dialect.sight), dialect.install))
+    return (
+        "# Backends\n\nEvery name that `subject.backend` may have. What was tried, and where: "
+        "[Servers](../servers.md#what-can-be-certified-today).\n\n"
+        + table(("backend", "plain decoding", "what is seen", "how to install or start it"), rows)
+    )
+
+
+def exit_codes() -> str:
+    """Return the page of exit codes and of the reason words of `admit`."""
+    meanings = _attribute_docs(ExitCode)
+    codes = [(one.value, f"`{one.name.lower()}`", meanings.get(one.name, "")) for one in ExitCode]
+    reasons = _attribute_docs(Reason)
+    words = [(f"`{one.value}`", reasons.get(one.name, "")) for one in Reason]
+    return (
+        "# Exit codes and reason words\n\n## Exit codes\n\n"
+        + table(("code", "name", "means"), codes)
+        + "\n## Reason words\n\nOf `gatekeeper admit --json`, and of a run that proves nothing.\n\n"
+        + table(("reason", "means"), words)
+    )
+
+
+def _attribute_docs(of: type) -> dict[str, str]:
+    """Return the string below each member of an enumeration, which Python itself does not keep."""
+    found, name = {}, ""
+    for line in inspect.getsource(of).splitlines()[2:]:
+        stripped = line.strip()
+        if " = " in stripped:
+            name = stripped.partition(" = ")[0]
+        elif stripped.startswith('"""') and name:
+            found[name] = stripped.strip('"')
+    return found
+
+
+PAGES = {
+    "commands.md": commands,
+    "slo-keys.md": slo_keys,
+    "metrics.md": metrics,
+    "backends.md": backends,
+    "exit-codes.md": exit_codes,
+}
+
+
+def main() -> None:
+    """Write every page."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(HEAD + page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
