@@ -1,6 +1,7 @@
 """The documents that people read: every path, link and command they name exists, and the map leaves no package out."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -8,13 +9,14 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
-from gatekeeper.report.terminal.summary import COLUMNS
+from tools.build_site import stage
+from tools.write_reference import FOLDER, HEAD, PAGES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
 DOCUMENTS = [
     *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
-    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
 ]
 OLDER_VERSIONS = "## [0.1.0]"
@@ -150,7 +152,7 @@ def test_the_patterns_find_what_they_look_for() -> None:
     """
     The checks above are not empty by mistake.
     """
-    readme = text_of("README.md")
+    readme = text_of("README.md") + text_of("docs/watch.md") + text_of("docs/your-model.md")
 
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
     assert min(len(pattern.findall(readme)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
@@ -170,13 +172,36 @@ def test_every_section_that_a_message_names_exists() -> None:
     assert [] == lost
 
 
-def test_the_readme_shows_the_table_that_certify_prints() -> None:
+def test_the_reference_says_what_the_program_does() -> None:
     """
-    The example of a summary has the columns of the real one.
+    Each page of docs/reference/ is what tools/write_reference.py writes of this version.
     """
-    (head,) = re.findall(r"^workload +outcome .*$", text_of("README.md"), re.MULTILINE)
+    for name, page in PAGES.items():
+        assert (FOLDER / name).read_text() == HEAD + page(), "run python tools/write_reference.py"
 
-    assert list(COLUMNS) == re.split(r" {2,}", head)
+
+def test_the_readme_is_short_and_opens_with_two_commands() -> None:
+    """
+    A reader finds what to type first, and the README ends before reference matter begins.
+    """
+    lines = text_of("README.md").splitlines()
+
+    assert [line.split("#")[0].strip() for line in lines[2:4]] == ["./run quickstart", "./run tests"]
+    assert len(lines) <= 150
+
+
+def test_the_site_holds_every_document(tmp_path: Path) -> None:
+    """
+    Each document has its place in the site's navigation, and what it links to is copied next to it.
+    """
+    site = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text())["project"]
+    stage(tmp_path)
+
+    named = set(re.findall(r"'([\w/.-]+\.md)'", str(site["nav"])))
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
+    assert named <= written
+    assert {name for name in written if name.startswith("docs/")} <= named
+    assert (tmp_path / "slos" / "m4-24gb.toml").exists()
 
 
 def test_the_changelog_begins_with_this_version() -> None:

@@ -16,7 +16,7 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute, check_writable, locked, utc_seconds, write
 from tests.builders.deployment import Deployed, WatchOutput
-from tests.builders.readme import example
+from tests.builders.documents import example
 
 NOW = datetime.now(UTC)
 OWNER = {"since": "2026-01-01T00:00:00Z", "policy": "policy.toml"}
@@ -50,7 +50,7 @@ def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | N
 
 @pytest.fixture(params=["sh", "python"])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
-    """The example of the README, run as it stands there."""
+    """The example of the docs, run as it stands there."""
     script = tmp_path / f"reader.{request.param}"
     script.write_text(example(request.param, "next_look_before") + EXAMPLE_CALL[request.param])
     program = {"sh": "sh", "python": sys.executable}[request.param]
@@ -66,7 +66,7 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
 
 def test_the_examples_are_as_short_as_promised() -> None:
     """
-    Each reader of the README has at most fifteen lines.
+    Each reader in the docs has at most fifteen lines.
     """
     assert all(len(example(language, "next_look_before").splitlines()) <= 15 for language in ("sh", "python"))
 
